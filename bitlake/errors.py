@@ -1,0 +1,64 @@
+"""Every error bitlake raises, sorted by what the caller does next.
+
+::
+
+    BitlakeError
+    ├── InvalidRequest        the call, SQL, option or value is wrong: change it
+    ├── NotFound              a database, table, column, file or procedure is not there
+    ├── AlreadyExists         it is there already
+    ├── CommitConflict        another writer won: read again and retry
+    ├── StorageUnavailable    the store did not answer, or refused access: retry or fix access
+    ├── CorruptError          bytes that do not mean what they should
+    └── UnsupportedFeature    valid in the format, but this version cannot do it
+
+Messages say what happened, where (table, file, column, offset) and what to do.  Only the types are promised.
+"""
+
+from __future__ import annotations
+
+
+class BitlakeError(Exception):
+    """Base of every error bitlake raises on purpose."""
+
+
+class InvalidRequest(BitlakeError):
+    """The request itself is wrong (SQL, option, literal, schema); retrying it unchanged cannot help."""
+
+
+class NotFound(BitlakeError):
+    """A database, table, column, snapshot, file or procedure does not exist."""
+
+
+class AlreadyExists(BitlakeError):
+    """A database, table, column or file exists already."""
+
+
+class CommitConflict(BitlakeError):
+    """Another commit changed what this one relied on; nothing of this one is visible."""
+
+
+class StorageUnavailable(BitlakeError):
+    """The store failed, timed out or refused access."""
+
+
+class CorruptError(BitlakeError):
+    """Bytes that break their format.
+
+    Codecs know only what is wrong and at which offset; whoever opened the file adds its path with :meth:`within`.
+    """
+
+    def __init__(self, what: str, offset: int | None = None, path: str | None = None) -> None:
+        self.what = what
+        self.offset = offset
+        self.path = path
+        where = "" if offset is None else f" at byte {offset}"
+        file = "" if path is None else f" in {path}"
+        super().__init__(f"{what}{where}{file}")
+
+    def within(self, path: str) -> CorruptError:
+        """Return the same error naming the file it was found in."""
+        return type(self)(self.what, self.offset, path)
+
+
+class UnsupportedFeature(BitlakeError):
+    """A valid format feature that this version of bitlake does not implement."""

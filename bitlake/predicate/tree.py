@@ -1,0 +1,156 @@
+"""The predicate tree: one shape for SQL, strings, Arrow and Spark filters.
+
+A tree is first *unbound* (column names as written, Python literals) and then *bound* to a schema
+(:mod:`bitlake.predicate.bind`): names are the schema's own, literals are physical values, and neither ``Not`` nor
+``Between`` nor an inexact literal is left.  Truth is SQL's: TRUE, FALSE or NULL; a row is selected where it is TRUE.
+
+Physical literals of a bound tree, by the column's type:
+
+======================  =========================================================================
+BOOLEAN                 ``bool``
+TINYINT … BIGINT        ``int``
+FLOAT, DOUBLE           ``float`` (of a FLOAT column: exactly representable in 32 bits)
+DECIMAL(p, s)           ``int``, unscaled at the column's scale
+CHAR, VARCHAR           ``str``
+BINARY, VARBINARY       ``bytes``
+DATE                    ``int``, days since the epoch
+TIME                    ``int``, milliseconds of the day
+TIMESTAMP(p), LTZ       ``int`` since the epoch, in ms (p ≤ 3), µs (p ≤ 6) or ns — the unit of its Arrow type
+======================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+
+class Op(enum.Enum):
+    """A comparison operator, by its SQL spelling."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+    @property
+    def negated(self) -> Op:
+        """The operator that is TRUE where this one is FALSE, and NULL where it is NULL."""
+        return _NEGATED[self]
+
+    @property
+    def swapped(self) -> Op:
+        """The operator with its operands exchanged."""
+        return _SWAPPED.get(self, self)
+
+
+_NEGATED = {Op.EQ: Op.NE, Op.NE: Op.EQ, Op.LT: Op.GE, Op.GE: Op.LT, Op.GT: Op.LE, Op.LE: Op.GT}
+_SWAPPED = {Op.LT: Op.GT, Op.GT: Op.LT, Op.LE: Op.GE, Op.GE: Op.LE}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """``column op value``; the value is never None in a bound tree."""
+
+    column: str
+    op: Op
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``column [NOT] IN (values)``; a bound tree's values are distinct, sorted and never None."""
+
+    column: str
+    values: tuple[Any, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``column [NOT] LIKE pattern`` with ``%``, ``_`` and an escape character."""
+
+    column: str
+    pattern: str
+    negated: bool = False
+    escape: str = "\\"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``column IS [NOT] NULL``; never NULL itself."""
+
+    column: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All children; ``And(())`` is TRUE."""
+
+    children: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any child; ``Or(())`` is FALSE."""
+
+    children: tuple[Predicate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Only in unbound trees; binding pushes it into the leaves."""
+
+    child: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """``column [NOT] BETWEEN low AND high``; only in unbound trees."""
+
+    column: str
+    low: Any
+    high: Any
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """TRUE, FALSE or NULL (None) for every row."""
+
+    value: bool | None
+
+
+Leaf = Comparison | In | Like | IsNull
+Predicate = Comparison | In | Like | IsNull | And | Or | Not | Between | Constant
+
+TRUE = Constant(True)
+FALSE = Constant(False)
+
+
+def columns_of(predicate: Predicate) -> frozenset[str]:
+    """The column names a predicate reads."""
+    match predicate:
+        case And(children) | Or(children):
+            return frozenset().union(*(columns_of(c) for c in children))
+        case Not(child):
+            return columns_of(child)
+        case Constant():
+            return frozenset()
+        case _:
+            return frozenset((predicate.column,))
+
+
+def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
+    """The top-level AND terms of a predicate; none for TRUE."""
+    match predicate:
+        case And(children):
+            return tuple(c for child in children for c in conjuncts(child))
+        case Constant(True):
+            return ()
+        case _:
+            return (predicate,)

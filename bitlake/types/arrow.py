@@ -1,0 +1,173 @@
+"""Paimon types ↔ Arrow types.
+
+The Arrow type is the one data files and in-memory batches use.  Timestamps take the unit that Paimon's Parquet files
+need: milliseconds up to precision 3, microseconds up to 6, nanoseconds above.  The field metadata key
+``PARQUET:field_id`` carries Paimon's field id; list elements and map entries get Paimon's derived ids
+(table-format spec, section 8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.types.datatypes import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    Root,
+    RowType,
+)
+
+_SIMPLE = {
+    Root.BOOLEAN: pa.bool_(),
+    Root.TINYINT: pa.int8(),
+    Root.SMALLINT: pa.int16(),
+    Root.INT: pa.int32(),
+    Root.BIGINT: pa.int64(),
+    Root.FLOAT: pa.float32(),
+    Root.DOUBLE: pa.float64(),
+    Root.CHAR: pa.string(),
+    Root.VARCHAR: pa.string(),
+    Root.BINARY: pa.binary(),
+    Root.VARBINARY: pa.binary(),
+    Root.DATE: pa.date32(),
+    Root.TIME: pa.time32("ms"),
+}
+_ELEMENT_BASE = 536870911
+_DEPTH_STEP = 1024
+VARIANT_ARROW = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+
+
+def timestamp_unit(precision: int | None) -> str:
+    """The Arrow unit (``ms``, ``us`` or ``ns``) that holds a timestamp of this precision."""
+    precision = 6 if precision is None else precision
+    return "ms" if precision <= 3 else "us" if precision <= 6 else "ns"
+
+
+def arrow_type(made: DataType, *, field_id: int | None = None, depth: int = 0) -> pa.DataType:
+    """The Arrow type of a Paimon type; with ``field_id``, children carry Paimon's Parquet field ids."""
+    if isinstance(made, AtomicType):
+        return _atomic(made)
+    if isinstance(made, RowType):
+        return pa.struct([arrow_field(f, ids=field_id is not None) for f in made.fields])
+    below = depth + 1
+
+    def child(name: str, kind: DataType, sign: int, nullable: bool) -> pa.Field:
+        number = None if field_id is None else sign_id(field_id, below, sign)
+        inner = arrow_type(kind, field_id=field_id, depth=below)
+        return pa.field(name, inner, nullable, metadata=_metadata(number))
+
+    if isinstance(made, ArrayType):
+        return pa.list_(child("element", made.element, 1, made.element.nullable))
+    if isinstance(made, MapType):
+        return pa.map_(child("key", made.key, -1, False), child("value", made.value, 1, made.value.nullable))
+    count = AtomicType(Root.INT, nullable=False)
+    return pa.map_(child("key", made.element, -1, False), child("value", count, 1, False))
+
+
+def sign_id(field_id: int, depth: int, sign: int) -> int:
+    """The derived Parquet id of an element or map value (``sign`` 1) or map key (``sign`` -1)."""
+    return _ELEMENT_BASE + sign * (_DEPTH_STEP * field_id + depth)
+
+
+def _atomic(made: AtomicType) -> pa.DataType:
+    if made.root is Root.DECIMAL:
+        return pa.decimal128(made.precision or 10, made.scale or 0)
+    if made.root is Root.TIMESTAMP:
+        return pa.timestamp(timestamp_unit(made.precision))
+    if made.root is Root.TIMESTAMP_LTZ:
+        return pa.timestamp(timestamp_unit(made.precision), "UTC")
+    if made.root is Root.VARIANT:
+        return VARIANT_ARROW
+    return _SIMPLE[made.root]
+
+
+def _metadata(number: int | None) -> dict[str, str] | None:
+    return None if number is None else {"PARQUET:field_id": str(number)}
+
+
+def arrow_field(field: DataField, *, ids: bool = False) -> pa.Field:
+    """The Arrow field of a column; with ``ids``, it and its children carry ``PARQUET:field_id``."""
+    kind = arrow_type(field.type, field_id=field.id if ids else None)
+    return pa.field(field.name, kind, field.type.nullable, metadata=_metadata(field.id if ids else None))
+
+
+def arrow_schema(fields: Iterable[DataField], *, ids: bool = False) -> pa.Schema:
+    """The Arrow schema of a list of columns."""
+    return pa.schema([arrow_field(f, ids=ids) for f in fields])
+
+
+def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | None = None) -> DataType:
+    """The Paimon type that holds an Arrow type's values.
+
+    Struct members are numbered by ``next_id`` (children before their parent, as Paimon does).  Raises
+    :class:`InvalidRequest` for Arrow types Paimon has no counterpart for (durations, unions, unsigned 64-bit …).
+    """
+    number = next_id or NextId(-1)
+    if pa.types.is_dictionary(kind):
+        return from_arrow(kind.value_type, nullable, next_id=number)
+    if pa.types.is_decimal(kind):
+        return AtomicType(Root.DECIMAL, nullable, precision=kind.precision, scale=kind.scale)
+    if pa.types.is_timestamp(kind):
+        precision = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
+        root = Root.TIMESTAMP if kind.tz is None else Root.TIMESTAMP_LTZ
+        return AtomicType(root, nullable, precision=precision)
+    if pa.types.is_time(kind):
+        return AtomicType(Root.TIME, nullable, precision=3)
+    if pa.types.is_map(kind):
+        key = from_arrow(kind.key_type, False, next_id=number)
+        value = from_arrow(kind.item_type, kind.item_field.nullable, next_id=number)
+        return MapType(key, value, nullable)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return ArrayType(from_arrow(kind.value_type, kind.value_field.nullable, next_id=number), nullable)
+    if pa.types.is_struct(kind):
+        fields = []
+        for i in range(kind.num_fields):
+            f = kind.field(i)
+            inner = from_arrow(f.type, f.nullable, next_id=number)
+            fields.append(DataField(number(), f.name, inner))
+        return RowType(tuple(fields), nullable)
+    for test, root, length in _FROM_ARROW:
+        if test(kind):
+            return AtomicType(root, nullable, length=length)
+    raise InvalidRequest(f"Arrow type {kind} has no counterpart in a Paimon table; cast the column first")
+
+
+class NextId:
+    """Hands out field ids after ``last``."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def __call__(self) -> int:
+        self.last += 1
+        return self.last
+
+
+_FROM_ARROW = [
+    (pa.types.is_boolean, Root.BOOLEAN, None),
+    (pa.types.is_int8, Root.TINYINT, None),
+    (pa.types.is_int16, Root.SMALLINT, None),
+    (pa.types.is_uint8, Root.SMALLINT, None),
+    (pa.types.is_int32, Root.INT, None),
+    (pa.types.is_uint16, Root.INT, None),
+    (pa.types.is_int64, Root.BIGINT, None),
+    (pa.types.is_uint32, Root.BIGINT, None),
+    (pa.types.is_float16, Root.FLOAT, None),
+    (pa.types.is_float32, Root.FLOAT, None),
+    (pa.types.is_float64, Root.DOUBLE, None),
+    (pa.types.is_string, Root.VARCHAR, 2147483647),
+    (pa.types.is_large_string, Root.VARCHAR, 2147483647),
+    (pa.types.is_string_view, Root.VARCHAR, 2147483647),
+    (pa.types.is_binary, Root.VARBINARY, 2147483647),
+    (pa.types.is_large_binary, Root.VARBINARY, 2147483647),
+    (pa.types.is_binary_view, Root.VARBINARY, 2147483647),
+    (pa.types.is_fixed_size_binary, Root.VARBINARY, 2147483647),
+    (pa.types.is_date, Root.DATE, None),
+]
