@@ -1,0 +1,78 @@
+# Everything below needs make and a Python >= 3.11 with venv.  `make help` prints the lines that start with "## ".
+# PYTHON=python3.13 make test   uses that interpreter;   JOBS=4 make test   that many test processes.
+
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PYPAIMON := .venv-pypaimon
+PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test interop lint format bench lock clean python-version
+
+## help      this list
+help:
+	@sed -n 's/^## /  make /p' $(MAKEFILE_LIST)
+
+## demo      the article's tables and a million orders: what each index chose, and the time with and without it
+demo: $(READY)
+	@$(BIN)/python -m bitlake.demo
+
+## test      the whole suite that needs nothing but PyPI (Spark tests included)
+test: $(READY)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+
+## interop   Paimon (Java) and pypaimon read what bitlake wrote; plain skips where their jar or environment cannot be had
+interop: $(READY)
+	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
+	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadgroup tests/interop $(ARGS)
+
+## lint      ruff, its formatter, and mypy in strict mode
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict bitlake
+
+## format    let ruff repair what it can
+format: $(READY)
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+## bench     4M orders: ratios against Spark's own write and scan and against pypaimon (ROWS=, RUNS=, CASES= to choose)
+bench: $(READY)
+	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
+	$(BIN)/python -m bench.harness $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(CASES),--cases $(CASES))
+
+## lock      choose versions anew and write requirements.lock (Python 3.11)
+lock: $(READY)
+	$(BIN)/python scripts/lock.py
+
+## clean     remove the environments and everything generated
+clean:
+	rm -rf $(VENV) $(PYPAIMON) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+
+python-version:
+	@command -v $(PYTHON) >/dev/null || { echo "bitlake needs Python >= 3.11, and '$(PYTHON)' was not found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "bitlake needs Python >= 3.11, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1); name another: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "'$(PYTHON)' has no venv module; install it (on Debian and Ubuntu: the package python3-venv)" >&2; exit 1; }
+
+# A stamp, so that the environment is made anew when what belongs in it changes, and only then.
+$(READY): pyproject.toml requirements.lock
+	@$(MAKE) --no-print-directory python-version
+	@echo "[1/3] $(VENV): a new environment with $$($(PYTHON) -V)"
+	@rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
+	@echo "[2/3] $(VENV): installing $$(grep -c == requirements.lock) pinned packages (Spark is 400 MB; this takes one to three minutes)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@echo "[3/3] $(VENV): bitlake itself, editable"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# pypaimon pins pyarrow below 20 and pandas below 3, so it lives in an environment of its own.
+$(PYPAIMON)/.ready: $(PYPAIMON_LOCK)
+	@$(MAKE) --no-print-directory python-version
+	@echo "[1/1] $(PYPAIMON): pypaimon with its own pins"
+	@rm -rf $(PYPAIMON) && $(PYTHON) -m venv $(PYPAIMON)
+	@$(PYPAIMON)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r $(PYPAIMON_LOCK)
+	@touch $@

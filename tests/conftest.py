@@ -1,0 +1,44 @@
+"""What every test shares: hypothesis' profile, the grouping of Spark tests, and the one session of a test process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Derandomised: a red build must be red for everybody, and green again only by a change of the code.
+settings.register_profile(
+    "bitlake",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("bitlake")
+
+# Fixtures that start a Spark session; a test that asks for one (also through another fixture) is a Spark test.
+SPARK_FIXTURES = {"spark"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark Spark tests, keep them in one xdist worker (one session), and start them first: they are the longest group."""
+    for item in items:
+        if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("spark")
+        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # stable: order inside a group stays
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The Spark session of this test process, made on first use and stopped at the end."""
+    from bitlake.spark.session import get_or_create
+
+    session = get_or_create()
+    yield session
+    session.stop()
