@@ -1,0 +1,109 @@
+"""A store that fails on purpose, to prove what a commit leaves behind when its storage does."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from bitlake.errors import StorageUnavailable
+from bitlake.storage.base import FileInfo, Store
+
+T = TypeVar("T")
+WRITES = frozenset({"create", "write", "delete", "delete_dir", "make_dirs", "open_output"})
+"""Methods that change the store."""
+
+
+class FaultyStore:
+    """Fails the ``fail_at``-th call (from 0) with :class:`StorageUnavailable`.
+
+    ``after=True`` does the work first and then fails: the caller cannot know the outcome.  ``dead=True`` fails every
+    later call too, like a process that died.  ``only`` limits counting and failing to the methods named.
+    ``count`` is the number of calls seen, ``failed`` whether a failure was raised.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        fail_at: int,
+        *,
+        after: bool = False,
+        dead: bool = False,
+        only: frozenset[str] | None = None,
+    ) -> None:
+        self.inner = inner
+        self.fail_at = fail_at
+        self.after = after
+        self.dead = dead
+        self.only = only
+        self.count = 0
+        self.failed = False
+        self._lock = threading.Lock()
+
+    def _call(self, name: str, path: str, work: Callable[[], T]) -> T:
+        if self.only is not None and name not in self.only:
+            if self.dead and self.failed:
+                raise StorageUnavailable(f"the store is gone: {name} {path}")
+            return work()
+        with self._lock:
+            number, self.count = self.count, self.count + 1
+            fails = number == self.fail_at or (self.dead and self.failed)
+            self.failed = self.failed or fails
+        if fails and self.after and number == self.fail_at:
+            work()
+        if fails:
+            raise StorageUnavailable(f"made to fail: call {number}, {name} {path}")
+        return work()
+
+    def read(self, path: str) -> bytes:
+        """May fail."""
+        return self._call("read", path, lambda: self.inner.read(path))
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """May fail."""
+        return self._call("read_range", path, lambda: self.inner.read_range(path, offset, length))
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """May fail."""
+        return self._call("read_ranges", path, lambda: self.inner.read_ranges(path, ranges))
+
+    def size(self, path: str) -> int:
+        """May fail."""
+        return self._call("size", path, lambda: self.inner.size(path))
+
+    def exists(self, path: str) -> bool:
+        """May fail."""
+        return self._call("exists", path, lambda: self.inner.exists(path))
+
+    def list(self, directory: str) -> builtins.list[FileInfo]:
+        """May fail."""
+        return self._call("list", directory, lambda: self.inner.list(directory))
+
+    def create(self, path: str, data: bytes) -> bool:
+        """May fail."""
+        return self._call("create", path, lambda: self.inner.create(path, data))
+
+    def write(self, path: str, data: bytes) -> None:
+        """May fail."""
+        self._call("write", path, lambda: self.inner.write(path, data))
+
+    def delete(self, path: str) -> None:
+        """May fail."""
+        self._call("delete", path, lambda: self.inner.delete(path))
+
+    def delete_dir(self, path: str) -> None:
+        """May fail."""
+        self._call("delete_dir", path, lambda: self.inner.delete_dir(path))
+
+    def make_dirs(self, path: str) -> None:
+        """May fail."""
+        self._call("make_dirs", path, lambda: self.inner.make_dirs(path))
+
+    def local_path(self, path: str) -> str | None:
+        """Never fails: it touches no storage."""
+        return self.inner.local_path(path)
+
+    def open_output(self, path: str) -> Any:
+        """May fail."""
+        return self._call("open_output", path, lambda: self.inner.open_output(path))

@@ -1,0 +1,226 @@
+"""Files of this machine's file system.
+
+Atomic creation: the bytes go to a temporary file in the same folder, which is then hard-linked to its final name:
+``link`` fails if the name exists, and the name never shows half a file.  Temporary names begin with a dot, which
+Paimon, Spark and this package ignore when listing.  File systems without hard links fall back to an exclusive create
+(``O_EXCL``): still never overwrites, but a crash in the middle may leave a short file.
+
+A crash of the process loses nothing that was created; data is forced to the disk (``fsync``) only with
+``LocalStore(sync=True)``, as Paimon's own local storage does not do it either.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from bitlake._clock import new_uuid
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.storage.base import FileInfo, scheme_of
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV, errno.EACCES}
+
+
+def strip_scheme(path: str) -> str:
+    """The local path of a plain path or ``file:`` URI (``file:/p``, ``file:///p``, ``file://localhost/p``)."""
+    if not path.startswith("file:"):
+        if scheme_of(path) != "file":
+            raise InvalidRequest(f"'{path}' is not a local path")
+        return path
+    rest = path[len("file:") :]
+    if not rest.startswith("//"):
+        return rest
+    host, slash, tail = rest[2:].partition("/")
+    if host not in ("", "localhost"):
+        raise InvalidRequest(f"'{path}' names the host '{host}'; local files take file:///path")
+    return slash + tail
+
+
+@contextlib.contextmanager
+def _mapped(action: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as e:
+        raise NotFound(f"no such file: {path}") from e
+    except OSError as e:
+        raise StorageUnavailable(f"cannot {action} {path}: {e.strerror or e}") from e
+
+
+class LocalStore:
+    """The :class:`~bitlake.storage.base.Store` of local paths and ``file:`` URIs; ``sync`` forces bytes to disk."""
+
+    def __init__(self, sync: bool = False) -> None:
+        self._sync = sync
+
+    def __repr__(self) -> str:
+        return "LocalStore()"
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        with _mapped("read", path), open(strip_scheme(path), "rb") as f:
+            return f.read()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        return self.read_ranges(path, [(offset, length)])[0]
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Several ranges through one open file."""
+        out = []
+        with _mapped("read", path):
+            fd = os.open(strip_scheme(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            try:
+                for offset, length in ranges:
+                    out.append(_pread(fd, path, offset, length))
+            finally:
+                os.close(fd)
+        return out
+
+    def size(self, path: str) -> int:
+        """The file's size in bytes."""
+        with _mapped("stat", path):
+            return os.stat(strip_scheme(path)).st_size
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder is there."""
+        try:
+            self.size(path)
+        except NotFound:
+            return False
+        return True
+
+    def list(self, directory: str) -> builtins.list[FileInfo]:
+        """The entries of a folder, sorted by name; empty when it is missing."""
+        out = []
+        try:
+            with _mapped("list", directory), os.scandir(strip_scheme(directory)) as entries:
+                for entry in entries:
+                    # An entry may vanish between being listed and being looked at.
+                    with contextlib.suppress(FileNotFoundError):
+                        info = entry.stat()
+                        folder = entry.is_dir()
+                        size = 0 if folder else info.st_size
+                        out.append(FileInfo(entry.name, size, folder, info.st_mtime_ns // 1_000_000))
+        except NotFound:
+            return []
+        return sorted(out, key=lambda f: f.name)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create the file if it is absent, atomically."""
+        target = strip_scheme(path)
+        with _mapped("create", path):
+            aside = self._write_aside(target, data)
+            try:
+                os.link(aside, target)
+            except FileExistsError:
+                return False
+            except OSError as e:
+                if e.errno not in _NO_LINKS:
+                    raise
+                return self._create_exclusive(target, data)
+            finally:
+                os.unlink(aside)
+            self._sync_folder(target)
+            return True
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write or replace the file, atomically."""
+        target = strip_scheme(path)
+        with _mapped("write", path):
+            aside = self._write_aside(target, data)
+            try:
+                os.replace(aside, target)
+            except OSError:
+                os.unlink(aside)
+                raise
+            self._sync_folder(target)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+        with contextlib.suppress(NotFound), _mapped("delete", path):
+            os.unlink(strip_scheme(path))
+
+    def delete_dir(self, path: str) -> None:
+        """Delete a folder with all it holds; a missing one is fine."""
+        with contextlib.suppress(NotFound), _mapped("delete", path):
+            shutil.rmtree(strip_scheme(path))
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder and its parents."""
+        with _mapped("make folder", path):
+            os.makedirs(strip_scheme(path), exist_ok=True)
+
+    def local_path(self, path: str) -> str | None:
+        """The path without its ``file:`` scheme."""
+        return strip_scheme(path)
+
+    def open_output(self, path: str) -> Any:
+        """An Arrow file open for writing."""
+        target = strip_scheme(path)
+        with _mapped("create", path):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            return pa.OSFile(target, "wb")
+
+    def _write_aside(self, target: str, data: bytes) -> str:
+        folder, name = os.path.split(target)
+        aside = os.path.join(folder, f".{name}.{new_uuid()}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            fd = os.open(aside, flags, 0o666)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            fd = os.open(aside, flags, 0o666)
+        self._fill(fd, aside, data)
+        return aside
+
+    def _create_exclusive(self, target: str, data: bytes) -> bool:
+        try:
+            fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            return False
+        self._fill(fd, target, data)
+        return True
+
+    def _fill(self, fd: int, path: str, data: bytes) -> None:
+        try:
+            with open(fd, "wb") as f:
+                f.write(data)
+                if self._sync:
+                    f.flush()
+                    os.fsync(f.fileno())
+        except OSError:
+            # A disk that filled up must not leave half a file under a name somebody may read.
+            Path(path).unlink(missing_ok=True)
+            raise
+
+    def _sync_folder(self, target: str) -> None:
+        if self._sync:
+            fd = os.open(os.path.dirname(target), os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+def _pread(fd: int, path: str, offset: int, length: int) -> bytes:
+    if offset < 0 or length < 0:
+        raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
+    left = os.fstat(fd).st_size - offset
+    if length > left:
+        raise CorruptError(f"the file ends {length - left} bytes before the end of a range of {length}", offset, path)
+    parts = []
+    while length > 0:
+        part = os.pread(fd, length, offset)
+        if not part:
+            raise CorruptError(f"the file became shorter; {length} bytes are missing", offset, path)
+        parts.append(part)
+        offset, length = offset + len(part), length - len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.storage import open_store
+from bitlake.storage.counting import CountingStore
+from bitlake.storage.faulty import FaultyStore
+from bitlake.storage.local import LocalStore, strip_scheme
+
+
+def test_open_store_takes_paths_and_file_uris_only() -> None:
+    for uri in ("/a/b", "file:/a/b", "file:///a/b"):
+        assert isinstance(open_store(uri), LocalStore)
+        assert open_store(uri).local_path(uri) == "/a/b"
+    with pytest.raises(UnsupportedFeature, match="s3://"):
+        open_store("s3://bucket/x")
+    with pytest.raises(InvalidRequest, match="host"):
+        strip_scheme("file://server/x")
+    assert strip_scheme("file:/a/k=b%3Ac") == "/a/k=b%3Ac"
+
+
+def test_create_never_overwrites_and_leaves_no_temporary(tmp_path: Path) -> None:
+    store = LocalStore(sync=True)
+    path = f"{tmp_path}/deep/er/f"
+    assert store.create(path, b"one")
+    assert not store.create(path, b"two")
+    assert store.read(path) == b"one"
+    assert os.listdir(tmp_path / "deep/er") == ["f"]
+
+
+def test_create_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = LocalStore()
+    assert store.create(f"{tmp_path}/f", b"one")
+    assert not store.create(f"{tmp_path}/f", b"two")
+    assert [f.name for f in store.list(str(tmp_path))] == ["f"]
+
+
+def test_exactly_one_of_many_threads_creates(tmp_path: Path) -> None:
+    store, won = LocalStore(), []
+
+    def run(i: int) -> None:
+        if store.create(f"{tmp_path}/f", str(i).encode()):
+            won.append(i)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(16)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(won) == 1
+    assert store.read(f"{tmp_path}/f") == str(won[0]).encode()
+
+
+def test_ranges_are_exact_or_corrupt(tmp_path: Path) -> None:
+    store = LocalStore()
+    path = f"file:{tmp_path}/f"
+    store.write(path, b"0123456789")
+    store.write(path, b"abcdefghij")
+    assert store.read_ranges(path, [(8, 2), (0, 3), (10, 0)]) == [b"ij", b"abc", b""]
+    with pytest.raises(CorruptError, match="ends 1 bytes before"):
+        store.read_range(path, 8, 3)
+    with pytest.raises(InvalidRequest):
+        store.read_range(path, -1, 3)
+    assert store.size(path) == 10
+
+
+def test_missing_things(tmp_path: Path) -> None:
+    store = LocalStore()
+    missing = f"{tmp_path}/no"
+    assert store.list(missing) == []
+    assert not store.exists(missing)
+    store.delete(missing)
+    store.delete_dir(missing)
+    with pytest.raises(NotFound, match="no such file"):
+        store.read(missing)
+    with pytest.raises(StorageUnavailable):
+        store.read(str(tmp_path))
+
+
+def test_output_list_and_delete(tmp_path: Path) -> None:
+    store = LocalStore()
+    with store.open_output(f"{tmp_path}/d/x.parquet") as out:
+        out.write(b"xyz")
+    infos = store.list(f"{tmp_path}/d")
+    assert [(i.name, i.size, i.is_dir) for i in infos] == [("x.parquet", 3, False)]
+    assert [i.is_dir for i in store.list(str(tmp_path))] == [True]
+    store.delete_dir(f"{tmp_path}/d")
+    assert not store.exists(f"{tmp_path}/d")
+
+
+def test_counting_and_faulty_stack(tmp_path: Path) -> None:
+    counting = CountingStore(LocalStore())
+    faulty = FaultyStore(counting, fail_at=1, only=frozenset({"create"}))
+    assert faulty.create(f"{tmp_path}/a", b"12")
+    with pytest.raises(StorageUnavailable, match="made to fail"):
+        faulty.create(f"{tmp_path}/b", b"12")
+    assert faulty.create(f"{tmp_path}/b", b"12")
+    assert counting.calls == {"create": 2}
+    assert counting.bytes_written == 4
+    after = FaultyStore(LocalStore(), fail_at=0, after=True, dead=True)
+    with pytest.raises(StorageUnavailable):
+        after.create(f"{tmp_path}/c", b"1")
+    with pytest.raises(StorageUnavailable):
+        after.read(f"{tmp_path}/c")
+    assert LocalStore().read(f"{tmp_path}/c") == b"1"
