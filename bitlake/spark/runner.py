@@ -1,0 +1,73 @@
+"""The seam to the executors: ``run(items, fn)`` as a Spark job over work items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# More tasks than cores even out items of unequal cost; many more only add scheduling.
+_TASKS_PER_CORE = 4
+
+
+class SparkRunner:
+    """Runs a function over work items on the executors.
+
+    Items and results travel pickled: they are descriptions (paths, positions, file metadata), never data.  The items
+    go with the task's closure, which Spark broadcasts once it is large, so that no shuffle stage is needed.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
+        """Return ``[fn(item) for item in items]``, in order; an error that ``fn`` raises is raised here as it is."""
+        if not items:
+            return []
+        cores = int(self._spark.conf.get("spark.default.parallelism", "0") or 0) or _cores(self._spark)
+        tasks = min(len(items), _TASKS_PER_CORE * cores)
+        packed = [cloudpickle.dumps(item) for item in items]
+        call = cloudpickle.dumps(fn)
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return _work(call, packed, tasks, batches)
+
+        found = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, "result binary").toArrow()
+        results: list[Any] = [None] * len(items)
+        for value in found.column("result").to_pylist():
+            index, error, result = cloudpickle.loads(value)
+            if error is not None:
+                raise error
+            results[index] = result
+        return results
+
+
+def _cores(spark: SparkSession) -> int:
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001 - Spark Connect has no context; any small number of tasks per core will do
+        return 8
+
+
+def _work(
+    call: bytes, packed: list[bytes], tasks: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    fn = cloudpickle.loads(call)
+    for batch in batches:
+        for task in batch.column(0).to_pylist():
+            for index in range(task, len(packed), tasks):
+                done = _attempt(fn, index, cloudpickle.loads(packed[index]))
+                yield pa.record_batch({"result": pa.array([done], pa.binary())})
+
+
+def _attempt(fn: Callable[[Any], Any], index: int, item: Any) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps((index, None, fn(item))))
+    except Exception as e:  # noqa: BLE001 - carried to the driver, where it is raised with its own type
+        return bytes(cloudpickle.dumps((index, e, None)))

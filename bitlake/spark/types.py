@@ -1,0 +1,98 @@
+"""Paimon types ↔ Spark types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+from bitlake.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    Root,
+    RowType,
+)
+from bitlake.types.datatypes import MAX_LENGTH
+
+_TO_SPARK: dict[Root, T.DataType] = {
+    Root.BOOLEAN: T.BooleanType(),
+    Root.TINYINT: T.ByteType(),
+    Root.SMALLINT: T.ShortType(),
+    Root.INT: T.IntegerType(),
+    Root.BIGINT: T.LongType(),
+    Root.FLOAT: T.FloatType(),
+    Root.DOUBLE: T.DoubleType(),
+    Root.CHAR: T.StringType(),
+    Root.VARCHAR: T.StringType(),
+    Root.BINARY: T.BinaryType(),
+    Root.VARBINARY: T.BinaryType(),
+    Root.DATE: T.DateType(),
+    Root.TIMESTAMP: T.TimestampNTZType(),
+    Root.TIMESTAMP_LTZ: T.TimestampType(),
+}
+_FROM_SPARK: dict[type[T.DataType], AtomicType] = {
+    T.BooleanType: AtomicType(Root.BOOLEAN),
+    T.ByteType: AtomicType(Root.TINYINT),
+    T.ShortType: AtomicType(Root.SMALLINT),
+    T.IntegerType: AtomicType(Root.INT),
+    T.LongType: AtomicType(Root.BIGINT),
+    T.FloatType: AtomicType(Root.FLOAT),
+    T.DoubleType: AtomicType(Root.DOUBLE),
+    T.StringType: AtomicType(Root.VARCHAR, length=MAX_LENGTH),
+    T.BinaryType: AtomicType(Root.VARBINARY, length=MAX_LENGTH),
+    T.DateType: AtomicType(Root.DATE),
+    T.TimestampType: AtomicType(Root.TIMESTAMP_LTZ, precision=6),
+    T.TimestampNTZType: AtomicType(Root.TIMESTAMP, precision=6),
+}
+
+
+def spark_type(made: DataType) -> T.DataType:
+    """The Spark type that reads and writes a Paimon type's values; CHAR and VARCHAR are plain strings here."""
+    if isinstance(made, AtomicType):
+        if made.root is Root.DECIMAL:
+            return T.DecimalType(made.precision or 10, made.scale or 0)
+        found = _TO_SPARK.get(made.root)
+        if found is None:
+            raise InvalidRequest(f"type {made} has no counterpart in Spark; read the table through scan() instead")
+        return found
+    if isinstance(made, ArrayType):
+        return T.ArrayType(spark_type(made.element), made.element.nullable)
+    if isinstance(made, MapType):
+        return T.MapType(spark_type(made.key), spark_type(made.value), made.value.nullable)
+    if isinstance(made, MultisetType):
+        return T.MapType(spark_type(made.element), T.IntegerType(), False)
+    return T.StructType([T.StructField(f.name, spark_type(f.type), f.type.nullable) for f in made.fields])
+
+
+def spark_schema(fields: Iterable[DataField], *, nullable: bool | None = None) -> T.StructType:
+    """The Spark schema of a list of columns; ``nullable=True`` ignores NOT NULL at the top level."""
+    return T.StructType(
+        [
+            T.StructField(f.name, spark_type(f.type), f.type.nullable if nullable is None else nullable)
+            for f in fields
+        ]
+    )
+
+
+def from_spark(made: T.DataType, nullable: bool = True) -> DataType:
+    """The Paimon type of a Spark type, as CREATE TABLE maps it; struct members get the id -1 to be numbered later."""
+    if isinstance(made, T.DecimalType):
+        return AtomicType(Root.DECIMAL, nullable, precision=made.precision, scale=made.scale)
+    if isinstance(made, (T.CharType, T.VarcharType)):
+        root = Root.CHAR if isinstance(made, T.CharType) else Root.VARCHAR
+        return AtomicType(root, nullable, length=made.length)
+    if isinstance(made, T.ArrayType):
+        return ArrayType(from_spark(made.elementType, made.containsNull), nullable)
+    if isinstance(made, T.MapType):
+        return MapType(from_spark(made.keyType, False), from_spark(made.valueType, made.valueContainsNull), nullable)
+    if isinstance(made, T.StructType):
+        return RowType(tuple(DataField(-1, f.name, from_spark(f.dataType, f.nullable)) for f in made.fields), nullable)
+    found = _FROM_SPARK.get(type(made))
+    if found is None:
+        raise InvalidRequest(f"Spark type {made.simpleString()} has no counterpart in a Paimon table; cast the column")
+    return AtomicType(found.root, nullable, found.length, found.precision, found.scale)

@@ -1,0 +1,58 @@
+"""A bounded, thread-safe cache for what never changes once written: footers, index headers and payloads."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+class Cache(Generic[Key, Value]):
+    """Keeps the most recently used values up to ``capacity`` units, each weighing what ``put`` says."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._used = 0
+        self._values: OrderedDict[Key, tuple[Value, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Key) -> Value | None:
+        """The value, which becomes the most recently used one, or None."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def put(self, key: Key, value: Value, weight: int = 1) -> None:
+        """Keep a value; the least recently used ones make room. A value heavier than the cache is not kept."""
+        with self._lock:
+            old = self._values.pop(key, None)
+            if old is not None:
+                self._used -= old[1]
+            if weight > self._capacity:
+                return
+            self._values[key] = (value, weight)
+            self._used += weight
+            while self._used > self._capacity:
+                _, (_, dropped) = self._values.popitem(last=False)
+                self._used -= dropped
+
+    def get_or(self, key: Key, make: Callable[[], Value], weigh: Callable[[Value], int] = lambda _: 1) -> Value:
+        """The cached value, or what ``make`` returns (two threads may both make it; the last one is kept)."""
+        found = self.get(key)
+        if found is None:
+            found = make()
+            self.put(key, found, weigh(found))
+        return found
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._values.clear()
+            self._used = 0
