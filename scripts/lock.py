@@ -2,9 +2,9 @@
 
     make lock        (or: python scripts/lock.py)
 
-pip resolves on the oldest Python we support, where the most backports are needed; a package that is only needed under a
-marker (`python_version < '3.14'`) keeps that marker, so the same file installs on newer Pythons.  Only names and versions are
-written: which index to ask is the business of the machine that installs.
+pip resolves on the oldest Python we support, where the most backports are needed; a package that is only needed
+under a marker (`python_version < '3.14'`) keeps that marker, so the same file installs on newer Pythons.  Only names
+and versions are written: which index to ask is the business of the machine that installs.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ SPARK_FIXTURES = {"spark"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark Spark tests, keep them in one xdist worker (one session), and start them first: they are the longest group."""
+    """Mark Spark tests, keep them in one xdist worker (one session), and start them first: they take longest."""
     for item in items:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")

