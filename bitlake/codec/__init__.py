@@ -1,0 +1,1 @@
+"""Bytes and values: big-endian fields, BinaryRow, hashes, Java orders, Roaring bitmaps."""
