@@ -1,0 +1,173 @@
+"""The filesystem catalog: databases and tables are folders, ``<warehouse>/<database>.db/<table>``.
+
+A table exists when its ``schema`` folder holds a schema.  Source: table-format spec, section 1.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.create import ColumnSpec, new_schema
+from bitlake.table.live import SchemaCache, latest_schema
+
+DEFAULT_DATABASE = "default"
+_DATABASE_SUFFIX = ".db"
+_FORBIDDEN = re.compile(r"[/\\\x00-\x1f]")
+
+
+@dataclass(frozen=True, slots=True)
+class Identifier:
+    """A table's full name."""
+
+    database: str
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.database}.{self.table}"
+
+
+class FileSystemCatalog:
+    """Databases and tables under one warehouse folder."""
+
+    def __init__(self, store: Store, warehouse: str) -> None:
+        self.store = store
+        self.warehouse = warehouse.rstrip("/")
+
+    # --- databases -------------------------------------------------------------------------------------------------
+
+    def database_path(self, name: str) -> str:
+        """The folder of a database."""
+        _check_name(name, "database")
+        return f"{self.warehouse}/{name}{_DATABASE_SUFFIX}"
+
+    def databases(self) -> list[str]:
+        """The names of all databases, sorted."""
+        found = self.store.list(self.warehouse)
+        return sorted(f.name.removesuffix(_DATABASE_SUFFIX) for f in found if f.is_dir and f.name.endswith(_DATABASE_SUFFIX))
+
+    def database_exists(self, name: str) -> bool:
+        """Whether the database's folder is there; ``default`` always is."""
+        return name == DEFAULT_DATABASE or self.store.exists(self.database_path(name))
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Make a database; raises :class:`AlreadyExists` unless ``if_not_exists``."""
+        path = self.database_path(name)
+        if self.store.exists(path):
+            if if_not_exists:
+                return
+            raise AlreadyExists(f"database '{name}' exists already in {self.warehouse}")
+        self.store.make_dirs(path)
+
+    def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
+        """Delete a database; one that holds tables only with ``cascade``."""
+        path = self.database_path(name)
+        if not self.store.exists(path):
+            if if_exists:
+                return
+            raise self._no_database(name)
+        tables = self.tables(name)
+        if tables and not cascade:
+            raise InvalidRequest(
+                f"database '{name}' is not empty (it has {len(tables)} tables, {tables[0]} first): "
+                "drop them first, or add CASCADE"
+            )
+        self.store.delete_dir(path)
+
+    # --- tables ----------------------------------------------------------------------------------------------------
+
+    def table_path(self, name: Identifier) -> str:
+        """The folder of a table."""
+        _check_name(name.table, "table")
+        return f"{self.database_path(name.database)}/{name.table}"
+
+    def tables(self, database: str) -> list[str]:
+        """The names of a database's tables, sorted; raises :class:`NotFound` without the database."""
+        if not self.database_exists(database):
+            raise self._no_database(database)
+        path = self.database_path(database)
+        folders = [f.name for f in self.store.list(path) if f.is_dir and not f.name.startswith((".", "_"))]
+        return sorted(f for f in folders if self.store.exists(f"{path}/{f}/schema"))
+
+    def table_exists(self, name: Identifier) -> bool:
+        """Whether the table has a schema."""
+        return bool(self.store.list(f"{self.table_path(name)}/schema"))
+
+    def load_schema(self, name: Identifier) -> TableSchema:
+        """The table's latest schema; raises :class:`NotFound`, naming similar tables."""
+        schema = latest_schema(self.store, TablePaths(self.table_path(name)))
+        if schema is None:
+            raise self._no_table(name)
+        return schema
+
+    def create_table(
+        self,
+        name: Identifier,
+        columns: Sequence[ColumnSpec],
+        *,
+        partition_keys: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> bool:
+        """Create a table by writing its first schema; returns False when it was there and ``if_not_exists``.
+
+        Raises :class:`AlreadyExists`, :class:`NotFound` for the database, and :class:`InvalidRequest` for columns,
+        keys or options that Paimon would refuse.
+        """
+        if not self.database_exists(name.database):
+            raise self._no_database(name.database)
+        if self.table_exists(name):
+            if if_not_exists:
+                return False
+            raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS")
+        schema = new_schema(str(name), columns, partition_keys, options or {}, comment)
+        paths = TablePaths(self.table_path(name))
+        self.store.make_dirs(paths.schema_dir)
+        if not self.store.create(paths.schema(0), schema.to_json().encode()):
+            if if_not_exists:
+                return False
+            raise AlreadyExists(f"table '{name}' was created by someone else at the same moment")
+        return True
+
+    def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
+        """Delete a table and everything in its folder."""
+        if not self.table_exists(name):
+            if if_exists:
+                return
+            raise self._no_table(name)
+        path = self.table_path(name)
+        SchemaCache.forget(path)
+        self.store.delete_dir(path)
+
+    # --- names -----------------------------------------------------------------------------------------------------
+
+    def _no_database(self, name: str) -> NotFound:
+        return NotFound(f"database '{name}' does not exist in {self.warehouse}{near(name, self.databases())}")
+
+    def _no_table(self, name: Identifier) -> NotFound:
+        if not self.database_exists(name.database):
+            return self._no_database(name.database)
+        return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """A hint naming what looks like ``name``, or all there is when that is little; empty when nothing is known."""
+    names = list(known)
+    similar = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    if similar:
+        return f"; did you mean {' or '.join(repr(s) for s in similar)}?"
+    if 0 < len(names) <= 8:
+        return f"; there are: {', '.join(names)}"
+    return ""
+
+
+def _check_name(name: str, what: str) -> None:
+    if not name or name in (".", "..") or _FORBIDDEN.search(name):
+        raise InvalidRequest(f"'{name}' cannot name a {what}: it becomes a folder's name")

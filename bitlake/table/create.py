@@ -1,0 +1,171 @@
+"""What CREATE TABLE decides: field ids, keys, bucket key and options of a table's first schema."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bitlake import _clock
+from bitlake.codec.bucket import FUNCTIONS as BUCKET_FUNCTIONS
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.registry import parse_index_options
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.types import AtomicType, DataField, DataType, Root
+
+log = logging.getLogger("bitlake")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSpec:
+    """A column as CREATE TABLE gives it; ids are assigned by :func:`new_schema`."""
+
+    name: str
+    type: DataType
+    comment: str | None = None
+    default_value: str | None = None
+
+
+def new_schema(
+    table: str,
+    columns: Sequence[ColumnSpec],
+    partition_keys: Sequence[str],
+    options: Mapping[str, str],
+    comment: str | None,
+) -> TableSchema:
+    """The first schema of a table, checked as Paimon checks it; ``table`` is only for messages.
+
+    ``partition`` in the options becomes the partition keys.  A fixed bucket count without a bucket key takes every
+    column whose type can be one: today's Paimon refuses such a table, and reads it once the key is written down.
+    """
+    chosen = dict(options)
+    partition_keys = _partition_keys(table, chosen, partition_keys)
+    if chosen.get("primary-key"):
+        raise UnsupportedFeature(
+            f"table '{table}': primary-key tables cannot be written yet; leave out 'primary-key' for an append table"
+        )
+    _check_columns(table, columns, partition_keys)
+    fields, highest = assign_ids([(c.name, c.type, c.comment) for c in columns])
+    fields = tuple(replace(f, default_value=c.default_value) for f, c in zip(fields, columns, strict=True))
+    names = {f.name.lower(): f.name for f in fields}
+    partition_keys = tuple(names[k.lower()] for k in partition_keys)
+    check_options(table, chosen, fields, partition_keys)
+    return TableSchema(
+        id=0,
+        fields=fields,
+        highest_field_id=highest,
+        partition_keys=partition_keys,
+        primary_keys=(),
+        options=chosen,
+        comment=comment,
+        time_millis=_clock.now_ms(),
+    )
+
+
+def check_options(
+    table: str, options: dict[str, str], fields: Sequence[DataField], partition_keys: Sequence[str]
+) -> None:
+    """Validate a table's options against its columns and fill in the bucket key (``options`` is changed).
+
+    Raises :class:`InvalidRequest` naming option, value and what is allowed.
+    """
+    opt.validate(options)
+    parse_index_options(options, fields)
+    parsed = opt.Options(options)
+    file_format = parsed.get(opt.FILE_FORMAT).lower()
+    if file_format != "parquet":
+        raise UnsupportedFeature(f"table '{table}': 'file.format' = '{file_format}' cannot be written, only parquet")
+    for field in fields:
+        if isinstance(field.type, AtomicType) and field.type.root in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ):
+            if (field.type.precision or 0) > 6:
+                raise UnsupportedFeature(
+                    f"table '{table}', column '{field.name}': {field.type} is stored as INT96 by Paimon, which bitlake "
+                    "does not write; use precision 6"
+                )
+    _check_bucket(table, options, parsed, fields, partition_keys)
+
+
+def _check_bucket(
+    table: str,
+    options: dict[str, str],
+    parsed: opt.Options,
+    fields: Sequence[DataField],
+    partition_keys: Sequence[str],
+) -> None:
+    buckets = parsed.get(opt.BUCKET)
+    if buckets == 0 or buckets < -1:
+        raise InvalidRequest(
+            f"table '{table}': 'bucket' = '{buckets}' is not allowed for an append table: "
+            "use -1 (no buckets) or a positive number"
+        )
+    by_name = {f.name: f for f in fields}
+    key = options.get("bucket-key")
+    if buckets == -1:
+        if key is not None:
+            raise InvalidRequest(f"table '{table}': 'bucket-key' needs 'bucket' to be a positive number, and it is -1")
+        return
+    if key is None:
+        usable = [f.name for f in fields if isinstance(f.type, AtomicType) and f.type.root is not Root.VARIANT]
+        usable = [name for name in usable if name not in partition_keys]
+        if not usable:
+            raise InvalidRequest(f"table '{table}': no column can be the bucket key; use 'bucket' = '-1'")
+        options["bucket-key"] = ",".join(usable)
+        log.warning(
+            "table '%s': 'bucket' = '%s' without 'bucket-key'; taking all columns: 'bucket-key' = '%s'",
+            table,
+            buckets,
+            options["bucket-key"],
+        )
+        return
+    function = parsed.get(opt.BUCKET_FUNCTION_TYPE)
+    if function not in BUCKET_FUNCTIONS:
+        raise InvalidRequest(f"table '{table}': 'bucket-function.type' = '{function}'; allowed: {BUCKET_FUNCTIONS}")
+    for name in key.split(","):
+        field = by_name.get(name)
+        if field is None:
+            raise InvalidRequest(
+                f"table '{table}': 'bucket-key' = '{key}' names '{name}', which is not a column; "
+                f"the columns are {', '.join(by_name)} (blanks and case count)"
+            )
+        if not isinstance(field.type, AtomicType):
+            raise InvalidRequest(f"table '{table}': 'bucket-key' column '{name}' is {field.type}; nested types cannot be")
+        if name in partition_keys:
+            raise InvalidRequest(f"table '{table}': 'bucket-key' column '{name}' is a partition column already")
+    if function == "mod":
+        only = by_name[key] if "," not in key else None
+        if only is None or not isinstance(only.type, AtomicType) or only.type.root not in (Root.INT, Root.BIGINT):
+            raise InvalidRequest(f"table '{table}': the bucket function 'mod' needs one INT or BIGINT key, not '{key}'")
+
+
+def _partition_keys(table: str, options: dict[str, str], given: Sequence[str]) -> tuple[str, ...]:
+    text = options.pop("partition", None)
+    if text is None:
+        return tuple(given)
+    if given:
+        raise InvalidRequest(f"table '{table}': partition columns are given twice, by PARTITIONED BY and by 'partition'")
+    return tuple(name.strip() for name in text.split(","))
+
+
+def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Sequence[str]) -> None:
+    if not columns:
+        raise InvalidRequest(f"table '{table}' needs at least one column")
+    seen: dict[str, ColumnSpec] = {}
+    for column in columns:
+        if column.name.lower() in seen:
+            raise InvalidRequest(f"table '{table}': column '{column.name}' is there twice (names ignore case)")
+        if column.name.startswith(("_KEY_", "__paimon_")) or column.name in ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_ROW_ID"):
+            raise InvalidRequest(f"table '{table}': column name '{column.name}' is reserved by Paimon")
+        seen[column.name.lower()] = column
+    for i, key in enumerate(partition_keys):
+        field = seen.get(key.lower())
+        if field is None:
+            raise InvalidRequest(
+                f"table '{table}': partition column '{key}' is not among the columns {', '.join(c.name for c in columns)}"
+            )
+        if key.lower() in (k.lower() for k in partition_keys[:i]):
+            raise InvalidRequest(f"table '{table}': partition column '{key}' is named twice")
+        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+            raise InvalidRequest(f"table '{table}': partition column '{key}' is {field.type}; nested types cannot be")
+    if partition_keys and len(partition_keys) == len(columns):
+        raise InvalidRequest(f"table '{table}' needs a column that is not a partition column")

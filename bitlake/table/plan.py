@@ -1,0 +1,119 @@
+"""What a scan will read, file by file, and why it will not read the rest: plain values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitlake.fileindex.selection import Selection
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.tree import Predicate
+
+
+class SkipReason(enum.Enum):
+    """What proved that a file holds no wanted row."""
+
+    PARTITION = "partition"
+    BUCKET = "bucket"
+    STATS = "statistics"
+    INDEX = "file index"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A data file to read, and which of its rows.
+
+    ``selection`` is a superset of the rows that satisfy the predicate; ``pruned_by`` names the indexes that made it,
+    such as ``bitmap(status)``; ``index_place`` is ``embedded``, ``file`` or None.
+    """
+
+    entry: ManifestEntry
+    path: str
+    partition: tuple[Any, ...]
+    selection: Selection
+    pruned_by: tuple[str, ...] = ()
+    index_place: str | None = None
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the file."""
+        return self.entry.file.row_count
+
+    @property
+    def chosen_rows(self) -> int:
+        """Rows that will be read at most."""
+        return self.selection.count(self.row_count)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every row is to be read."""
+        return self.chosen_rows == self.row_count
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedFile:
+    """A data file that is not opened, and what proved it needless."""
+
+    path: str
+    reason: SkipReason
+    detail: str
+    row_count: int
+    size: int
+
+
+@dataclass(slots=True)
+class ScanMetrics:
+    """What a scan did; filled in while it plans and reads (times in milliseconds)."""
+
+    files: int = 0
+    files_read: int = 0
+    files_skipped: dict[str, int] = field(default_factory=dict)
+    rows: int = 0
+    rows_chosen: int = 0
+    rows_read: int = 0
+    rows_returned: int = 0
+    data_bytes: int = 0
+    data_bytes_read: int = 0
+    data_requests: int = 0
+    pages_read: int = 0
+    row_groups_read: int = 0
+    index_files_opened: int = 0
+    index_bytes_read: int = 0
+    unreadable_indexes: int = 0
+    plan_ms: float = 0.0
+    read_ms: float = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counters by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer to "what would this scan read?".
+
+    ``columns`` are the output columns; ``predicate`` is bound to ``schema`` and always applied to what is read;
+    ``schemas`` are the schemas the files were written with, by id.
+    """
+
+    table: str
+    root: str
+    schema: TableSchema
+    schemas: Mapping[int, TableSchema]
+    snapshot_id: int | None
+    columns: tuple[str, ...]
+    predicate: Predicate | None
+    limit: int | None
+    files: tuple[PlannedFile, ...]
+    skipped: tuple[SkippedFile, ...]
+    problems: tuple[str, ...]
+    metrics: ScanMetrics
+
+    @property
+    def chosen_rows(self) -> int:
+        """Rows that will be read at most, over all files."""
+        return sum(f.chosen_rows for f in self.files)
