@@ -1,0 +1,311 @@
+"""Every table option this package honours or must recognise, declared once: name, type, default, words.
+
+Values live as text in the schema file; :class:`Options` reads them typed.  Options nobody here knows are kept as they
+are, because another engine may.  Source: table-format spec, sections 2 (what cannot change) and 10.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata.optiontypes import (
+    Option,
+    StatsMode,
+    at_least,
+    parse_bool,
+    parse_column_list,
+    parse_duration_ms,
+    parse_int,
+    parse_memory,
+    parse_stats_mode,
+    words,
+)
+
+T = TypeVar("T")
+OPTIONS: dict[str, Option[Any]] = {}
+"""Every declared option by name."""
+
+
+def _add(option: Option[T]) -> Option[T]:
+    OPTIONS[option.name] = option
+    return option
+
+
+def _text(name: str, default: str | None, doc: str, immutable: bool = False) -> Option[str | None]:
+    return _add(Option[str | None](name, str, default, "text", doc, default, immutable))
+
+
+def _bool(name: str, default: bool, doc: str, immutable: bool = False) -> Option[bool]:
+    return _add(Option(name, parse_bool, default, "true or false", doc, str(default).lower(), immutable))
+
+
+def _int(name: str, default: int, low: int, doc: str) -> Option[int]:
+    return _add(Option(name, at_least(low), default, f"a whole number ≥ {low}", doc, str(default)))
+
+
+def _maybe_int(name: str, low: int, doc: str, immutable: bool = False) -> Option[int | None]:
+    return _add(Option[int | None](name, at_least(low), None, f"a whole number ≥ {low}", doc, None, immutable))
+
+
+def _memory(name: str, default: str, doc: str) -> Option[int]:
+    allowed = "a size such as '128 mb' (b, kb, mb, gb, tb)"
+    return _add(Option(name, parse_memory, parse_memory(default), allowed, doc, default))
+
+
+def _maybe_memory(name: str, doc: str) -> Option[int | None]:
+    return _add(Option[int | None](name, at_least(1, parse_memory), None, "a size such as '128 mb', above 0", doc))
+
+
+_DURATION = "a duration such as '10 ms', '5 s', '2 min', '1 h' or '7 d'"
+
+
+def _duration(name: str, default: str, doc: str) -> Option[int]:
+    return _add(Option(name, parse_duration_ms, parse_duration_ms(default), _DURATION, doc, default))
+
+
+def _word(name: str, default: str, allowed: tuple[str, ...], doc: str, immutable: bool = False) -> Option[str]:
+    return _add(Option(name, words(*allowed), default, "one of " + ", ".join(allowed), doc, default, immutable))
+
+
+def _bucket(text: str) -> int:
+    value = parse_int(text)
+    if value < -2 or value == 0 or value > 2**31 - 1:
+        raise ValueError(text)
+    return value
+
+
+_STATS = "none, counts, full or truncate(n) with n ≥ 1"
+
+TYPE = _text("type", "table", "Kind of table; only 'table' can be read here.", immutable=True)
+PATH = _text("path", None, "Where the table is; never stored by bitlake.")
+BUCKET = _add(
+    Option("bucket", _bucket, -1, "a number > 0 of buckets, -1 (unaware or dynamic) or -2 (postpone)",
+           "Number of buckets a partition's rows are spread over.", "-1")
+)  # fmt: skip
+BUCKET_KEY = _add(
+    Option[tuple[str, ...]]("bucket-key", parse_column_list, (), "column names between commas",
+           "Columns whose hash picks the bucket; blanks count and so does the order.", None, True)
+)  # fmt: skip
+BUCKET_FUNCTION = _word(
+    "bucket-function.type", "default", ("default", "mod", "hive"), "How the bucket key becomes a bucket.", True
+)
+PRIMARY_KEY = _text("primary-key", None, "Key columns; moved into the schema's list at creation.", immutable=True)
+PARTITION = _text("partition", None, "Partition columns; moved into the schema's list at creation.", immutable=True)
+PRIMARY_KEY_NULLABLE = _bool("primary-key.nullable", False, "Whether key columns may hold NULL.", immutable=True)
+PARTITION_DEFAULT_NAME = _add(
+    Option("partition.default-name", str, "__DEFAULT_PARTITION__", "text",
+           "Folder name of NULL and blank partition values.", "__DEFAULT_PARTITION__")
+)  # fmt: skip
+PARTITION_LEGACY_NAME = _bool(
+    "partition.legacy-name", True, "Render DATE partitions as epoch days and timestamps in ISO form."
+)
+FILE_FORMAT = _word("file.format", "parquet", ("parquet", "orc", "avro", "csv", "json"), "Format of new data files.")
+FILE_COMPRESSION = _add(
+    Option("file.compression", lambda text: str(text).strip().lower(), "zstd", "a codec name",
+           "Compression of data files: zstd, snappy, gzip, lz4 or none.", "zstd")
+)  # fmt: skip
+ZSTD_LEVEL = _int("file.compression.zstd-level", 1, 1, "zstd level of data files and manifests.")
+FILE_BLOCK_SIZE = _maybe_memory("file.block-size", "Row group (Parquet) or stripe size; unset: 128 MB.")
+FILE_SUFFIX_COMPRESSION = _bool("file.suffix.include.compression", False, "Put the codec into data file names.")
+TARGET_FILE_SIZE = _maybe_memory("target-file-size", "Roll data files at this size; unset: 256 MB for append tables.")
+TARGET_FILE_ROWS = _maybe_int("target-file-row-num", 1, "Roll data files at this many rows; unset: never.")
+DATA_FILE_PREFIX = _add(Option("data-file.prefix", str, "data-", "text", "Prefix of data file names.", "data-"))
+DATA_FILE_DIRECTORY = _text("data-file.path-directory", None, "Folder of data files under the table.", immutable=True)
+STATS_MODE = _add(
+    Option("metadata.stats-mode", parse_stats_mode, StatsMode("truncate", 16), _STATS,
+           "What column statistics manifests keep.", "truncate(16)")
+)  # fmt: skip
+STATS_KEEP_FIRST = _int(
+    "metadata.stats-keep-first-n-columns", -1, -1, "Keep statistics of the first n columns only; -1: of all."
+)
+STATS_DENSE = _bool("metadata.stats-dense-store", True, "Leave columns without statistics out, listing the others.")
+MANIFEST_TARGET_SIZE = _memory("manifest.target-file-size", "8 mb", "Roll and merge manifests at this size.")
+MANIFEST_MERGE_MIN = _int("manifest.merge-min-count", 30, 1, "Merge the newest manifests once there are this many.")
+MANIFEST_FULL_SIZE = _memory(
+    "manifest.full-compaction-threshold-size", "16 mb", "Rewrite small and deleting manifests from this total size on."
+)
+MANIFEST_COMPRESSION = _word(
+    "manifest.compression", "zstd", ("zstd", "snappy", "deflate", "none"), "Codec of manifests."
+)
+SNAPSHOT_RETAINED_MIN = _int("snapshot.num-retained.min", 10, 1, "Snapshots that expiry always keeps.")
+SNAPSHOT_RETAINED_MAX = _int("snapshot.num-retained.max", 2**31 - 1, 1, "Snapshots above this number expire.")
+SNAPSHOT_TIME_RETAINED = _duration("snapshot.time-retained", "1 h", "Snapshots younger than this are kept.")
+SNAPSHOT_EXPIRE_LIMIT = _int("snapshot.expire.limit", 50, 1, "Snapshots that one expiry removes at most.")
+SNAPSHOT_IGNORE_EMPTY = _add(
+    Option[bool | None]("snapshot.ignore-empty-commit", parse_bool, None, "true or false",
+           "Make no snapshot for a commit of nothing; unset: batch writes make none.")
+)  # fmt: skip
+COMMIT_MAX_RETRIES = _int("commit.max-retries", 10, 0, "Attempts after a failed one.")
+COMMIT_MIN_WAIT = _duration("commit.min-retry-wait", "10 ms", "First wait between attempts; it doubles.")
+COMMIT_MAX_WAIT = _duration("commit.max-retry-wait", "10 s", "Longest wait between attempts.")
+COMMIT_TIMEOUT = _add(
+    Option[int | None]("commit.timeout", parse_duration_ms, None, _DURATION,
+           "Give up a commit after this long; unset: never.")
+)  # fmt: skip
+COMMIT_USER_PREFIX = _text("commit.user-prefix", None, "Put before the random commit user.")
+FORCE_SNAPSHOT = _bool("commit.force-create-snapshot", False, "Make a snapshot even for an empty commit.")
+INDEX_THRESHOLD = _memory(
+    "file-index.in-manifest-threshold", "500 b", "Embed a file's index in the manifest up to this size."
+)
+INDEX_READ = _bool("file-index.read.enabled", True, "Use file indexes when reading.")
+INDEX_ON_UNREADABLE = _word(
+    "file-index.on-unreadable", "scan", ("scan", "fail"),
+    "What to do with an index that cannot be read: scan the file with a warning, or fail (bitlake's own option).",
+)  # fmt: skip
+DYNAMIC_OVERWRITE = _bool(
+    "dynamic-partition-overwrite", True, "INSERT OVERWRITE replaces only the partitions it writes."
+)
+WRITE_ONLY = _bool("write-only", False, "Writers neither compact nor expire.")
+DV_ENABLED = _bool("deletion-vectors.enabled", False, "Mark deleted rows in deletion vectors.")
+DV_MODIFIABLE = _bool("deletion-vectors.modifiable", False, "Allow deletion-vectors.enabled to change.")
+DV_BITMAP64 = _bool("deletion-vectors.bitmap64", False, "Write 64-bit deletion vectors.")
+DV_MERGE_ON_READ = _bool("deletion-vectors.merge-on-read", False, "Merge level 0 too when reading.")
+DV_TARGET_SIZE = _memory("deletion-vector.index-file.target-size", "2 mb", "Roll deletion vector files at this size.")
+MERGE_ENGINE = _word(
+    "merge-engine", "deduplicate", ("deduplicate", "partial-update", "aggregation", "first-row"),
+    "How rows of one primary key become one.", True,
+)  # fmt: skip
+CHANGELOG_PRODUCER = _word(
+    "changelog-producer", "none", ("none", "input", "full-compaction", "lookup"), "How changelogs are made."
+)
+SEQUENCE_FIELD = _text("sequence.field", None, "Columns that order rows of one key.")
+DYNAMIC_BUCKET_TARGET = _int("dynamic-bucket.target-row-num", 2_000_000, 1, "Rows a dynamic bucket takes.")
+DYNAMIC_BUCKET_INITIAL = _maybe_int("dynamic-bucket.initial-buckets", 1, "Buckets to begin with.", immutable=True)
+DYNAMIC_BUCKET_MAX = _int("dynamic-bucket.max-buckets", -1, -1, "Most dynamic buckets; -1: no limit.")
+INDEX_IN_DATA_DIR = _bool("index-file-in-data-file-dir", False, "Put table index files beside data.", immutable=True)
+ROW_TRACKING = _bool("row-tracking.enabled", False, "Give every row an id.", immutable=True)
+DATA_EVOLUTION = _bool("data-evolution.enabled", False, "Store columns of a row in several files.", immutable=True)
+NULL_TO_NOT_NULL_OFF = _bool("alter-column-null-to-not-null.disabled", True, "Refuse to make a column NOT NULL.")
+EXPLICIT_CAST_OFF = _bool("disable-explicit-type-casting", False, "Allow only implicit casts when a type changes.")
+
+IMMUTABLE = frozenset(
+    {o.name for o in OPTIONS.values() if o.immutable}
+    | {
+        "sequence.snapshot-ordering",
+        "aggregation.remove-record-on-delete",
+        "partial-update.remove-record-on-delete",
+        "partial-update.remove-record-on-sequence-group",
+        "rowkind.field",
+        "force-lookup",
+        "blob-field",
+        "blob-descriptor-field",
+        "blob-view-field",
+        "pk-clustering-override",
+    }
+)
+"""Names that neither SET nor RESET may touch once the table has a snapshot."""
+
+_COLUMN_STATS = re.compile(r"^fields\.(.+)\.stats-mode$", re.DOTALL)
+_COLUMN_STATS_OPTION = Option[StatsMode | None]("fields.<column>.stats-mode", parse_stats_mode, None, _STATS, "")
+_PREFIXES = ("file-index.", "fields.", "field.")
+
+
+class Options(Mapping[str, str]):
+    """A table's options as text (a mapping), with typed reading."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+        self._values = dict(values or {})
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Options({self._values!r})"
+
+    def of(self, option: Option[T]) -> T:
+        """The option's value, or its default; raises :class:`InvalidRequest` for text it does not take."""
+        text = self._values.get(option.name)
+        return option.default if text is None else option.read(text)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """With an :class:`Option`: its typed value or its default.  With a name: the text or ``default``."""
+        if isinstance(key, Option):
+            return self.of(key)
+        return self._values.get(key, default)
+
+    def stats_mode(self, column: str) -> StatsMode:
+        """The statistics mode of a column: its own, else the table's."""
+        text = self._values.get(f"fields.{column}.stats-mode")
+        return self.of(STATS_MODE) if text is None else parse_column_stats(column, text)
+
+
+def parse_column_stats(column: str, text: str) -> StatsMode:
+    """The value of ``fields.<column>.stats-mode``."""
+    try:
+        return parse_stats_mode(text)
+    except ValueError as e:
+        raise InvalidRequest(f"option 'fields.{column}.stats-mode' = '{text}' is not allowed; it takes {_STATS}") from e
+
+
+def is_known(name: str) -> bool:
+    """Whether this package gives the option a meaning (declared, or of a known pattern)."""
+    return name in OPTIONS or name in IMMUTABLE or name.startswith(_PREFIXES)
+
+
+def validate(values: Mapping[str, str]) -> None:
+    """Check every value whose option is known; unknown options pass.
+
+    Raises :class:`InvalidRequest` naming the option, the value and what is allowed.
+    """
+    for name, text in values.items():
+        if not isinstance(text, str):
+            raise InvalidRequest(f"option '{name}' must be text, not {text!r}")
+        option = OPTIONS.get(name)
+        if option is not None:
+            option.read(text)
+            continue
+        column = _COLUMN_STATS.match(name)
+        if column is not None:
+            parse_column_stats(column.group(1), text)
+    options = Options(values)
+    if options.of(COMMIT_MIN_WAIT) > options.of(COMMIT_MAX_WAIT):
+        raise InvalidRequest(
+            f"option '{COMMIT_MIN_WAIT.name}' = '{values.get(COMMIT_MIN_WAIT.name)}' is above '{COMMIT_MAX_WAIT.name}'"
+        )
+    low, high = options.of(SNAPSHOT_RETAINED_MIN), options.of(SNAPSHOT_RETAINED_MAX)
+    if low > high:
+        raise InvalidRequest(
+            f"option '{SNAPSHOT_RETAINED_MIN.name}' = {low} is above '{SNAPSHOT_RETAINED_MAX.name}' = {high}"
+        )
+
+
+def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bool) -> None:
+    """Refuse a change of options that the table's files could not follow.
+
+    ``old`` and ``new`` are the whole mappings before and after.  Raises :class:`InvalidRequest` naming the option, its
+    value now and the one asked for.  Source: table-format spec, end of section 2.
+    """
+    validate(new)
+    changed = [n for n in sorted(set(old) | set(new)) if old.get(n) != new.get(n)]
+    for name in changed:
+        if name in ("path", "type"):
+            _refuse(name, old, new, "never")
+    if not has_snapshot:
+        return
+    for name in changed:
+        if name in IMMUTABLE:
+            _refuse(name, old, new, "not once the table has a snapshot")
+    before, after = Options(old), Options(new)
+    if before.of(BUCKET) != after.of(BUCKET) and -1 in (before.of(BUCKET), after.of(BUCKET)):
+        _refuse("bucket", old, new, "not from or to -1 once the table has a snapshot")
+    if before.of(DV_ENABLED) != after.of(DV_ENABLED) and not before.of(DV_MODIFIABLE) and not after.of(DV_MODIFIABLE):
+        _refuse(DV_ENABLED.name, old, new, f"only with '{DV_MODIFIABLE.name}' = 'true'")
+    for name in ("ignore-delete", "ignore-update-before"):
+        if old.get(name, "").lower() == "true" and new.get(name, "").lower() != "true":
+            _refuse(name, old, new, "not from true to false")
+
+
+def _refuse(name: str, old: Mapping[str, str], new: Mapping[str, str], when: str) -> None:
+    was, asked = (f"'{v[name]}'" if name in v else "unset" for v in (old, new))
+    raise InvalidRequest(f"option '{name}' may change {when}: it is {was}, asked for {asked}")
