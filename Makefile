@@ -27,6 +27,7 @@ test: $(READY)
 ## interop   Paimon (Java) and pypaimon read what bitlake wrote; plain skips where their jar or environment cannot be had
 interop: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
+	@$(BIN)/python tests/interop/paimon_java.py
 	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadgroup tests/interop $(ARGS)
 
 ## lint      ruff, its formatter, and mypy in strict mode
