@@ -1,0 +1,146 @@
+"""Strings to values, the way Spark's casts read them, where that is certain.
+
+Every function returns None for a text it is not sure Spark reads as exactly this value; callers then do not push.
+Formats: Spark's ``SparkDateTimeUtils.stringToDate`` and ``stringToTimestamp``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import zoneinfo
+from decimal import Decimal, InvalidOperation
+
+from bitlake.errors import InvalidRequest
+
+UTC = dt.UTC
+EPOCH = dt.datetime(1970, 1, 1)
+EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+MICRO = dt.timedelta(microseconds=1)
+
+_DATE = re.compile(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?\s*", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(\S+)?)?\s*", re.ASCII
+)
+_OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
+_INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_SPECIAL = {
+    "nan": float("nan"),
+    "infinity": float("inf"),
+    "inf": float("inf"),
+    "+infinity": float("inf"),
+    "+inf": float("inf"),
+    "-infinity": float("-inf"),
+    "-inf": float("-inf"),
+}
+
+
+def zone(name: str) -> dt.tzinfo:
+    """The time zone of a name or offset (``UTC``, ``Europe/Paris``, ``+02:00``); :class:`InvalidRequest` if unknown."""
+    found = _zone(name)
+    if found is None:
+        raise InvalidRequest(
+            f"unknown time zone '{name}'; give a name such as 'Europe/Paris' or an offset like '+02:00'"
+        )
+    return found
+
+
+def _zone(name: str) -> dt.tzinfo | None:
+    if name.upper() in ("Z", "UTC", "GMT", "ETC/UTC"):
+        return UTC
+    match = _OFFSET.fullmatch(name)
+    if match is not None:
+        sign, hours, minutes = match.groups()
+        offset = dt.timedelta(hours=int(hours), minutes=int(minutes or 0))
+        if offset > dt.timedelta(hours=18) or int(minutes or 0) > 59:
+            return None
+        return dt.timezone(-offset if sign == "-" else offset)
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def parse_date(text: str) -> dt.date | None:
+    """The date of ``yyyy``, ``yyyy-[m]m`` or ``yyyy-[m]m-[d]d``."""
+    match = _DATE.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day = match.groups()
+    try:
+        return dt.date(int(year), int(month or 1), int(day or 1))
+    except ValueError:
+        return None
+
+
+def parse_timestamp(text: str) -> dt.datetime | None:
+    """The wall clock of a text, aware if it names a time zone; nanoseconds are cut off as Spark does."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is None:
+        date = parse_date(text)
+        return None if date is None else dt.datetime(date.year, date.month, date.day)
+    year, month, day, hour, minute, second, fraction, where = match.groups()
+    tz: dt.tzinfo | None = None
+    if where is not None:
+        tz = _zone(where)
+        if tz is None:
+            return None
+    micros = int((fraction or "0")[:6].ljust(6, "0"))
+    try:
+        return dt.datetime(
+            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, tz
+        )
+    except ValueError:
+        return None
+
+
+def parse_integer(text: str) -> int | None:
+    """The integer of a text of digits with an optional sign."""
+    return int(text) if _INTEGER.fullmatch(text) and len(text) < 60 else None
+
+
+def parse_double(text: str) -> float | None:
+    """The double of a decimal or scientific text, NaN and the infinities included."""
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return _SPECIAL.get(text.strip().lower())
+
+
+def parse_decimal(text: str) -> Decimal | None:
+    """The exact decimal of a text of at most 38 digits."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    try:
+        value = Decimal(text.strip())
+    except InvalidOperation:
+        return None
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or abs(exponent) > 76 or len(digits) > 38 or len(digits) + max(0, exponent) > 38:
+        return None
+    return Decimal((sign, digits, exponent))
+
+
+def days(value: dt.date) -> int:
+    """Days since the epoch."""
+    return value.toordinal() - EPOCH_DAY
+
+
+def micros_of(value: dt.datetime) -> int:
+    """Microseconds since the epoch: of the instant if aware, else of the wall clock as if it were UTC."""
+    naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+    return (naive - EPOCH) // MICRO
+
+
+def at_zone(wall: dt.datetime, tz: dt.tzinfo) -> dt.datetime:
+    """The instant of a wall clock in a zone: in a gap later by its length, in an overlap the earlier, as in Java."""
+    return wall.replace(tzinfo=tz, fold=0).astimezone(UTC)
+
+
+def steady_offset(instant: dt.datetime, tz: dt.tzinfo) -> dt.timedelta | None:
+    """The zone's offset if it is the same for two days around an instant, so that order of wall clocks is kept."""
+    try:
+        offsets = {(instant + dt.timedelta(hours=12 * h)).astimezone(tz).utcoffset() for h in range(-4, 5)}
+    except OverflowError:
+        return None
+    return offsets.pop() if len(offsets) == 1 else None
