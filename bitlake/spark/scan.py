@@ -1,0 +1,195 @@
+"""A scan as a Spark DataFrame, read in the cheapest of three ways.
+
+* few chosen bytes: read here on the driver, page by page, into a local relation; no scan job runs at all;
+* whole files: Spark's own vectorised Parquet reader over just the files that the plan left;
+* chosen rows of many files: page-selective reads in Python on the executors (``mapInArrow`` over the files).
+
+The last two are united where a plan holds both.  Whatever is pruned here, the query's own filters still run above.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from bitlake.spark.types import spark_schema, spark_type
+from bitlake.storage import Store
+from bitlake.table.cache import Cache
+from bitlake.table.evolution import map_fields
+from bitlake.table.plan import Plan, PlannedFile
+from bitlake.table.read import (
+    BUCKET,
+    FILE_PATH,
+    PARTITION,
+    ROW_INDEX,
+    ReadCounts,
+    ReadRequest,
+    output_schema,
+    read_file,
+    tasks_of,
+)
+from bitlake.table.scan import Scan
+from bitlake.types.datatypes import AtomicType, Root
+
+# Reading this much on the driver takes tens of milliseconds; starting a Spark stage of Python workers takes 110-180 ms
+# on the machine it was measured on.  Beyond it, the executors' cores win.
+DRIVER_BYTES = 32 * 1024 * 1024
+DRIVER_ROWS = 200_000
+DRIVER_FILES = 64
+# Spark's reader decodes faster than Python picks rows, unless most of a file can be left out.
+SELECTIVE_SHARE = 0.05
+
+_frames: Cache[tuple[object, ...], DataFrame] = Cache(64)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChoice:
+    """How a plan's files are read on Spark."""
+
+    driver: tuple[PlannedFile, ...]
+    native: tuple[PlannedFile, ...]
+    selective: tuple[PlannedFile, ...]
+
+
+def choose(plan: Plan) -> ReadChoice:
+    """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader."""
+    special = any(c in (FILE_PATH, ROW_INDEX, PARTITION, BUCKET) for c in plan.columns)
+    cost = sum(chosen_bytes(f) for f in plan.files)
+    few = cost <= DRIVER_BYTES and plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
+    picked = any(not f.whole for f in plan.files)
+    if not plan.files or (few and (picked or special or cost <= DRIVER_BYTES // 8)):
+        return ReadChoice(plan.files, (), ())
+    native, selective = [], []
+    for f in plan.files:
+        sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
+        foreign = not _native_types(plan) or f.entry.file.schema_id != plan.schema.id and not _same_columns(plan, f)
+        (selective if sparse or special or foreign else native).append(f)
+    return ReadChoice((), tuple(native), tuple(selective))
+
+
+def chosen_bytes(file: PlannedFile) -> int:
+    """About how many bytes the chosen rows' pages take: scattered rows touch a page each."""
+    if file.whole:
+        return file.entry.file.file_size
+    pages = max(1, file.row_count // 5000)
+    share = min(1.0, min(file.chosen_rows, pages) / pages + file.chosen_rows / max(1, file.row_count))
+    return math.ceil(file.entry.file.file_size * share)
+
+
+def _native_types(plan: Plan) -> bool:
+    """Whether Spark's own Parquet reader has all the types (it has no TIME and no unshredded multiset)."""
+    return all(
+        not (isinstance(f.type, AtomicType) and f.type.root in (Root.TIME, Root.VARIANT))
+        for f in plan.schema.fields
+        if f.name in plan.columns
+    )
+
+
+def _same_columns(plan: Plan, file: PlannedFile) -> bool:
+    return map_fields(plan.schema.fields, plan.schemas[file.entry.file.schema_id].fields).identical
+
+
+class SparkReader:
+    """Turns scans into DataFrames of one session."""
+
+    def __init__(self, spark: SparkSession, store: Store) -> None:
+        self._spark = spark
+        self._store = store
+
+    def frame(self, scan: Scan) -> DataFrame:
+        """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little)."""
+        plan = scan.plan()
+        choice = choose(plan)
+        types = frame_schema(scan)
+        if choice.driver or not plan.files:
+            return self.local(scan, types)
+        parts = []
+        if choice.native:
+            parts.append(self._native(plan, choice.native, types))
+        if choice.selective:
+            parts.append(self._selective(scan, plan, choice.selective, types))
+        frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        return frame if scan.row_limit is None else frame.limit(scan.row_limit)
+
+    def local(self, scan: Scan, types: T.StructType) -> DataFrame:
+        """Read the scan on the driver into a local relation."""
+        return local_frame(self._spark, scan.to_arrow(), types)
+
+    def _native(self, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
+        """Spark's Parquet reader over the files; nothing of them is read before the query runs."""
+        paths = tuple(f.path for f in files)
+        key = (id(self._spark), types.json(), paths)
+        found = _frames.get(key)
+        if found is None:
+            # The folder names are not partitions to be discovered: each file holds all its columns itself.
+            reader = self._spark.read.schema(types).option("recursiveFileLookup", "true")
+            found = reader.parquet(*[_uri(p) for p in paths])
+            _frames.put(key, found)
+        return found
+
+    def _selective(
+        self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType
+    ) -> DataFrame:
+        """Page-selective reads in Python workers, a task for every few files."""
+        request = ReadRequest(scan.state.schema, scan.columns, scan.predicate)
+        tasks = [cloudpickle.dumps(t) for t in tasks_of(files, plan.schemas)]
+        store = self._store
+        schema = output_schema(scan.state.schema, scan.columns)
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    for table in read_file(store, cloudpickle.loads(tasks[number]), request, ReadCounts()):
+                        yield from table.cast(schema).to_batches(max_chunksize=10_000)
+
+        return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, types)
+
+
+def frame_schema(scan: Scan) -> T.StructType:
+    """The Spark schema of a scan's result, in the order of its columns."""
+    fields = scan.state.schema
+    extra = {
+        FILE_PATH: T.StringType(),
+        ROW_INDEX: T.LongType(),
+        BUCKET: T.IntegerType(),
+        PARTITION: spark_schema(fields.partition_fields),
+    }
+    out = []
+    for name in scan.columns:
+        if name in extra:
+            out.append(T.StructField(name, extra[name], False))
+        else:
+            field = fields.field(name)
+            # Files of other writers may hold NULL in a column that became NOT NULL later: promise nothing.
+            out.append(T.StructField(name, spark_type(field.type), True))
+    return T.StructType(out)
+
+
+def local_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> DataFrame:
+    """An Arrow table as a local relation of the given Spark types."""
+    if table.num_rows == 0:
+        return spark.createDataFrame([], types)
+    if not types.fields:
+        return spark.range(0, table.num_rows, 1, 1).select()
+    # One chunk: Spark's Arrow stream reader stops at the first empty batch, and chunked tables may hold some.
+    return spark.createDataFrame(table.combine_chunks(), types)
+
+
+def _uri(path: str) -> str:
+    """A path as Spark's reader takes it: characters that globs or URIs give a meaning are escaped."""
+    if "://" in path or path.startswith("file:"):
+        return path
+    escaped = "".join("\\" + c if c in "{}[]*?\\" else c for c in os.path.abspath(path))
+    return escaped
+
+
+LocalFrame = Callable[[Scan], DataFrame]
+__all__ = ["DRIVER_BYTES", "F", "LocalFrame", "ReadChoice", "SparkReader", "choose", "frame_schema", "local_frame"]

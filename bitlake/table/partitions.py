@@ -1,0 +1,63 @@
+"""Partition rows of manifest entries: their values, statistics and folders, decoded once each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bitlake.codec.binary_row import decode_row
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.partition import partition_path
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.stats import ColumnStats
+
+
+class PartitionReader:
+    """Decodes partition rows with the table's partition types; the folder is formed from the row, never parsed."""
+
+    def __init__(self, schema: TableSchema, paths: TablePaths) -> None:
+        self._fields = schema.partition_fields
+        self._types = [f.type for f in self._fields]
+        self._paths = paths
+        options = opt.Options(schema.options)
+        self._default_name = options.get(opt.PARTITION_DEFAULT_NAME)
+        self._legacy = options.get(opt.PARTITION_LEGACY_NAME)
+        self._values: dict[bytes, tuple[Any, ...]] = {}
+        self._folders: dict[bytes, str] = {}
+        self._stats: dict[bytes, Mapping[str, ColumnStats]] = {}
+
+    def values(self, raw: bytes) -> tuple[Any, ...]:
+        """The physical values of the partition columns, in key order."""
+        found = self._values.get(raw)
+        if found is None:
+            found = self._values[raw] = tuple(decode_row(self._types, raw))
+        return found
+
+    def folder(self, raw: bytes) -> str:
+        """``k1=v1/k2=v2``, empty for an unpartitioned table."""
+        found = self._folders.get(raw)
+        if found is None:
+            found = partition_path(
+                self._fields, self.values(raw), default_name=self._default_name, legacy=self._legacy
+            )
+            self._folders[raw] = found
+        return found
+
+    def stats(self, raw: bytes) -> Mapping[str, ColumnStats]:
+        """The partition as statistics of its columns: one value each."""
+        found = self._stats.get(raw)
+        if found is None:
+            found = {
+                f.name: ColumnStats(v, v, 1 if v is None else 0, False)
+                for f, v in zip(self._fields, self.values(raw), strict=True)
+            }
+            self._stats[raw] = found
+        return found
+
+    def data_path(self, entry: ManifestEntry) -> str:
+        """The full path of an entry's data file."""
+        if entry.file.external_path is not None:
+            return entry.file.external_path
+        return f"{self._paths.bucket_dir(self.folder(entry.partition), entry.bucket)}/{entry.file.file_name}"

@@ -1,0 +1,189 @@
+"""A scan is a value: refine it, look at its plan, then read it in the form you like."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.bind import bind
+from bitlake.predicate.parse import parse_predicate
+from bitlake.predicate.tree import And, Constant, Predicate
+from bitlake.storage import Store
+from bitlake.table.explain import explain_text
+from bitlake.table.plan import Plan
+from bitlake.table.planner import ScanRequest, plan_files
+from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
+from bitlake.table.state import TableState
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Files are read side by side, but never so many that their batches pile up in memory.
+_READ_AHEAD = 4
+
+ToSpark = Callable[["Scan"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Rows of a table, described but not read.
+
+    Every refinement returns a new scan.  ``where`` is Spark SQL text or a predicate tree; all of them must hold.
+    """
+
+    state: TableState
+    store: Store
+    columns: tuple[str, ...]
+    predicate: Predicate | None = None
+    row_limit: int | None = None
+    use_index: bool = True
+    timezone: str = "UTC"
+    _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
+    _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
+
+    # --- refining ----------------------------------------------------------------------------------------------------
+
+    def select(self, columns: Sequence[str]) -> Scan:
+        """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
+        known = metadata_fields(())
+        names = tuple(c.lower() if c.lower() in known else self.state.schema.field(c).name for c in columns)
+        twice = [n for i, n in enumerate(names) if n in names[:i]]
+        if twice:
+            raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")
+        return replace(self, columns=names, _planned=[])
+
+    def where(self, condition: str | Predicate) -> Scan:
+        """The rows that also satisfy a condition: Spark SQL text, or a predicate tree."""
+        tree = parse_predicate(condition, self.timezone) if isinstance(condition, str) else condition
+        bound = bind(tree, self.state.schema.fields, self.timezone)
+        both = bound if self.predicate is None else And((self.predicate, bound))
+        return replace(self, predicate=None if both == Constant(True) else both, _planned=[])
+
+    def limit(self, rows: int | None) -> Scan:
+        """At most this many rows, whichever come first."""
+        if rows is not None and rows < 0:
+            raise InvalidRequest(f"limit must not be negative, and is {rows}")
+        return replace(self, row_limit=rows, _planned=[])
+
+    def without_index(self) -> Scan:
+        """The same rows, found without the file indexes (to compare)."""
+        return replace(self, use_index=False, _planned=[])
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        return output_schema(self.state.schema, self.columns)
+
+    def plan(self) -> Plan:
+        """Which files, which rows of each, and what pruned the others; made once and kept."""
+        if not self._planned:
+            request = ScanRequest(
+                table=self.state.name,
+                paths=self.state.paths,
+                schema=self.state.schema,
+                snapshot_id=self.state.snapshot_id,
+                columns=self.columns,
+                predicate=self.predicate,
+                limit=self.row_limit,
+                use_index=self.use_index,
+            )
+            started = time.perf_counter()
+            entries = self.state.entries()
+            schemas = self.state.schemas({e.file.schema_id for e in entries})
+            plan = plan_files(request, entries, schemas, self.store)
+            plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
+            self._planned.append(plan)
+        return self._planned[0]
+
+    def explain(self) -> str:
+        """The plan for a person: every file, what pruned it, and what is read instead of what."""
+        return explain_text(self.plan())
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Read in batches, file after file in the plan's order; memory holds a few files' batches."""
+        for table in self._tables():
+            yield from table.to_batches()
+
+    def to_arrow(self) -> pa.Table:
+        """Read everything into one Arrow table."""
+        tables = list(self._tables())
+        if not tables:
+            return self.schema.empty_table()
+        return pa.concat_tables(tables).cast(self.schema)
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_spark(self) -> Any:
+        """The scan as a Spark DataFrame; the table must come from a lake with Spark at hand."""
+        if self._to_spark is None:
+            raise InvalidRequest(
+                "this table was opened without Spark: open it with bitlake.connect(...).table(...), "
+                "with `pip install 'bitlake[spark]'`"
+            )
+        return self._to_spark(self)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return sum(t.num_rows for t in replace(self, columns=(), _planned=[])._tables())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The Arrow C stream interface: Polars, DuckDB and others read a scan directly."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, (b.cast(self.schema) for b in self.to_batches()))
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _tables(self) -> Iterator[pa.Table]:
+        plan = self.plan()
+        request = ReadRequest(self.state.schema, self.columns, self.predicate)
+        counts = ReadCounts()
+        tasks = tasks_of(plan.files, plan.schemas)
+        started = time.perf_counter()
+        left = self.row_limit
+
+        def read(i: int) -> Iterator[pa.Table]:
+            return read_file(self.store, tasks[i], request, counts)
+
+        try:
+            for table in _side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):
+                if left is not None:
+                    table = table.slice(0, left)
+                    left -= table.num_rows
+                yield table
+                if left == 0:
+                    break
+        finally:
+            m = plan.metrics
+            m.rows_read, m.rows_returned = counts.rows_read, counts.rows_returned
+            m.data_bytes_read, m.data_requests = counts.bytes, counts.requests
+            m.pages_read, m.row_groups_read = counts.pages, counts.row_groups
+            m.read_ms = (time.perf_counter() - started) * 1000
+
+
+def _side_by_side(count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int) -> Iterator[pa.Table]:
+    """What ``read(0)``, ``read(1)``, … yield, in order, with up to ``ahead`` of them under way.
+
+    A single file streams; of several, each is gathered by its thread.
+    """
+    if count <= 1 or ahead <= 1:
+        for i in range(count):
+            yield from read(i)
+        return
+    with ThreadPoolExecutor(ahead, thread_name_prefix="bitlake-read") as pool:
+        waiting = [pool.submit(lambda i=i: list(read(i))) for i in range(min(ahead, count))]
+        for i in range(count):
+            tables = waiting[i].result()
+            waiting[i] = None  # type: ignore[call-overload]  # let go of the file's rows once they are passed on
+            if i + ahead < count:
+                waiting.append(pool.submit(lambda i=i + ahead: list(read(i))))
+            yield from tables

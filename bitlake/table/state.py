@@ -1,0 +1,46 @@
+"""One moment of a table: its schema, its snapshot and the files alive in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.storage import Store
+from bitlake.table.live import latest_schema, latest_snapshot, load_schema, read_snapshot_files
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as it was when this was loaded: later commits do not show."""
+
+    name: str
+    paths: TablePaths
+    store: Store = field(repr=False)
+    schema: TableSchema
+    snapshot: Snapshot | None
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot's id; None before the first commit."""
+        return None if self.snapshot is None else self.snapshot.id
+
+    def entries(self) -> list[ManifestEntry]:
+        """The live data files."""
+        return [] if self.snapshot is None else read_snapshot_files(self.store, self.paths, self.snapshot)
+
+    def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
+        """The schemas that files were written with, by id."""
+        known = {self.schema.id: self.schema}
+        return {i: known.get(i) or load_schema(self.store, self.paths, i) for i in ids}
+
+
+def load_state(name: str, paths: TablePaths, store: Store) -> TableState | None:
+    """The table now, or None if it has no schema."""
+    schema = latest_schema(store, paths)
+    if schema is None:
+        return None
+    return TableState(name, paths, store, schema, latest_snapshot(store, paths))
