@@ -1,6 +1,7 @@
-"""Hashes of whole columns: XXH64 of strings and Paimon's 64-bit number hash, both as bloom filters use them.
+"""Hashes of whole columns: XXH64 of strings and Paimon's 64-bit number hash, as bloom filters use them, and the hash
+of Paimon's strings in Java hash maps.
 
-Source: index-format spec, section 2.2.  Everything wraps at 64 bits.
+Source: index-format spec, sections 2.2 and 3.4.  Everything wraps.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import xxhash
 
 UInt64s = npt.NDArray[np.uint64]
 Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -83,6 +85,44 @@ def string_buffers(array: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
     raw = np.frombuffer(offsets, np.int64 if wide else np.int32)
     starts = raw[array.offset : array.offset + len(array) + 1].astype(np.int64)
     return starts, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+def murmur_bytes(array: pa.Array, seed: int = 42) -> Int32s:
+    """Murmur3-32 of every value of a string or binary array, its last ``length % 4`` bytes mixed one by one, signed.
+
+    That tail rule is Paimon's (a ``BinaryString``'s hash code), not the reference's.  int32 per row.
+    """
+    starts, data = string_buffers(array)
+    lengths = np.diff(starts)
+    # Longest first: the rows that still have a word to mix are a prefix.
+    order = np.argsort(-lengths, kind="stable")
+    at, lengths = starts[:-1][order], lengths[order]
+    words = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
+    h = np.full(len(at), seed, np.uint32)
+    whole = lengths // 4
+    for i in range(int(whole[0]) if len(whole) else 0):
+        n = int(np.searchsorted(-whole, -i, side="left"))
+        h[:n] = _murmur_mix(h[:n], words[at[:n] + 4 * i])
+    for i in range(3):
+        rows = np.flatnonzero(lengths % 4 > i)
+        signed = data[at[rows] + 4 * whole[rows] + i].view(np.int8).astype(np.int32)
+        h[rows] = _murmur_mix(h[rows], signed.view(np.uint32))
+    h ^= lengths.astype(np.uint32)
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    h ^= h >> np.uint32(16)
+    out = np.empty(len(h), np.int32)
+    out[order] = h.view(np.int32)
+    return out
+
+
+def _murmur_mix(h: npt.NDArray[np.uint32], word: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    k = word * np.uint32(0xCC9E2D51)
+    k = ((k << np.uint32(15)) | (k >> np.uint32(17))) * np.uint32(0x1B873593)
+    h = h ^ k
+    h = (h << np.uint32(13)) | (h >> np.uint32(19))
+    mixed: npt.NDArray[np.uint32] = h * np.uint32(5) + np.uint32(0xE6546B64)
+    return mixed
 
 
 def _hash_same_length(

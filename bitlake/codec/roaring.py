@@ -1,0 +1,236 @@
+"""Portable 32-bit Roaring bitmaps: writing many at once, and reading ones nobody vouches for.
+
+One bitmap, little-endian (the public RoaringFormatSpec)::
+
+    no run container:    u4 cookie 12346 | u4 containers
+    with run containers: u2 cookie 12347 | u2 containers-1 | bit set of (containers+7)/8 bytes, 1 = run container
+    containers x ( u2 key, u2 cardinality-1 )                  key = position >> 16, ascending
+    containers x   u4 offset from the start of the bitmap      absent with the run cookie and fewer than 4 containers
+    containers:    array  cardinality x u2                     cardinality <= 4096
+                   bitset 8192 bytes                           cardinality >  4096
+                   run    u2 runs, runs x ( u2 first, u2 length-1 )
+
+Paimon run-optimises before it writes: a container is a run container iff ``2 + 4*runs`` is strictly less than its size
+otherwise (index-format spec, head).
+"""
+
+from __future__ import annotations
+
+import array as pyarray
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from bitlake.codec.hashing import Int64s
+from bitlake.errors import CorruptError
+
+UInt8s = npt.NDArray[np.uint8]
+_PLAIN, _WITH_RUNS = 12346, 12347
+_ARRAY_LIMIT = 4096
+_BITSET_BYTES = 8192
+_OFFSETS_FROM = 4
+"""With run containers, the offsets are written from this many containers on."""
+
+EMPTY = bytes.fromhex("3a30000000000000")
+
+
+def bitmap_of(positions: npt.NDArray[np.integer]) -> BitMap:
+    """A bitmap of positions (any integer dtype, 0 ≤ p < 2^32), best ascending."""
+    # Through array.array: pyroaring then adds all values in one call, seven times faster than from an ndarray.
+    return BitMap(pyarray.array("I", np.ascontiguousarray(positions, np.uint32).tobytes()))
+
+
+def positions_of(bitmap: BitMap) -> Int64s:
+    """The positions of a bitmap, ascending."""
+    return np.frombuffer(bitmap.to_array(), np.uint32).astype(np.int64)
+
+
+def serialize(bitmap: BitMap) -> bytes:
+    """Run-optimise (in place) and serialize."""
+    bitmap.run_optimize()
+    return bytes(bitmap.serialize())
+
+
+def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
+    """Serialize many bitmaps at once.
+
+    ``positions``: grouped by bitmap, ascending inside a group; group ``g`` is ``positions[bounds[g]:bounds[g+1]]``.
+    Returns the concatenated bitmaps and their ``groups + 1`` byte offsets.  Each equals pyroaring's ``run_optimize`` +
+    ``serialize``.  Groups of at most 4096 rows are built together by numpy (a bitmap index may have a million values
+    of a few rows each); bigger ones one by one.
+    """
+    groups = len(bounds) - 1
+    counts = np.diff(bounds)
+    big = np.flatnonzero(counts > _ARRAY_LIMIT)
+    if len(big) == 0:
+        return _serialize_small(positions, bounds)
+    bodies = {int(g): serialize(bitmap_of(positions[bounds[g] : bounds[g + 1]])) for g in big}
+    small = np.repeat(counts <= _ARRAY_LIMIT, counts)
+    kept = np.where(counts <= _ARRAY_LIMIT, counts, 0)
+    small_bounds = np.concatenate(([0], np.cumsum(kept)))
+    mixed, cuts = _serialize_small(positions[small], small_bounds)
+    sizes = np.diff(cuts)
+    pieces, last = [], 0
+    for g, body in bodies.items():
+        pieces += [mixed[cuts[last] : cuts[g]], body]
+        sizes[g] = len(body)
+        last = g + 1
+    pieces.append(mixed[cuts[last] : cuts[groups]])
+    return b"".join(pieces), np.concatenate(([0], np.cumsum(sizes)))
+
+
+def _serialize_small(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
+    """:func:`serialize_many` when every container is an array or a run container."""
+    groups = len(bounds) - 1
+    counts = np.diff(bounds)
+    if len(positions) == 0:
+        return EMPTY * groups, np.arange(groups + 1, dtype=np.int64) * len(EMPTY)
+    first_of_group = np.zeros(len(positions), bool)
+    first_of_group[bounds[:-1][counts > 0]] = True
+    high = (positions >> 16).astype(np.uint16)
+    low = (positions & 0xFFFF).astype(np.uint16)
+    first = first_of_group.copy()
+    first[1:] |= high[1:] != high[:-1]
+    run_start = first.copy()
+    run_start[1:] |= positions[1:] != positions[:-1] + 1
+    starts = np.flatnonzero(first)  # of each container, in positions
+    cardinality = np.diff(np.append(starts, len(positions)))
+    runs = np.add.reduceat(run_start, starts, dtype=np.int64)
+    is_run = 2 + 4 * runs < 2 * cardinality
+    # Per group: its containers, whether any is a run container, and the size of its header.
+    container_bounds = np.searchsorted(starts, bounds)
+    containers = np.diff(container_bounds)
+    has_run = np.diff(np.concatenate(([0], np.cumsum(is_run)))[container_bounds]) > 0
+    flags = np.where(has_run, (containers + 7) // 8, 0)
+    with_offsets = ~has_run | (containers >= _OFFSETS_FROM)
+    head = np.where(has_run, 4 + flags, 8) + 4 * containers + np.where(with_offsets, 4 * containers, 0)
+    body = np.where(is_run, 2 + 4 * runs, 2 * cardinality)
+    body_before = np.concatenate(([0], np.cumsum(body)))
+    group_offsets = np.concatenate(([0], np.cumsum(head + np.diff(body_before[container_bounds]))))
+    out = np.zeros(int(group_offsets[-1]), np.uint8)
+
+    at = group_offsets[:-1]
+    cookie = np.where(has_run, _WITH_RUNS | (containers - 1) << 16, _PLAIN)
+    _put4(out, at, cookie)
+    plain = np.flatnonzero(~has_run)
+    _put4(out, at[plain] + 4, containers[plain])
+
+    group = np.repeat(np.arange(groups), containers)  # of each container
+    rank = np.arange(len(starts)) - container_bounds[:-1][group]
+    marked = np.flatnonzero(is_run)
+    np.bitwise_or.at(out, at[group[marked]] + 4 + rank[marked] // 8, (1 << (rank[marked] % 8)).astype(np.uint8))
+    described = at + np.where(has_run, 4 + flags, 8)
+    slot = described[group] + 4 * rank
+    _put2(out, slot, high[starts])
+    _put2(out, slot + 2, cardinality - 1)
+    body_at = at[group] + head[group] + body_before[:-1] - body_before[container_bounds[:-1]][group]
+    listed = np.flatnonzero(with_offsets[group])
+    offset_slot = (described + 4 * containers)[group] + 4 * rank
+    _put4(out, offset_slot[listed], (body_at - at[group])[listed])
+
+    in_run = np.repeat(is_run, cardinality)  # of each position
+    if not in_run.all():
+        where = np.repeat(body_at - 2 * starts, cardinality) + 2 * np.arange(len(positions))
+        keep = slice(None) if not in_run.any() else ~in_run
+        _put2(out, where[keep], low[keep])
+    if len(marked):
+        _put2(out, body_at[marked], runs[marked])
+        begin = np.flatnonzero(run_start & in_run)
+        length = np.diff(np.append(np.flatnonzero(run_start), len(positions)))[in_run[run_start]]
+        of_runs = runs[marked]
+        before = np.cumsum(of_runs) - of_runs
+        where = np.repeat(body_at[marked] + 2 - 4 * before, of_runs) + 4 * np.arange(len(begin))
+        _put2(out, where, low[begin])
+        _put2(out, where + 2, length - 1)
+    return out.tobytes(), group_offsets
+
+
+def _put2(out: UInt8s, at: Int64s, values: npt.NDArray[np.integer]) -> None:
+    out[at] = values & 0xFF
+    out[at + 1] = values >> 8
+
+
+def _put4(out: UInt8s, at: Int64s, values: Int64s) -> None:
+    for i in range(4):
+        out[at + i] = values >> (8 * i) & 0xFF
+
+
+def deserialize(data: memoryview | bytes, limit: int) -> tuple[BitMap, int]:
+    """Read one bitmap from the start of ``data``; returns it and how many bytes it took.
+
+    The structure is checked here before CRoaring sees the bytes: cookie, sizes, ascending keys and values,
+    cardinalities, and every position below ``limit`` (the file's row count).  Raises :class:`CorruptError`.
+    """
+    view = np.frombuffer(data, np.uint8)
+    size = _checked_size(view, limit)
+    return BitMap.deserialize(bytes(view[:size])), size
+
+
+def _checked_size(view: UInt8s, limit: int) -> int:
+    cookie = _u4(view, 0)
+    if cookie & 0xFFFF == _WITH_RUNS:
+        n = (cookie >> 16) + 1
+        at = 4 + (n + 7) // 8
+        is_run = np.unpackbits(_part(view, 4, (n + 7) // 8), bitorder="little")[:n].astype(bool)
+        has_offsets = n >= _OFFSETS_FROM
+    elif cookie == _PLAIN:
+        n = _u4(view, 4)
+        at = 8
+        is_run = np.zeros(min(n, 65536), bool)
+        has_offsets = True
+    else:
+        raise CorruptError(f"a Roaring bitmap cannot start with {cookie:#010x}", 0)
+    if n > 65536:
+        raise CorruptError(f"a Roaring bitmap cannot have {n} containers", 4)
+    described = _part(view, at, 4 * n).view("<u2").astype(np.int64)
+    keys, cards = described[::2], described[1::2] + 1
+    if np.any(keys[1:] <= keys[:-1]):
+        raise CorruptError("the containers of a Roaring bitmap are not in order", at)
+    at += 4 * n
+    offsets = None
+    if has_offsets:
+        offsets = _part(view, at, 4 * n).view("<u4")
+        at += 4 * n
+    for i in range(n):
+        if offsets is not None and offsets[i] != at:
+            raise CorruptError(f"Roaring container {i} is said to be at {offsets[i]}", at)
+        card, base = int(cards[i]), int(keys[i]) << 16
+        at += _checked_container(view, at, bool(is_run[i]), card, base, limit)
+    return at
+
+
+def _checked_container(view: UInt8s, at: int, is_run: bool, card: int, base: int, limit: int) -> int:
+    """Check one container; returns its size."""
+    if is_run:
+        runs = int(_part(view, at, 2).view("<u2")[0])
+        pairs = _part(view, at + 2, 4 * runs).view("<u2").astype(np.int64)
+        first, last = pairs[::2], pairs[::2] + pairs[1::2]
+        good = runs > 0 and bool(np.all(first[1:] > last[:-1])) and int((last - first).sum()) + runs == card
+        good = good and int(last[-1]) <= 0xFFFF
+        highest, size = int(last[-1]) if good else 0, 2 + 4 * runs
+    elif card > _ARRAY_LIMIT:
+        bits = _part(view, at, _BITSET_BYTES)
+        words = bits.view("<u8")
+        good = int(np.bitwise_count(words).sum()) == card
+        last_byte = int(np.flatnonzero(bits)[-1]) if good else 0
+        highest, size = last_byte * 8 + int(bits[last_byte]).bit_length() - 1, _BITSET_BYTES
+    else:
+        values = _part(view, at, 2 * card).view("<u2")
+        good = bool(np.all(values[1:] > values[:-1]))
+        highest, size = int(values[-1]), 2 * card
+    if not good:
+        raise CorruptError("the values of a Roaring container are not in order, or not as many as it says", at)
+    if base + highest >= limit:
+        raise CorruptError(f"a Roaring bitmap holds row {base + highest} of {limit} rows", at)
+    return size
+
+
+def _part(view: UInt8s, at: int, n: int) -> UInt8s:
+    if n > len(view) - at:
+        raise CorruptError(f"a Roaring bitmap wants {n} bytes, {max(len(view) - at, 0)} left", at)
+    return view[at : at + n]
+
+
+def _u4(view: UInt8s, at: int) -> int:
+    return int(_part(view, at, 4).view("<u4")[0])
