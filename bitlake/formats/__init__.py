@@ -1,0 +1,1 @@
+"""Data files: writing Parquet, reading whole files, chosen rows and statistics."""

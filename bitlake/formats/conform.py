@@ -1,0 +1,109 @@
+"""Give a batch exactly a table's columns and Arrow types, or say which column cannot have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.errors import InvalidRequest
+from bitlake.types.datatypes import DataField
+
+Column = Any
+"""A pyarrow Array or ChunkedArray (pyarrow has no type stubs)."""
+
+
+def conform(batch: pa.RecordBatch | pa.Table, fields: Sequence[DataField], schema: pa.Schema) -> pa.Table:
+    """The columns ``fields`` of a batch, by name, as ``schema`` (the fields' Arrow schema).
+
+    Extra columns, in any order, are an error, as is a missing column that is NOT NULL; a missing nullable column is
+    NULL.  Timestamps are floored to the column's unit, as Paimon does; any other loss raises.
+    Raises :class:`InvalidRequest` naming the column.
+    """
+    table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
+    if table.schema.equals(schema):
+        columns: list[Column] = table.columns
+    else:
+        unknown = [n for n in table.column_names if n not in schema.names]
+        if unknown:
+            raise InvalidRequest(f"the batch has column '{unknown[0]}', which is not among {', '.join(schema.names)}")
+        columns = [_column(table, f, target) for f, target in zip(fields, schema, strict=True)]
+    for field, column in zip(fields, columns, strict=True):
+        if not field.type.nullable and column.null_count:
+            raise InvalidRequest(f"column '{field.name}' is NOT NULL, but {column.null_count} of its values are NULL")
+        if pa.types.is_nested(column.type):
+            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                _check_nested(chunk, field.name)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
+    found = table.schema.get_all_field_indices(field.name)
+    if len(found) > 1:
+        raise InvalidRequest(f"the batch has {len(found)} columns named '{field.name}'")
+    if not found:
+        if not field.type.nullable:
+            raise InvalidRequest(f"the batch lacks column '{field.name}', which is NOT NULL")
+        return pa.nulls(table.num_rows, target.type)
+    column = table.column(found[0])
+    if column.type == target.type:
+        return column
+    try:
+        return cast_column(column, target.type)
+    except (pa.ArrowException, ValueError) as e:
+        raise InvalidRequest(f"column '{field.name}' is {field.type}, but a value of {column.type} is not: {e}") from e
+
+
+def cast_column(column: Column, target: pa.DataType) -> Column:
+    """``column`` as ``target``, without loss but for the flooring of timestamps.
+
+    Raises :class:`pyarrow.ArrowInvalid` or :class:`pyarrow.ArrowNotImplementedError`.
+    """
+    source = column.type
+    if source == target:
+        return column
+    if _is_text(source) and not _is_text(target):
+        raise pa.ArrowNotImplementedError(f"text is not parsed; cast it to {target} first")
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        if _UNITS[source.unit] > _UNITS[target.unit]:
+            column = pc.floor_temporal(column, unit=_UNIT_NAMES[target.unit])
+    elif pa.types.is_integer(source) and pa.types.is_decimal(target):
+        # Arrow wants room for any 64-bit number at the target's scale, then checks the values against the precision.
+        column = column.cast(pa.decimal128(38, 0)).cast(pa.decimal256(76, target.scale))
+    return column.cast(target)
+
+
+_UNITS = {"s": 0, "ms": 1, "us": 2, "ns": 3}
+_UNIT_NAMES = {"s": "second", "ms": "millisecond", "us": "microsecond", "ns": "nanosecond"}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _check_nested(array: pa.Array, name: str) -> None:
+    """Refuse NULL in a NOT NULL member, where the parent itself is not NULL."""
+    kind = array.type
+    children: list[tuple[pa.Field, Any]] = []
+    if pa.types.is_struct(kind):
+        inside = array.filter(array.is_valid()) if array.null_count else array
+        children = [(kind.field(i), inside.field(i)) for i in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        # Slots of NULL maps may hold leftover entries; a rebuilt array has none.
+        whole = array.filter(array.is_valid()) if array.null_count else array
+        start, stop = whole.offsets[0].as_py(), whole.offsets[len(whole)].as_py()
+        children = [
+            (kind.key_field, whole.keys.slice(start, stop - start)),
+            (kind.item_field, whole.items.slice(start, stop - start)),
+        ]
+    elif pa.types.is_list(kind):
+        children = [(kind.value_field, array.flatten())]
+    for member, values in children:
+        if not member.nullable and values.null_count:
+            raise InvalidRequest(f"column '{name}': its '{member.name}' is NOT NULL, but {values.null_count} are NULL")
+        if pa.types.is_nested(values.type):
+            _check_nested(values, name)

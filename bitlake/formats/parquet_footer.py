@@ -1,0 +1,326 @@
+"""A Parquet file's footer, as frozen values, and its offset indexes, read when asked for.
+
+::
+
+    "PAR1"
+    column chunks     [dictionary page] data pages …          of row group 0, 1, …
+    column indexes    Thrift, optional, anywhere before the footer
+    offset indexes    Thrift, one per column chunk, optional
+    footer            Thrift FileMetaData
+    footer length     4 bytes, little-endian
+    "PAR1"            ("PARE": an encrypted footer)
+
+Source: the Apache Parquet format (``parquet.thrift``).  Everything is checked once, here: chunks and indexes lie in the
+file, a row group has one chunk per leaf column, row counts add up, pages of a chunk are sorted and do not overlap.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
+from bitlake.formats import thrift
+from bitlake.formats.thrift import Struct, ThriftReader
+
+MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+PREFETCH = 128 * 1024
+"""Bytes read with the footer's length: holds the footer and the offset indexes of some million rows in one request."""
+
+BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE, BYTE_ARRAY, FIXED = range(8)
+"""Parquet's physical types, on disk."""
+REQUIRED, OPTIONAL, REPEATED = range(3)
+"""Parquet's repetition types, on disk."""
+
+Fetch = Callable[[int, int], bytes | memoryview]
+FetchRanges = Callable[[Sequence[tuple[int, int]]], Sequence[bytes | memoryview]]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaNode:
+    """One element of the schema: a leaf has a ``physical`` type, a group has children; ``raw`` is its Thrift."""
+
+    name: str
+    physical: int | None
+    type_length: int
+    repetition: int
+    children: int
+    converted: int | None
+    scale: int
+    precision: int
+    field_id: int | None
+    logical: Struct | None
+    raw: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A top-level column: nodes ``[node, node_end)`` and leaves ``[leaf, leaf_end)``, one leaf if it is ``flat``."""
+
+    name: str
+    node: int
+    node_end: int
+    leaf: int
+    leaf_end: int
+    flat: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """The pages of one leaf column in one row group, at bytes ``[start, start + compressed)``.
+
+    ``statistics`` is Thrift's Statistics struct as read; ``index_offset`` is None without an offset index.
+    """
+
+    physical: int
+    encodings: tuple[int, ...]
+    path: tuple[bytes, ...]
+    codec: int
+    values: int
+    compressed: int
+    uncompressed: int
+    start: int
+    data_offset: int
+    dictionary_offset: int | None
+    statistics: Struct | None
+    index_offset: int | None
+    index_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """Rows ``[first_row, first_row + rows)`` of the file; one chunk per leaf column."""
+
+    first_row: int
+    rows: int
+    chunks: tuple[ColumnChunk, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pages:
+    """The data pages of one column chunk, in order.
+
+    ``offsets`` and ``ends`` are file positions (int64, header included); ``first_rows`` (int64, one more than pages)
+    are rows of the row group, closed by its row count.  ``whole``: no offset index, one entry stands for the chunk.
+    """
+
+    offsets: np.ndarray[Any, np.dtype[np.int64]]
+    ends: np.ndarray[Any, np.dtype[np.int64]]
+    first_rows: np.ndarray[Any, np.dtype[np.int64]]
+    whole: bool = False
+
+
+@dataclass(slots=True)
+class FooterCache:
+    """What was derived from a footer so far.  Mutable, but only ever filled with the same values: safe to share."""
+
+    tail: bytes = b""
+    tail_offset: int = 0
+    schema: pa.Schema | None = None
+    pages: dict[tuple[int, int], Pages] = field(default_factory=dict)
+    preludes: dict[tuple[int, ...], Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footer:
+    """A parsed footer; keep it as long as the file may be read again, its cache makes later reads cheap."""
+
+    size: int
+    rows: int
+    created_by: str
+    nodes: tuple[SchemaNode, ...]
+    columns: Mapping[str, Column]
+    leaves: tuple[SchemaNode, ...]
+    row_groups: tuple[RowGroup, ...]
+    key_values: Mapping[bytes, bytes]
+    type_ordered: tuple[bool, ...]
+    raw: bytes = field(repr=False)
+    cache: FooterCache = field(repr=False)
+
+    def column(self, name: str) -> Column:
+        """The top-level column of that exact name; raises :class:`NotFound`."""
+        found = self.columns.get(name)
+        if found is None:
+            raise NotFound(f"the Parquet file has no column '{name}'; it has {', '.join(self.columns)}")
+        return found
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The file's columns as Arrow types, as pyarrow reads them."""
+        if self.cache.schema is None:
+            file = MAGIC + self.raw + struct.pack("<I", len(self.raw)) + MAGIC
+            try:
+                self.cache.schema = pq.read_schema(pa.BufferReader(file))
+            except (pa.ArrowException, OSError, ValueError) as e:
+                raise CorruptError(f"Parquet schema: {e}") from e
+        return self.cache.schema
+
+
+def read_footer(fetch: Fetch, size: int, *, prefetch: int = PREFETCH) -> Footer:
+    """Read and check the footer of a file of ``size`` bytes, in one or two requests.
+
+    Raises :class:`CorruptError` if it is not a Parquet footer, :class:`UnsupportedFeature` if it is encrypted.
+    """
+    if size < 12:
+        raise CorruptError(f"a file of {size} bytes is too short for Parquet")
+    tail_offset = max(0, size - max(prefetch, 8))
+    tail = bytes(fetch(tail_offset, size - tail_offset))
+    if len(tail) != size - tail_offset:
+        raise CorruptError("the file is shorter than its size says", tail_offset + len(tail))
+    if tail[-4:] == ENCRYPTED_MAGIC:
+        raise UnsupportedFeature("the Parquet footer is encrypted")
+    if tail[-4:] != MAGIC:
+        raise CorruptError("no Parquet magic at the end", size - 4)
+    length = int.from_bytes(tail[-8:-4], "little")
+    if length > size - 12:
+        raise CorruptError(f"a Parquet footer of {length} bytes in a file of {size}", size - 8)
+    start = size - 8 - length
+    if start >= tail_offset:
+        raw = tail[start - tail_offset : -8]
+    else:
+        head = bytes(fetch(start, tail_offset - start))
+        if len(head) != tail_offset - start:
+            raise CorruptError("the file is shorter than its size says", start + len(head))
+        raw = (head + tail)[:-8]
+    return parse_footer(raw, size, tail[: max(0, start - tail_offset)], tail_offset)
+
+
+def parse_footer(raw: bytes, size: int, tail: bytes = b"", tail_offset: int = 0) -> Footer:
+    """Parse a FileMetaData struct of a file of ``size`` bytes; ``tail`` are bytes at ``tail_offset`` known already."""
+    base = size - 8 - len(raw)
+    try:
+        return _parse(raw, size, base, FooterCache(tail, tail_offset))
+    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, ValueError) as e:
+        # A field that is missing, or of another type than the format gives it.
+        raise CorruptError(f"Parquet footer: {type(e).__name__} {e}", base) from e
+
+
+def _parse(raw: bytes, size: int, base: int, cache: FooterCache) -> Footer:
+    reader = ThriftReader(raw, 0, base)
+    meta: Struct = {}
+    nodes: tuple[SchemaNode, ...] = ()
+    last = 0
+    while True:
+        kind, last = reader.field(last)
+        if kind == thrift.STOP:
+            break
+        if last == 2:
+            nodes = _schema(reader)
+        else:
+            meta[last] = reader.value(kind)
+    if 8 in meta:
+        raise UnsupportedFeature("the Parquet file's columns are encrypted")
+    columns, leaves = _columns(nodes)
+    groups = _row_groups(meta[4], leaves, size)
+    rows = meta[3]
+    if rows != sum(g.rows for g in groups):
+        raise CorruptError(f"Parquet footer: {rows} rows, but the row groups' do not add up to it", base)
+    flat = {c.leaf for c in columns.values() if c.flat}
+    for group in groups:
+        for leaf in flat:
+            if group.chunks[leaf].values != group.rows:
+                raise CorruptError(
+                    f"Parquet footer: column {leaf} has {group.chunks[leaf].values} values in {group.rows} rows", base
+                )
+    orders = meta.get(7) or ()
+    ordered = tuple(len(orders) == len(leaves) and 1 in orders[i] for i in range(len(leaves)))
+    key_values = {kv[1]: kv[2] for kv in meta.get(5, ()) if 2 in kv}
+    created_by = meta.get(6, b"").decode("utf-8", "replace")
+    return Footer(size, rows, created_by, nodes, columns, leaves, groups, key_values, ordered, raw, cache)
+
+
+def _schema(reader: ThriftReader) -> tuple[SchemaNode, ...]:
+    kind, count = reader.list_header()
+    if kind != thrift.STRUCT or count == 0:
+        raise reader.fail("the schema is not a list of elements")
+    nodes = []
+    for _ in range(count):
+        start = reader.position
+        e = reader.struct()
+        children = e.get(5, 0)
+        physical = None if children else e.get(1)
+        if children < 0 or (physical is not None and not 0 <= physical <= FIXED):
+            raise reader.fail("a schema element that is neither a leaf nor a group")
+        name = e[4].decode("utf-8")
+        raw = reader.data[start : reader.position]
+        nodes.append(
+            SchemaNode(
+                name, physical, e.get(2, 0), e.get(3, REQUIRED), children, e.get(6), e.get(7, 0), e.get(8, 0),
+                e.get(9), e.get(10), raw,
+            )
+        )  # fmt: skip
+    return tuple(nodes)
+
+
+def _columns(nodes: tuple[SchemaNode, ...]) -> tuple[dict[str, Column], tuple[SchemaNode, ...]]:
+    if not nodes:
+        raise CorruptError("Parquet footer: no schema")
+    columns: dict[str, Column] = {}
+    leaves: list[SchemaNode] = []
+    at = 1
+    for _ in range(nodes[0].children):
+        start, first_leaf = at, len(leaves)
+        open_nodes = 1
+        while open_nodes:
+            if at >= len(nodes):
+                raise CorruptError("Parquet footer: the schema tree has more children than elements")
+            node = nodes[at]
+            at += 1
+            open_nodes += node.children - 1
+            if node.children == 0:
+                if node.physical is not None:
+                    leaves.append(node)
+                elif at - 1 == start:
+                    raise CorruptError(f"Parquet footer: column '{node.name}' has neither type nor children")
+        flat = at == start + 1 and nodes[start].repetition != REPEATED
+        columns[nodes[start].name] = Column(nodes[start].name, start, at, first_leaf, len(leaves), flat)
+    if at != len(nodes) or len(columns) != nodes[0].children:
+        raise CorruptError("Parquet footer: the schema tree does not use each element once, by its own name")
+    return columns, tuple(leaves)
+
+
+def _row_groups(found: list[Struct], leaves: tuple[SchemaNode, ...], size: int) -> tuple[RowGroup, ...]:
+    groups = []
+    first_row = 0
+    for number, group in enumerate(found):
+        rows = group[3]
+        if rows < 0 or len(group[1]) != len(leaves):
+            raise CorruptError(f"Parquet row group {number}: {rows} rows, {len(group[1])} columns of {len(leaves)}")
+        chunks = tuple(_chunk(c, leaf, size) for c, leaf in zip(group[1], leaves, strict=True))
+        groups.append(RowGroup(first_row, rows, chunks))
+        first_row += rows
+    if first_row >= 1 << 62:
+        raise CorruptError(f"Parquet footer: {first_row} rows")
+    return tuple(groups)
+
+
+def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
+    if found.get(1):
+        raise UnsupportedFeature(f"Parquet column '{leaf.name}' lies in another file, {found[1]!r}")
+    meta = found[3]
+    data_offset, compressed, values = meta[9], meta[7], meta[5]
+    dictionary = meta.get(11)
+    # Some writers leave 0 for "no dictionary"; a dictionary comes before the data pages.
+    if dictionary is not None and not 0 < dictionary < data_offset:
+        dictionary = None
+    start = data_offset if dictionary is None else dictionary
+    if start < 4 or compressed < 0 or start + compressed > size - 8 or data_offset > start + compressed or values < 0:
+        raise CorruptError(f"Parquet column '{leaf.name}': a chunk of {compressed} bytes outside the file", start)
+    if meta[1] != leaf.physical:
+        raise CorruptError(f"Parquet column '{leaf.name}': chunk and schema differ in physical type", start)
+    index_offset, index_length = found.get(4), found.get(5, 0)
+    if index_offset is not None and not (index_offset >= 4 and 0 < index_length <= size - 8 - index_offset):
+        if index_length or index_offset:
+            raise CorruptError(f"Parquet column '{leaf.name}': its offset index lies outside the file", index_offset)
+        index_offset = None
+    return ColumnChunk(
+        meta[1], tuple(meta[2]), tuple(meta[3]), meta[4], values, compressed, meta[6], start, data_offset,
+        dictionary, meta.get(12), index_offset, index_length,
+    )  # fmt: skip

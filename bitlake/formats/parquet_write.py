@@ -1,0 +1,186 @@
+"""Write Parquet files that Paimon (Java), Spark and Arrow all read the same way, and that can be read by the page.
+
+The choices that Java needs (table-format spec, section 8): zstd, v1 data pages, decimals as integers where they fit,
+timestamps in exactly the unit of their precision, field ids, a page index, no ``ARROW:schema``, no exotic encodings.
+
+The choices that page-selective reads need were measured on 1M rows of an orders table (7 columns, 108 MB in Arrow,
+35 MB here; one core; writing with pyarrow's defaults takes 340 ms, reading it all 220 ms):
+
+================  ========  =========  =======  ==============================================
+rows per page     write     read all   size     4 × 1,000 clustered rows of 4M, 7 columns
+================  ========  =========  =======  ==============================================
+20,000 (Java's)   357 ms    181 ms     34.9 MB  see ``parquet_pages``
+4,096             345 ms    185 ms     34.1 MB
+2,048             406 ms    213 ms     34.9 MB
+1,024             522 ms    300 ms     35.3 MB
+================  ========  =========  =======  ==============================================
+
+So 4,096 rows cost nothing.  A dictionary is read whole for any row of its chunk: 64 KB of it keep columns of some
+thousand values small, and give up early on unique ones (the default of 1 MB made the file 2 % larger).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.formats.conform import conform
+from bitlake.formats.parquet_stats import footer_stats
+from bitlake.types.arrow import arrow_schema
+from bitlake.types.datatypes import DataField
+
+ROW_GROUP_ROWS = 1 << 20
+ROW_GROUP_BYTES = 128 << 20
+PAGE_ROWS = 4096
+PAGE_BYTES = 256 << 10
+DICTIONARY_BYTES = 64 << 10
+
+_HAS_PAGE_ROWS = "max_rows_per_page" in inspect.signature(pq.ParquetWriter.__init__).parameters
+_GUESSED_RATIO = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A finished file: bytes, rows, and per column its untruncated physical bounds and NULLs (None: unknown)."""
+
+    size: int
+    row_count: int
+    mins: tuple[Any, ...]
+    maxs: tuple[Any, ...]
+    null_counts: tuple[int | None, ...]
+
+
+class ParquetWriter:
+    """Writes one file: :meth:`write` any number of times, then :meth:`close` (which leaves ``output`` open).
+
+    Rows are gathered until a row group is full (``row_group_rows``, or ``row_group_bytes`` of Arrow memory) and then
+    encoded straight into ``output``: memory is bounded by one row group.  ``output`` is a :class:`pyarrow.NativeFile`
+    or any binary file object with ``tell``.  An empty file (no row) is valid.
+    """
+
+    def __init__(
+        self,
+        output: Any,
+        fields: Sequence[DataField],
+        *,
+        compression: str = "zstd",
+        level: int | None = 1,
+        row_group_rows: int = ROW_GROUP_ROWS,
+        row_group_bytes: int = ROW_GROUP_BYTES,
+        page_rows: int = PAGE_ROWS,
+        page_bytes: int = PAGE_BYTES,
+        dictionary_bytes: int = DICTIONARY_BYTES,
+    ) -> None:
+        if min(row_group_rows, row_group_bytes, page_rows, page_bytes) < 1:
+            raise InvalidRequest("row groups and pages of a Parquet file need at least one row and one byte")
+        self._output = output
+        self._fields = tuple(fields)
+        self._schema = arrow_schema(self._fields, ids=True)
+        self._group_rows = row_group_rows
+        self._group_bytes = row_group_bytes
+        self._pending: list[pa.Table] = []
+        self._pending_rows = self._pending_bytes = self._rows = self._encoded_bytes = 0
+        self._floats = [f.name for f in self._schema if pa.types.is_floating(f.type)]
+        self._nan_columns: set[str] = set()
+        options: dict[str, Any] = {"max_rows_per_page": page_rows} if _HAS_PAGE_ROWS else {}
+        has_level = compression.lower() in ("zstd", "gzip", "brotli")
+        try:
+            self._start = output.tell()
+            self._writer = pq.ParquetWriter(
+                output,
+                self._schema,
+                compression=compression,
+                compression_level=level if has_level else None,
+                store_schema=False,
+                write_page_index=True,
+                store_decimal_as_integer=True,
+                write_time_adjusted_to_utc=True,
+                # The switch is per file; Java reads INT96 in a column of lower precision just as well.
+                use_deprecated_int96_timestamps=any(map(_has_nanoseconds, self._schema.types)),
+                data_page_version="1.0",
+                data_page_size=page_bytes,
+                dictionary_pagesize_limit=dictionary_bytes,
+                **options,
+            )
+        except (pa.ArrowException, ValueError) as e:
+            raise InvalidRequest(f"cannot write Parquet: {e}") from e
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the file."""
+        return self._schema
+
+    @property
+    def row_count(self) -> int:
+        """Rows written so far."""
+        return self._rows + self._pending_rows
+
+    @property
+    def bytes_written(self) -> int:
+        """The file's size so far; rows that wait for their row group count by the compression seen until now."""
+        done: int = self._output.tell() - self._start
+        ratio = done / self._encoded_bytes if self._encoded_bytes else _GUESSED_RATIO
+        return done + int(self._pending_bytes * ratio)
+
+    def write(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Add rows; columns are matched by name and brought to the table's types.
+
+        Raises :class:`InvalidRequest`, naming the column, for a NULL in a NOT NULL column or a value that the column's
+        type cannot hold; the rows of that batch are then not in the file.
+        """
+        table = conform(batch, self._fields, self._schema)
+        for name in self._floats:
+            if name not in self._nan_columns and pc.any(pc.is_nan(table.column(name))).as_py():
+                self._nan_columns.add(name)
+        while table.num_rows:
+            room = self._group_rows - self._pending_rows
+            size = table.nbytes
+            by_bytes = max(1, (self._group_bytes - self._pending_bytes) * table.num_rows // max(1, size))
+            head = table.slice(0, min(room, by_bytes))
+            table = table.slice(head.num_rows)
+            self._pending.append(head)
+            self._pending_rows += head.num_rows
+            self._pending_bytes += size if table.num_rows == 0 else head.nbytes
+            # One more row might not fit: the slice above is an estimate, so close to full is full.
+            if table.num_rows or self._pending_rows >= self._group_rows or self._pending_bytes >= self._group_bytes:
+                self._flush()
+
+    def close(self) -> WrittenFile:
+        """Finish the file and return what it holds."""
+        self._flush()
+        self._guard(self._writer.close)
+        metadata = self._writer.writer.metadata
+        mins, maxs, nulls = footer_stats(metadata, self._fields, nan_columns=self._nan_columns)
+        size = self._output.tell() - self._start
+        return WrittenFile(size, self._rows, tuple(mins), tuple(maxs), tuple(nulls))
+
+    def _flush(self) -> None:
+        if not self._pending_rows:
+            return
+        table = pa.concat_tables(self._pending)
+        self._pending = []
+        self._guard(lambda: self._writer.write_table(table, row_group_size=table.num_rows))
+        self._rows += self._pending_rows
+        self._encoded_bytes += self._pending_bytes
+        self._pending_rows = self._pending_bytes = 0
+
+    def _guard(self, action: Any) -> None:
+        try:
+            action()
+        except pa.ArrowInvalid as e:
+            raise InvalidRequest(f"cannot write Parquet: {e}") from e
+        except OSError as e:
+            raise StorageUnavailable(f"writing a Parquet file failed: {e}") from e
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    if pa.types.is_timestamp(kind):
+        return bool(kind.unit == "ns")
+    return any(_has_nanoseconds(kind.field(i).type) for i in range(kind.num_fields))
