@@ -50,8 +50,9 @@ NESTED = pa.schema(
         ),
     ]
 )
-BITMAP_COLUMNS = "c_bool c_tiny c_small c_int c_big c_float c_double c_str c_date c_ts c_ntz".split()
-BLOOM_COLUMNS = "c_tiny c_small c_int c_big c_float c_double c_str c_bin c_date c_ts c_ntz".split()
+_BOTH = ["c_tiny", "c_small", "c_int", "c_big", "c_float", "c_double", "c_str", "c_date", "c_ts", "c_ntz"]
+BITMAP_COLUMNS = ["c_bool", *_BOTH]
+BLOOM_COLUMNS = ["c_bin", *_BOTH]
 
 EDGES: dict[str, list[Any]] = {
     "c_bool": [True, False],

@@ -1,7 +1,7 @@
 """Paimon's own filters through indexes that bitlake wrote.
 
-Java pushes a filter down and does not apply it again, so what it returns shows what our index said: with a bitmap exactly
-the matches, with a bloom filter every match, and no file whose filter knows better.
+Java pushes a filter down and does not apply it again, so what it returns shows what our index said: with a bitmap
+exactly the matches, with a bloom filter every match, and no file whose filter knows better.
 """
 
 from __future__ import annotations
