@@ -1,0 +1,53 @@
+"""Spark's errors, said in bitlake's: the JVM's stack stays in the cause, the message says what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+
+# Error classes that mean the data or the query is wrong, not the machine.
+_VALUES = re.compile(
+    r"\[(USER_RAISED_EXCEPTION|CAST_OVERFLOW\w*|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE[\w.]*|ARITHMETIC_OVERFLOW"
+    r"|DIVIDE_BY_ZERO|EXCEED_LIMIT_LENGTH|NOT_NULL_ASSERT_VIOLATION|INVALID_ARRAY_INDEX\w*|DATETIME_OVERFLOW)\]\s*(.*)"
+)
+_SPARK_FILES = re.compile(r"FAILED_READ_FILE|FILE_NOT_EXIST|Could not read footer")
+
+
+@contextmanager
+def spark_errors(doing: str) -> Iterator[None]:
+    """Turn what Spark raises in the block into bitlake's errors; ``doing`` says what was being done."""
+    try:
+        yield
+    except BitlakeError:
+        raise
+    except ParseException as e:
+        raise InvalidRequest(f"{doing}: {_first(e)}") from e
+    except AnalysisException as e:
+        kind = NotFound if "NOT_FOUND" in str(e) or "UNRESOLVED_COLUMN" in str(e) else InvalidRequest
+        raise kind(f"{doing}: {_first(e)}") from e
+    except (PySparkException, Py4JError) as e:
+        text = str(e)
+        value = _VALUES.search(text)
+        if value is not None:
+            message = value.group(2).split("SQLSTATE")[0].strip()
+            raise InvalidRequest(message if value.group(1) == "USER_RAISED_EXCEPTION" else f"{doing}: {message}") from e
+        if _SPARK_FILES.search(text):
+            raise CorruptError(f"{doing}: {_first(e)}") from e
+        raise StorageUnavailable(f"{doing}: Spark failed: {_first(e)}") from e
+
+
+def _first(error: Exception) -> str:
+    """The first telling line of an error, without the JVM's stack."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    kept = []
+    for line in lines:
+        if line.startswith(("at ", "JVM stacktrace", "'", "+-", "== SQL")) or "Traceback" in line:
+            break
+        kept.append(line)
+    return " ".join(kept) or (lines[0] if lines else type(error).__name__)

@@ -1,0 +1,53 @@
+"""How many rows make a file of ``target-file-size``: measured on the table's own files, else guessed from its types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.table.state import TableState
+from bitlake.types import ArrayType, AtomicType, DataType, MapType, MultisetType, Root, RowType
+
+# Compressed bytes per value, from tables of real-looking data; only used for a table's first write, and a file that
+# turns out far too large is split when it is adopted.
+_GUESS = {
+    Root.BOOLEAN: 0.2,
+    Root.TINYINT: 1,
+    Root.SMALLINT: 2,
+    Root.INT: 3,
+    Root.DATE: 2,
+    Root.TIME: 3,
+    Root.FLOAT: 4,
+    Root.BIGINT: 5,
+    Root.DOUBLE: 7,
+    Root.DECIMAL: 6,
+    Root.TIMESTAMP: 5,
+    Root.TIMESTAMP_LTZ: 5,
+}
+_TEXT_GUESS = 12.0
+_ENOUGH_ROWS = 10_000
+_MIN_ROWS = 1_000
+
+
+def rows_per_file(state: TableState, target: int) -> int:
+    """Rows for which a file of this table comes out near ``target`` bytes."""
+    width = bytes_per_row(state.entries()) or sum(_guess(f.type) for f in state.schema.fields)
+    return max(_MIN_ROWS, int(target / max(width, 0.5)))
+
+
+def bytes_per_row(entries: Sequence[ManifestEntry]) -> float | None:
+    """Average bytes a row takes in the table's newest files; None when there is too little to judge by."""
+    newest = entries[-100:]
+    rows = sum(e.file.row_count for e in newest)
+    return sum(e.file.file_size for e in newest) / rows if rows >= _ENOUGH_ROWS else None
+
+
+def _guess(made: DataType) -> float:
+    if isinstance(made, AtomicType):
+        return _GUESS.get(made.root, _TEXT_GUESS)
+    if isinstance(made, RowType):
+        return sum(_guess(f.type) for f in made.fields)
+    if isinstance(made, MapType):
+        return 4 * (_guess(made.key) + _guess(made.value))
+    assert isinstance(made, (ArrayType, MultisetType))
+    return 4 * _guess(made.element)
