@@ -91,6 +91,14 @@ class Store(Protocol):
         """
         ...
 
+    def open_input(self, path: str) -> Any:
+        """An Arrow ``NativeFile`` to read a file from start to end or at random; a context manager."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file to a name that nobody uses yet; missing parent folders of the target are made."""
+        ...
+
 
 def scheme_of(uri: str) -> str:
     """The lower-case scheme of a URI, ``file`` for a plain path."""

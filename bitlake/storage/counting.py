@@ -101,3 +101,13 @@ class CountingStore:
         """Counted :meth:`Store.open_output`."""
         self._count("open_output", path)
         return self.inner.open_output(path)
+
+    def open_input(self, path: str) -> Any:
+        """Counted :meth:`Store.open_input`."""
+        self._count("open_input", path)
+        return self.inner.open_input(path)
+
+    def rename(self, source: str, target: str) -> None:
+        """Counted :meth:`Store.rename`."""
+        self._count("rename", target)
+        self.inner.rename(source, target)

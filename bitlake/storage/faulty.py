@@ -107,3 +107,11 @@ class FaultyStore:
     def open_output(self, path: str) -> Any:
         """May fail."""
         return self._call("open_output", path, lambda: self.inner.open_output(path))
+
+    def open_input(self, path: str) -> Any:
+        """May fail."""
+        return self._call("open_input", path, lambda: self.inner.open_input(path))
+
+    def rename(self, source: str, target: str) -> None:
+        """May fail."""
+        self._call("rename", target, lambda: self.inner.rename(source, target))

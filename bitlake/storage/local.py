@@ -169,6 +169,18 @@ class LocalStore:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             return pa.OSFile(target, "wb")
 
+    def open_input(self, path: str) -> Any:
+        """An Arrow file open for reading."""
+        with _mapped("read", path):
+            return pa.OSFile(strip_scheme(path), "rb")
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file within the file system."""
+        to = strip_scheme(target)
+        with _mapped(f"move {source} to", target):
+            os.makedirs(os.path.dirname(to), exist_ok=True)
+            os.rename(strip_scheme(source), to)
+
     def _write_aside(self, target: str, data: bytes) -> str:
         folder, name = os.path.split(target)
         aside = os.path.join(folder, f".{name}.{new_uuid()}.tmp")

@@ -37,8 +37,8 @@ class IndexFile:
     def __init__(self, store: Store, path: str) -> None:
         self._store = store
         self.path = path
-        self.prefix = store.read_range(path, 0, FIRST_READ)
-        self.length = len(self.prefix) if len(self.prefix) < FIRST_READ else store.size(path)
+        self.length = store.size(path)
+        self.prefix = store.read_range(path, 0, min(FIRST_READ, self.length))
         self.bytes_read = len(self.prefix)
 
     def fetch(self, offset: int, length: int) -> bytes:
