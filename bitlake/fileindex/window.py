@@ -1,0 +1,63 @@
+"""Bytes of an index, fetched when first looked at and kept."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from bitlake.errors import CorruptError
+
+Fetch = Callable[[int, int], bytes | memoryview]
+"""``fetch(offset, length)`` gives exactly ``length`` bytes of an index."""
+
+
+class Window:
+    """A lazy view of ``length`` bytes behind ``fetch``.
+
+    A fetch asks for at least ``ahead`` bytes, as headers and neighbours are usually wanted next; what was fetched is
+    kept.  Every access is checked against ``length``.
+    """
+
+    __slots__ = ("_ahead", "_fetch", "_parts", "_starts", "bytes_read", "length")
+
+    def __init__(self, fetch: Fetch, length: int, ahead: int = 4096) -> None:
+        self._fetch = fetch
+        self._ahead = ahead
+        self._starts: list[int] = []
+        self._parts: list[memoryview] = []
+        self.length = length
+        self.bytes_read = 0
+
+    def view(self, offset: int, n: int, ahead: int | None = None) -> memoryview:
+        """Bytes ``[offset, offset + n)``; raises :class:`CorruptError` outside of the index or on a short fetch."""
+        if offset < 0 or n < 0 or offset + n > self.length:
+            raise CorruptError(f"{n} bytes at {offset} are outside of an index of {self.length} bytes", offset)
+        i = bisect_right(self._starts, offset) - 1
+        if i >= 0:
+            at = offset - self._starts[i]
+            if at + n <= len(self._parts[i]):
+                return self._parts[i][at : at + n]
+        if n == 0:
+            return memoryview(b"")
+        size = min(max(n, self._ahead if ahead is None else ahead), self.length - offset)
+        got = self._fetch(offset, size)
+        part = (got if isinstance(got, memoryview) else memoryview(got)).cast("B")
+        if len(part) < n:
+            raise CorruptError(f"the index ends after {offset + len(part)} of {self.length} bytes", offset)
+        self.bytes_read += len(part)
+        self._starts.insert(i + 1, offset)
+        self._parts.insert(i + 1, part)
+        return part[:n]
+
+    def prefix(self, n: int) -> memoryview:
+        """At least the first ``n`` bytes, fetched in doubling steps: for headers that do not tell their size."""
+        if self._starts and self._starts[0] == 0:
+            have = self._parts[0]
+            if len(have) >= n:
+                return have
+            size = min(max(n, 2 * len(have), self._ahead), self.length)
+            rest = self.view(len(have), size - len(have)) if n <= self.length else self.view(0, n)
+            self._parts[0] = memoryview(bytes(have) + bytes(rest))
+            return self._parts[0]
+        self.view(0, n)
+        return self._parts[0]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from bitlake.errors import BitlakeError, CorruptError, UnsupportedFeature
+from bitlake.fileindex.container import FIXED_LENGTH, encode_container, header_length, read_header, split_map_key
+from tests.fixtures import warehouse
+
+INDEXES = sorted(warehouse().rglob("*.index"))
+
+
+def test_the_example_of_the_spec() -> None:
+    data = encode_container({"status": {"bitmap": bytes(0x2F0)}})
+    assert data[:52].hex() == (
+        "00054e4ed01a35ae" "00000001" "00000034" "00000001" "0006737461747573" "00000001" "00066269746d6170"
+        "00000034" "000002f0" "00000000"
+    )  # fmt: skip
+    assert header_length(data[:FIXED_LENGTH]) == 52
+    assert read_header(data[:52], len(data)).columns == {"status": {"bitmap": (52, 0x2F0)}}
+
+
+@pytest.mark.parametrize("path", INDEXES, ids=lambda p: f"{p.parts[-3]}-{p.name[5:13]}")
+def test_javas_containers_come_out_the_same(path) -> None:
+    data = path.read_bytes()
+    header = read_header(data)
+    payloads = {c: {t: data[s : s + n] for t, (s, n) in inner.items()} for c, inner in header.columns.items()}
+    schema = json.loads((path.parents[1] / "schema" / "schema-0").read_text())
+    declared = [
+        (column.strip(), key.split(".")[1])
+        for key, value in schema["options"].items()
+        if key.startswith("file-index.") and key.endswith(".columns")
+        for column in value.split(",")
+    ]
+    assert encode_container(payloads, declared) == data
+
+
+def test_map_keys_and_the_empty_marker() -> None:
+    assert split_map_key("m[k]") == ("m", "k")
+    assert split_map_key("m[a[b]]") == ("m", "a[b]")
+    assert split_map_key("plain") == ("plain", None)
+    data = encode_container({"m[a]": {"bitmap": None}, "é😀": {"bsi": b"xy"}})
+    header = read_header(data)
+    assert header.columns["m[a]"] == {"bitmap": (-1, 0)}
+    start, n = header.columns["é😀"]["bsi"]
+    assert data[start : start + n] == b"xy"
+
+
+def test_other_bytes_and_other_versions() -> None:
+    good = bytearray(encode_container({"a": {"bitmap": b"1"}}))
+    with pytest.raises(CorruptError, match="magic"):
+        read_header(b"PAR1" + good[4:])
+    with pytest.raises(UnsupportedFeature, match="version 2"):
+        read_header(good[:11] + b"\2" + good[12:])
+    with pytest.raises(CorruptError):
+        read_header(good[:-1])
+    with pytest.raises(CorruptError):
+        header_length(b"\0\5")
+
+
+def test_mutated_headers_never_crash() -> None:
+    good = encode_container({"a": {"bitmap": b"123", "bsi": b"4"}, "m[k]": {"bloom-filter": b"56"}})
+    rng = random.Random(2)
+    for _ in range(2000):
+        data = bytearray(good)
+        data[rng.randrange(12, len(data))] = rng.randrange(256)
+        try:
+            header = read_header(data[: rng.choice([len(data), rng.randrange(len(data))])], len(data))
+        except BitlakeError:
+            continue
+        for inner in header.columns.values():
+            assert all(s == -1 or (s >= 0 and s + n <= len(data)) for s, n in inner.values())
