@@ -1,0 +1,217 @@
+"""The questions of the benchmark: each takes a Bench and returns the lines that answer it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bench.machine import WorkerMemory
+from bench.measure import Result, interleaved, timed
+from bench.peers import PyPaimonTimer
+
+INDEXES = {"file-index.bitmap.columns": "status,region", "file-index.bloom-filter.columns": "user_id"}
+COLUMNS = "order_id BIGINT, user_id BIGINT, status STRING, region STRING, amount DECIMAL(10, 2), order_date DATE, payload STRING"
+PENDING = "status = 'PENDING'"
+
+
+@dataclass
+class Bench:
+    """Where the cases work.  Mutable: tables come and go in the warehouse."""
+
+    spark: Any
+    lake: Any
+    folder: Path
+    source: Path
+    rows: int
+    rounds: int
+    peer: PyPaimonTimer | None
+    say: Callable[[str], None]
+    made: set[str] = field(default_factory=set)
+
+    @property
+    def warehouse(self) -> Path:
+        return self.folder / "warehouse"
+
+    def create(self, name: str, options: dict[str, str]) -> None:
+        """An empty orders table, in place of one of that name."""
+        self.lake.sql(f"DROP TABLE IF EXISTS bench.{name}")
+        pairs = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
+        self.lake.sql(f"CREATE TABLE bench.{name} ({COLUMNS})" + (f" TBLPROPERTIES ({pairs})" if pairs else ""))
+
+    def insert(self, name: str, query: str = "SELECT * FROM bench_source") -> None:
+        self.lake.sql(f"INSERT INTO bench.{name} {query}")
+
+    def indexed(self) -> str:
+        """The name of a table with every row and all indexes, made once."""
+        if "indexed" not in self.made:
+            self.create("indexed", INDEXES)
+            self.insert("indexed")
+            self.made.add("indexed")
+        return "bench.indexed"
+
+    def without_index(self) -> str:
+        """The very same files as :meth:`indexed` (linked), in a table that does not use its indexes."""
+        if "noindex" not in self.made:
+            self.indexed()
+            folder = self.warehouse / "bench.db"
+            shutil.rmtree(folder / "noindex", ignore_errors=True)
+            shutil.copytree(folder / "indexed", folder / "noindex", copy_function=os.link)
+            self.lake.sql("ALTER TABLE bench.noindex SET TBLPROPERTIES ('file-index.read.enabled' = 'false')")
+            self.made.add("noindex")
+        return "bench.noindex"
+
+    def parquet_files(self, table: str) -> list[str]:
+        """The live data files of a table."""
+        return [f.path for f in self.lake.table(table).scan().plan().files]
+
+
+def writes(bench: Bench) -> list[Result]:
+    """What does an append cost beside Spark's own write of the same rows, and what an index built later?"""
+    plain = bench.folder / "plain-parquet"
+
+    def spark_write() -> float:
+        source = bench.spark.read.parquet(str(bench.source))
+        return timed(lambda: source.write.mode("overwrite").option("compression", "zstd").parquet(str(plain)))
+
+    def append_plain() -> float:
+        bench.create("later", {})
+        return timed(lambda: bench.insert("later"))
+
+    def append_indexed() -> float:
+        bench.create("fresh", INDEXES)
+        return timed(lambda: bench.insert("fresh"))
+
+    def rewrite() -> float:
+        # On a table of its own: the indexes of one round must not be there in the next.
+        bench.create("backfill", {})
+        bench.insert("backfill")
+        pairs = ", ".join(f"'{k}' = '{v}'" for k, v in INDEXES.items())
+        bench.lake.sql(f"ALTER TABLE bench.backfill SET TBLPROPERTIES ({pairs})")
+        return timed(lambda: bench.lake.sql("CALL sys.rewrite_file_index('bench.backfill')").collect())
+
+    runs = {"spark": spark_write, "plain": append_plain, "indexed": append_indexed, "rewrite": rewrite}
+    m = interleaved(runs, bench.rounds)
+    for name in ("later", "fresh", "backfill"):
+        bench.lake.sql(f"DROP TABLE IF EXISTS bench.{name}")
+    shutil.rmtree(plain, ignore_errors=True)
+    base = "Spark write.parquet (zstd)"
+    return [
+        Result("append, no index", "s", m["plain"], m["spark"], base, 1.05, bench.rounds),
+        Result("append, bitmap ×2 + bloom", "s", m["indexed"], m["spark"], base, 1.25, bench.rounds),
+        Result("rewrite_file_index of the three", "s", m["rewrite"], m["spark"], base, 0.30, bench.rounds),
+    ]
+
+
+def point_arrow(bench: Bench) -> list[Result]:
+    """How long until the PENDING orders are an Arrow table, with no Spark, beside pypaimon on the same table?"""
+    import bitlake
+
+    table = bench.indexed()
+    counts: dict[str, int] = {}
+
+    def ours() -> float:
+        def read() -> None:
+            scan = bitlake.connect(str(bench.warehouse)).table(table).scan(where=PENDING)
+            counts["bitlake"] = scan.to_arrow().num_rows
+
+        return timed(read)
+
+    def theirs(native: bool) -> float:
+        assert bench.peer is not None
+        seconds, rows = bench.peer.read(bench.warehouse, table, "status", "PENDING", native)
+        counts[f"pypaimon {native}"] = rows
+        return seconds
+
+    if bench.peer is None:
+        bench.say("no environment with pypaimon (make .venv-pypaimon/.ready): measuring ours alone")
+        m = interleaved({"ours": ours}, 2 * bench.rounds + 1)
+        return [Result("PENDING to_arrow", "s", m["ours"], None, "", 0.09, 2 * bench.rounds + 1, "no pypaimon here")]
+    rounds = 2 * bench.rounds + 1
+    runs = {"ours": ours, "python": lambda: theirs(False), "rust": lambda: theirs(True)}
+    m = interleaved(runs, rounds, warmups=2)
+    same_counts(counts)
+    return [
+        Result("PENDING to_arrow", "s", m["ours"], m["python"], "pypaimon", 1 / 20, rounds),
+        Result("PENDING to_arrow", "s", m["ours"], m["rust"], "pypaimon native (Rust)", 1.0, rounds),
+    ]
+
+
+def point_spark(bench: Bench) -> list[Result]:
+    """The same rows as a Spark SELECT: with the index, and on the same files without."""
+    with_index, without = bench.indexed(), bench.without_index()
+    counts: dict[str, int] = {}
+
+    def select(table: str) -> float:
+        def read() -> None:
+            counts[table] = bench.lake.sql(f"SELECT * FROM {table} WHERE {PENDING}").toArrow().num_rows
+
+        return timed(read)
+
+    rounds = 2 * bench.rounds + 1
+    m = interleaved({"with": lambda: select(with_index), "without": lambda: select(without)}, rounds, warmups=3)
+    same_counts(counts)
+    return [
+        Result("PENDING as Spark SELECT", "s", m["with"], m["without"], "the same without index", 1 / 3, rounds),
+        Result("PENDING as Spark SELECT", "s", m["with"], None, "(reference machine)", 0.090, rounds),
+    ]
+
+
+def full_scan(bench: Bench) -> list[Result]:
+    """Does a query that needs everything pay for the lake table?"""
+    table = bench.indexed()
+    query = (
+        "SELECT region, count(*), sum(amount), max(order_date), max(payload) FROM {} GROUP BY region ORDER BY region"
+    )
+    bench.spark.read.parquet(*bench.parquet_files(table)).createOrReplaceTempView("bench_files")
+    answers: dict[str, Any] = {}
+
+    def ours() -> float:
+        return timed(lambda: answers.update(ours=bench.lake.sql(query.format(table)).collect()))
+
+    def theirs() -> float:
+        return timed(lambda: answers.update(theirs=bench.spark.sql(query.format("bench_files")).collect()))
+
+    rounds = 2 * bench.rounds + 1
+    m = interleaved({"ours": ours, "theirs": theirs}, rounds, warmups=2)
+    assert answers["ours"] == answers["theirs"], "the lake table and its own files disagree"
+    return [Result("full-scan aggregate", "s", m["ours"], m["theirs"], "Spark's scan of the same files", 1.0, rounds)]
+
+
+def memory(bench: Bench) -> list[Result]:
+    """How much memory does one writer task take, and does it grow with the input?"""
+    peaks = []
+    for times in (1, 2):
+        query = " UNION ALL ".join(["SELECT * FROM bench_source"] * times)
+        bench.create("memory", INDEXES)
+        with WorkerMemory() as watched:
+            # One task writes everything: coalesced, so that the input of the task is the whole input.
+            bench.insert("memory", f"SELECT /*+ COALESCE(1) */ * FROM ({query})")
+        peaks.append(watched.peak_mb)
+    bench.lake.sql("DROP TABLE bench.memory")
+    note = f"one task, {bench.rows:,} rows: {peaks[0]:.0f} MB; {2 * bench.rows:,} rows: {peaks[1]:.0f} MB"
+    return [Result("peak memory of a Spark writer task", "MB", max(peaks), None, "", 600, 2, note)]
+
+
+def same_counts(counts: dict[str, int]) -> None:
+    """A fast wrong answer is no result."""
+    if len(set(counts.values())) != 1:
+        raise AssertionError(f"they read different numbers of rows: {counts}")
+
+
+def spread(values: list[float]) -> str:
+    """Lowest to highest, for a note."""
+    return f"{min(values):.3f}–{max(values):.3f}, median {statistics.median(values):.3f}"
+
+
+CASES: dict[str, Callable[[Bench], list[Result]]] = {
+    "writes": writes,
+    "point_arrow": point_arrow,
+    "point_spark": point_spark,
+    "full_scan": full_scan,
+    "memory": memory,
+}
