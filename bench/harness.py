@@ -2,8 +2,8 @@
 
     make bench            or: python -m bench.harness [--rows N] [--runs N] [--cases writes,point_arrow,...]
 
-Runs to compare take turns (A B, B A, …) and are medians of warm runs.  The report also goes to .bench/ as JSON and as the
-Markdown of the README's results table.  A missed target is printed as missed, and does not fail the run.
+Runs to compare take turns (A B, B A, …) and are medians of warm runs.  The report also goes to .bench/ as JSON and as
+the Markdown of the README's results table.  A missed target is printed as missed, and does not fail the run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=4_000_000, help="orders in the table")
-    parser.add_argument(
-        "--runs", type=int, default=3, help="measured rounds of the long cases (the short ones do more)"
-    )
+    parser.add_argument("--runs", type=int, default=3, help="measured rounds of long cases (short ones do more)")
     parser.add_argument("--cases", default=",".join(CASES), help=f"some of {','.join(CASES)}")
     parser.add_argument("--folder", type=Path, default=ROOT / ".bench", help="where data and reports go")
     chosen = parser.parse_args()

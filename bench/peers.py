@@ -16,7 +16,7 @@ class PyPaimonTimer:
 
     @staticmethod
     def find() -> Path | None:
-        """The interpreter of pypaimon's environment ($BITLAKE_PYPAIMON_PYTHON or .venv-pypaimon); None if there is none."""
+        """The interpreter of pypaimon's environment ($BITLAKE_PYPAIMON_PYTHON or .venv-pypaimon), if there is one."""
         given = os.environ.get("BITLAKE_PYPAIMON_PYTHON")
         python = Path(given) if given else HERE.parent / ".venv-pypaimon" / "bin" / "python"
         return python if python.exists() else None

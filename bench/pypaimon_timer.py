@@ -1,6 +1,7 @@
 """Runs in pypaimon's own environment and times one read per request, inside this process.  Started by bench.peers.
 
-A request is a line of JSON {"warehouse", "table", "column", "value", "native"}; the answer {"seconds", "rows"} or {"error"}.
+A request is a line of JSON, {"warehouse", "table", "column", "value", "native"}; the answer is {"seconds", "rows"} or
+{"error"}.
 The clock runs over what bitlake's runs over: open the table, plan, read, an Arrow table in hand.
 """
 
