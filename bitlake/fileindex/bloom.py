@@ -1,0 +1,200 @@
+"""The ``bloom-filter`` index: surely absent, or maybe there.
+
+============  ====  ==============================================================
+offset        type  meaning
+============  ====  ==============================================================
+0             i4    number of hash functions k, big-endian
+4             u1[]  bits; bit ``i`` is bit ``i & 7`` (lowest first) of byte ``i >> 3``
+============  ====  ==============================================================
+
+The number of bits is 8 times the bytes after the first four.  A 64-bit hash sets k bits: for i = 1..k,
+``c = low32 + i * high32`` (signed, wrapping), ``~c`` if negative, modulo the number of bits.  NULLs are not added.
+
+Unless ``items`` is set, a filter is sized to the distinct values of its file, where Paimon always assumes a million
+(600 KB at fpp 0.1); readers need neither option.  Source: index-format spec, section 2.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bitlake.codec.hashing import UInt64s
+from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.fileindex.keys import chunks, keys_of
+from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.settings import IndexOption, fraction, integer
+from bitlake.fileindex.window import Fetch, Window
+from bitlake.predicate.tree import Comparison, In, Leaf, Op
+from bitlake.types import DataType, Root
+
+ITEMS: IndexOption[int] = IndexOption(
+    "items", integer(1, 2**31 - 1), None, "Distinct values to size the filter for; default: those of the file."
+)
+FPP: IndexOption[float] = IndexOption("fpp", fraction, 0.1, "Share of absent values that the filter lets pass.")
+OPTIONS = (ITEMS, FPP)
+_UNSUPPORTED = frozenset({Root.BOOLEAN, Root.DECIMAL, Root.VARIANT})
+_I4 = struct.Struct(">i")
+_MAX_BITS = 2**31 - 8
+_FEWEST_ITEMS = 16
+"""A filter sized to its file never assumes fewer values: 10 bytes."""
+_SEGMENT = 1 << 27
+"""Bits scattered at a time; while setting, a bit takes a byte."""
+_BATCH = 1 << 19
+"""Hashes at a time, so that their temporaries stay in the processor's cache."""
+_WHOLE = 64 * 1024
+"""Filters up to this size are fetched whole; of bigger ones only the probed bytes, while they are few."""
+_FEW_PROBES = 32
+_MOST_HASHES = 10_000
+
+
+def supports(kind: DataType) -> bool:
+    """Whether values of this type can go into a bloom filter."""
+    keys = keys_of(kind)
+    return keys is not None and keys.type.root not in _UNSUPPORTED
+
+
+WHY_NOT = "bloom-filter takes strings, binaries, integers, FLOAT, DOUBLE, DATE, TIME and timestamps"
+
+
+def shape(items: int, fpp: float) -> tuple[int, int]:
+    """(number of bits, number of hash functions), computed as Paimon (Java) does."""
+    bits = int(-items * math.log(fpp) / (math.log(2) * math.log(2)))
+    bits += 8 - bits % 8
+    return bits, max(1, math.floor(bits / items * math.log(2) + 0.5))
+
+
+class BloomWriter:
+    """Gathers a column's values; ``add`` any number of times, then ``finish`` once."""
+
+    def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
+        keys = keys_of(kind)
+        if keys is None or not supports(kind):
+            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+        self._keys = keys
+        self._items = ITEMS.of(options)
+        self._fpp = FPP.of(options) or 0.1
+        if self._items is not None and shape(self._items, self._fpp)[0] > _MAX_BITS:
+            raise InvalidRequest(f"a bloom filter of {self._items} items at fpp {self._fpp} exceeds 2^31 bits")
+        self._pending: list[UInt64s] = []
+        self._pending_rows = 0
+        self._distinct = np.zeros(0, np.uint64)
+
+    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
+        """Add a column's values."""
+        for chunk in chunks(column):
+            hashes = self._hashes(chunk)
+            self._pending.append(hashes)
+            self._pending_rows += len(hashes)
+            # Merging only when the unmerged have outgrown the merged keeps the sorting linear overall.
+            if self._pending_rows > 2 * len(self._distinct) + (1 << 22):
+                self._merge()
+
+    def _hashes(self, chunk: pa.Array) -> UInt64s:
+        keys = self._keys.of_array(chunk)
+        if isinstance(keys, pa.DictionaryArray):
+            hashes = self._keys.bloom_hashes(keys.dictionary)
+            used = np.zeros(len(hashes), bool)
+            used[keys.indices.drop_null().to_numpy()] = True
+            return hashes if used.all() else hashes[used]
+        return self._keys.bloom_hashes(keys.drop_null() if keys.null_count else keys)
+
+    def _merge(self) -> None:
+        hashes = np.concatenate([self._distinct, *self._pending])
+        hashes.sort()
+        if len(hashes):
+            keep = np.ones(len(hashes), bool)
+            np.not_equal(hashes[1:], hashes[:-1], out=keep[1:])
+            hashes = hashes[keep]
+        self._distinct, self._pending, self._pending_rows = hashes, [], 0
+
+    def finish(self) -> bytes:
+        """The payload."""
+        self._merge()
+        items = self._items or max(len(self._distinct), _FEWEST_ITEMS)
+        bits, hash_functions = shape(items, self._fpp)
+        if bits > _MAX_BITS:
+            bits = _MAX_BITS
+            hash_functions = max(1, math.floor(bits / items * math.log(2) + 0.5))
+        return _I4.pack(hash_functions) + _filled(self._distinct, bits, hash_functions)
+
+
+def _filled(hashes: UInt64s, bits: int, hash_functions: int) -> bytes:
+    out = []
+    for start in range(0, bits, _SEGMENT):
+        # One byte a bit while setting: numpy has no fast scatter-or. Packed at the end.
+        segment = np.zeros(min(_SEGMENT, bits - start), bool)
+        for first in range(0, len(hashes), _BATCH):
+            for positions in _positions(hashes[first : first + _BATCH], bits, hash_functions):
+                if bits > _SEGMENT:
+                    positions = positions[(positions >= start) & (positions < start + len(segment))] - start
+                segment[positions] = True
+        out.append(np.packbits(segment, bitorder="little").tobytes())
+    return b"".join(out)
+
+
+def _positions(hashes: UInt64s, bits: int, hash_functions: int) -> list[npt.NDArray[np.uint32]]:
+    """The bit positions of every hash, one array per hash function."""
+    low = hashes.astype(np.uint32).view(np.int32)
+    high = (hashes >> np.uint64(32)).astype(np.uint32).view(np.int32)
+    out = []
+    for _ in range(hash_functions):
+        low = low + high
+        position = (low ^ (low >> 31)).view(np.uint32)
+        out.append(position - position // np.uint32(bits) * np.uint32(bits))
+    return out
+
+
+class BloomReader:
+    """Answers ``=`` and ``IN`` with "no row", or not at all."""
+
+    def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
+        keys = keys_of(kind)
+        if keys is None:
+            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+        self._keys = keys
+        self._window = Window(fetch, length, _WHOLE)
+        self._bits = 8 * (length - 4)
+        self._hash_functions = 0
+
+    def test(self, leaf: Leaf) -> Selection | None:
+        """NONE when no value can be there, ALL when one may be; None for other operators."""
+        match leaf:
+            case Comparison(_, Op.EQ, value):
+                values = (value,)
+            case In(_, found, False):
+                values = found
+            case _:
+                return None
+        keys = [key for value in values for key in self._keys.equal_keys(value)[0]]
+        return Selection.all() if keys and self._may_hold(keys) else Selection.none()
+
+    def _may_hold(self, keys: list[int | bytes]) -> bool:
+        if not self._hash_functions:
+            self._open()
+        hashes = self._keys.bloom_hashes(self._keys.array_of(keys))
+        positions = np.stack(_positions(hashes, self._bits, self._hash_functions), axis=1).astype(np.int64)
+        where = positions >> 3
+        if self._window.length <= _WHOLE or where.size > _FEW_PROBES:
+            body = np.frombuffer(self._window.view(4, self._window.length - 4), np.uint8)
+            found = body[where]
+        else:
+            found = np.array([[self._window.view(4 + b, 1, ahead=1)[0] for b in row] for row in where.tolist()])
+        return bool(np.any(np.all(found >> (positions & 7) & 1, axis=1)))
+
+    def _open(self) -> None:
+        ahead = None if self._window.length <= _WHOLE else 4
+        hash_functions = _I4.unpack(self._window.view(0, 4, ahead))[0]
+        if not 0 < hash_functions <= _MOST_HASHES or not 0 < self._bits <= 2**31:
+            raise CorruptError(f"a bloom filter of {self._bits} bits cannot have {hash_functions} hash functions", 0)
+        self._hash_functions = hash_functions
+
+
+def open_bloom(kind: DataType, fetch: Fetch, length: int, row_count: int) -> BloomReader:
+    """A lazy reader of a payload of ``length`` bytes."""
+    return BloomReader(kind, fetch, length, row_count)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import contextlib
+import random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.fileindex.bloom import BloomWriter, open_bloom, shape, supports
+from bitlake.fileindex.selection import Selection
+from bitlake.predicate.tree import Comparison, In, IsNull, Op
+from bitlake.types import parse_type
+from tests.fileindex.payloads import column, leaf_of, parsed, truth
+from tests.fixtures import payloads
+
+LINES = [p for p in payloads() if p["index"] == "bloom-filter"]
+
+
+def reader(kind: str, data: bytes) -> Any:
+    return open_bloom(parse_type(kind), lambda o, n: data[o : o + n], len(data), 0)
+
+
+def test_sizes() -> None:
+    assert shape(1_000_000, 0.1)[0] // 8 + 4 == 599_071
+    assert shape(1_000_000, 0.1)[1] == 3
+    assert shape(500, 0.1)[0] // 8 + 4 == 304
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda p: p["type"])
+def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
+    kind, values = parsed(line)
+    if "error" in line:
+        assert not supports(kind)
+        with pytest.raises(InvalidRequest):
+            BloomWriter(kind, line["options"])
+        return
+    array = column(kind, values)
+    writer = BloomWriter(kind, line["options"])
+    writer.add(array)
+    assert writer.finish().hex() == line["bytes"]
+    writer = BloomWriter(kind, line["options"])
+    writer.add(array[:7])
+    writer.add(array[7:].dictionary_encode())
+    data = writer.finish()
+    assert data.hex() == line["bytes"]
+    made = open_bloom(kind, lambda o, n: data[o : o + n], len(data), len(values))
+    for predicate, answer in line["answers"]:
+        leaf = leaf_of(kind, predicate)
+        if leaf is None:
+            continue
+        got = made.test(leaf)
+        if answer == "SKIP":
+            assert got is not None and (got.is_empty or truth(leaf, values))  # -0.0: Paimon skips, SQL must not
+        if got is not None and got.is_empty:
+            assert truth(leaf, values) == []
+        if isinstance(leaf, IsNull) or (isinstance(leaf, In) and leaf.negated):
+            assert got is None
+
+
+def test_sized_to_the_file() -> None:
+    kind = parse_type("BIGINT")
+    for distinct in (0, 1, 5000):
+        writer = BloomWriter(kind, {})
+        for _ in range(3):
+            writer.add(pa.array(list(range(distinct)) + [None], pa.int64()))
+        assert len(writer.finish()) == 4 + shape(max(distinct, 16), 0.1)[0] // 8
+    rng = np.random.default_rng(0)
+    writer = BloomWriter(kind, {"fpp": "0.01"})
+    there = rng.integers(0, 2**62, 20_000)
+    writer.add(pa.array(there))
+    made = reader("BIGINT", writer.finish())
+    assert all(not made.test(Comparison("c", Op.EQ, int(v))).is_empty for v in there[:300])
+    passed = sum(not made.test(Comparison("c", Op.EQ, -int(v))).is_empty for v in there[:3000])
+    assert passed < 80
+    assert made.test(In("c", (-5, int(there[0])))) == Selection.all()
+
+
+def test_zeros_nans_and_truncated_timestamps() -> None:
+    writer = BloomWriter(parse_type("DOUBLE"), {"fpp": "0.0001"})
+    writer.add(pa.array([-0.0, float("nan")]))
+    made = reader("DOUBLE", writer.finish())
+    assert not made.test(Comparison("c", Op.EQ, 0.0)).is_empty
+    assert not made.test(Comparison("c", Op.EQ, -float("nan"))).is_empty
+    assert made.test(Comparison("c", Op.EQ, 3.5)).is_empty
+    writer = BloomWriter(parse_type("TIMESTAMP(9)"), {})
+    writer.add(pa.array([1999], pa.timestamp("ns")))
+    assert not reader("TIMESTAMP(9)", writer.finish()).test(Comparison("c", Op.EQ, 1999)).is_empty
+
+
+def test_big_filters_are_probed_not_fetched() -> None:
+    writer = BloomWriter(parse_type("STRING"), {"items": "1000000"})
+    writer.add(pa.array(["a", "b"]))
+    data, read = writer.finish(), []
+
+    def fetch(offset: int, n: int) -> bytes:
+        read.append(n)
+        return data[offset : offset + n]
+
+    made = open_bloom(parse_type("STRING"), fetch, len(data), 2)
+    assert not made.test(Comparison("c", Op.EQ, "a")).is_empty
+    assert made.test(Comparison("c", Op.EQ, "zz")).is_empty
+    assert sum(read) < 20
+    assert made.test(In("c", tuple(f"x{i}" for i in range(100)))).is_empty
+    assert len(data) <= sum(read) <= len(data) + 20
+
+
+@pytest.mark.parametrize(
+    "option", [{"items": "0"}, {"items": "x"}, {"fpp": "1"}, {"fpp": "-"}, {"items": "2000000000", "fpp": "1e-9"}]
+)
+def test_bad_options(option: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest):
+        BloomWriter(parse_type("INT"), option)
+
+
+def test_broken_payloads() -> None:
+    for data in (b"", b"\0\0", b"\0\0\0\3", b"\0\0\0\0\1", b"\xff\0\0\0\1", b"\x7f\0\0\0\1"):
+        with pytest.raises(CorruptError):
+            reader("INT", data).test(Comparison("c", Op.EQ, 1))
+    rng = random.Random(1)
+    for _ in range(500):
+        data = rng.randbytes(rng.randint(0, 12))
+        with contextlib.suppress(BitlakeError):
+            reader("INT", data).test(Comparison("c", Op.EQ, 1))
