@@ -1,0 +1,150 @@
+"""The one place that forms and parses the names of a table's files (table-format spec, section 1)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from bitlake import _clock
+
+POSTPONE_BUCKET = -2
+_DIGITS = re.compile(r"^\d{1,19}$")
+
+
+@dataclass(frozen=True, slots=True)
+class TablePaths:
+    """Paths of one table, or of one branch of it.
+
+    ``root`` is the table's folder as a path or URI without a trailing slash; ``data_directory`` is the option
+    ``data-file.path-directory``.
+    """
+
+    root: str
+    branch: str | None = None
+    data_directory: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", self.root.rstrip("/") or "/")
+        if self.branch == "main":
+            object.__setattr__(self, "branch", None)
+
+    @property
+    def branch_root(self) -> str:
+        """Where schemas, snapshots and tags are: the table's folder, or its branch's."""
+        return self.root if self.branch is None else f"{self.root}/branch/branch-{self.branch}"
+
+    @property
+    def schema_dir(self) -> str:
+        """The folder of schema files."""
+        return f"{self.branch_root}/schema"
+
+    def schema(self, schema_id: int) -> str:
+        """The file of a schema version."""
+        return f"{self.schema_dir}/schema-{schema_id}"
+
+    @property
+    def snapshot_dir(self) -> str:
+        """The folder of snapshot files."""
+        return f"{self.branch_root}/snapshot"
+
+    def snapshot(self, snapshot_id: int) -> str:
+        """The file of a snapshot."""
+        return f"{self.snapshot_dir}/snapshot-{snapshot_id}"
+
+    @property
+    def latest_hint(self) -> str:
+        """The file that may know the last snapshot's id."""
+        return f"{self.snapshot_dir}/LATEST"
+
+    @property
+    def earliest_hint(self) -> str:
+        """The file that may know the first snapshot's id."""
+        return f"{self.snapshot_dir}/EARLIEST"
+
+    @property
+    def tag_dir(self) -> str:
+        """The folder of tag files."""
+        return f"{self.branch_root}/tag"
+
+    def tag(self, name: str) -> str:
+        """The file of a tag."""
+        return f"{self.tag_dir}/tag-{name}"
+
+    @property
+    def manifest_dir(self) -> str:
+        """The folder of manifests, manifest lists and index manifests, shared by all branches."""
+        return f"{self.root}/manifest"
+
+    def manifest(self, name: str) -> str:
+        """The file of a manifest, manifest list or index manifest."""
+        return f"{self.manifest_dir}/{name}"
+
+    def index(self, name: str) -> str:
+        """A table index file (HASH, deletion vectors)."""
+        return f"{self.root}/index/{name}"
+
+    def statistics(self, name: str) -> str:
+        """A statistics file."""
+        return f"{self.root}/statistics/{name}"
+
+    def bucket_dir(self, partition_path: str, bucket: int) -> str:
+        """The folder of a bucket's data files; ``partition_path`` as by :func:`~bitlake.metadata.partition.partition_path`."""
+        parts = [self.root, self.data_directory, partition_path, bucket_name(bucket)]
+        return "/".join(p.strip("/") if i else p for i, p in enumerate(parts) if p)
+
+    def data_file(self, partition_path: str, bucket: int, name: str) -> str:
+        """A data file, or a file kept beside it such as its index."""
+        return f"{self.bucket_dir(partition_path, bucket)}/{name}"
+
+
+def bucket_name(bucket: int) -> str:
+    """The folder name of a bucket."""
+    return "bucket-postpone" if bucket == POSTPONE_BUCKET else f"bucket-{bucket}"
+
+
+def parse_id(name: str, prefix: str) -> int | None:
+    """The number of a file name such as ``snapshot-12`` (prefix ``snapshot-``); None for any other name."""
+    tail = name[len(prefix) :] if name.startswith(prefix) else ""
+    return int(tail) if _DIGITS.match(tail) and tail.isascii() else None
+
+
+def parse_hint(data: bytes) -> int | None:
+    """The number in a LATEST or EARLIEST file; None for anything else."""
+    text = data[:32].strip()
+    return int(text) if text.isdigit() and len(text) < 20 else None
+
+
+def data_file_name(prefix: str, writer_uuid: str, number: int, file_format: str, compression: str | None = None) -> str:
+    """The name of a writer's ``number``-th data file; with ``compression`` it goes before the format."""
+    codec = f".{compression}" if compression else ""
+    return f"{prefix}{writer_uuid}-{number}{codec}.{file_format}"
+
+
+def index_file_name(data_file: str, rewrite: int = 0) -> str:
+    """The name of a data file's file index; ``rewrite`` counts up when the index is made anew."""
+    return f"{data_file}.index" if rewrite == 0 else f"{data_file}-{rewrite}.index"
+
+
+class ManifestNames:
+    """Hands out the manifest file names of one committer: one UUID, a counter for each kind.  Mutable, one thread."""
+
+    def __init__(self, committer_uuid: str | None = None) -> None:
+        self.uuid = committer_uuid or _clock.new_uuid()
+        self._next = {"manifest": 0, "manifest-list": 0, "index-manifest": 0}
+
+    def _take(self, kind: str) -> str:
+        number = self._next[kind]
+        self._next[kind] = number + 1
+        return f"{kind}-{self.uuid}-{number}"
+
+    def manifest(self) -> str:
+        """The next manifest name."""
+        return self._take("manifest")
+
+    def manifest_list(self) -> str:
+        """The next manifest list name."""
+        return self._take("manifest-list")
+
+    def index_manifest(self) -> str:
+        """The next index manifest name."""
+        return self._take("index-manifest")

@@ -1,0 +1,196 @@
+"""Schema files: columns, keys and options of a table, one file per change (table-format spec, section 2).
+
+UTF-8 JSON, Jackson's pretty print, members in the order version, id, fields, highestFieldId, partitionKeys,
+primaryKeys, options, comment (left out when absent), timeMillis.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitlake import _clock
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.metadata.jackson import dumps, load_object
+from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
+from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType
+from bitlake.types.arrow import NextId
+from bitlake.types.datatypes import field_from_json, field_to_json
+
+VERSION = 3
+"""The format version written; older ones get the defaults of their time when read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """One version of a table's columns, keys and options."""
+
+    id: int
+    fields: tuple[DataField, ...]
+    highest_field_id: int
+    partition_keys: tuple[str, ...] = ()
+    primary_keys: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict, hash=False)
+    comment: str | None = None
+    time_millis: int = 0
+    version: int = VERSION
+
+    @property
+    def opts(self) -> Options:
+        """The options, read typed."""
+        return Options(self.options)
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """Column names in order."""
+        return tuple(f.name for f in self.fields)
+
+    @property
+    def partition_fields(self) -> tuple[DataField, ...]:
+        """The partition columns in partition order."""
+        return tuple(self.field(n) for n in self.partition_keys)
+
+    @property
+    def trimmed_primary_keys(self) -> tuple[str, ...]:
+        """The primary key without partition columns, in key order: what rows of a bucket are keyed by."""
+        return tuple(n for n in self.primary_keys if n not in self.partition_keys)
+
+    @property
+    def bucket_keys(self) -> tuple[str, ...]:
+        """The columns whose hash picks the bucket: ``bucket-key``, else the trimmed primary key."""
+        return self.opts.of(BUCKET_KEY) or self.trimmed_primary_keys
+
+    @property
+    def bucket_fields(self) -> tuple[DataField, ...]:
+        """The columns of :attr:`bucket_keys`."""
+        return tuple(self.field(n) for n in self.bucket_keys)
+
+    @property
+    def num_buckets(self) -> int:
+        """The option ``bucket``: a count above 0, -1 (unaware or dynamic) or -2 (postpone)."""
+        return self.opts.of(BUCKET)
+
+    def field(self, name: str) -> DataField:
+        """The column of that name, by exact name and else case-insensitively; raises :class:`NotFound`."""
+        for f in self.fields:
+            if f.name == name:
+                return f
+        folded = [f for f in self.fields if f.name.lower() == name.lower()]
+        if len(folded) == 1:
+            return folded[0]
+        if folded:
+            raise InvalidRequest(f"column '{name}' could be any of {', '.join(f.name for f in folded)}")
+        raise NotFound(f"no column '{name}'{near(name, self.field_names)}")
+
+    def with_options(self, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()) -> TableSchema:
+        """The same schema version with options set, then others removed."""
+        gone = frozenset(unset)
+        merged = {**self.options, **(set or {})}
+        return dataclasses.replace(self, options={k: v for k, v in merged.items() if k not in gone})
+
+    def next(self, **changes: Any) -> TableSchema:
+        """The following schema version: the next id, the time now, and ``changes`` to other members.
+
+        ``highest_field_id`` never decreases, whatever is asked for.
+        """
+        highest = max(self.highest_field_id, changes.pop("highest_field_id", self.highest_field_id))
+        fixed: dict[str, Any] = {"id": self.id + 1, "time_millis": _clock.now_ms(), "version": VERSION}
+        return dataclasses.replace(self, **{**fixed, **changes, "highest_field_id": highest})
+
+    def to_json(self) -> str:
+        """The file's text, as Jackson writes it."""
+        out: dict[str, Any] = {
+            "version": self.version,
+            "id": self.id,
+            "fields": [field_to_json(f) for f in self.fields],
+            "highestFieldId": self.highest_field_id,
+            "partitionKeys": self.partition_keys,
+            "primaryKeys": self.primary_keys,
+            "options": dict(self.options),
+        }
+        if self.comment is not None:
+            out["comment"] = self.comment
+        out["timeMillis"] = self.time_millis
+        return dumps(out)
+
+    @staticmethod
+    def from_json(data: bytes, path: str = "schema") -> TableSchema:
+        """Parse a schema file of any version.
+
+        Raises :class:`CorruptError` when it is no schema, :class:`UnsupportedFeature` for a column type unknown here.
+        """
+        o = load_object(data, path)
+        version = o.maybe_int("version") or 1
+        if version > VERSION:
+            raise UnsupportedFeature(f"{path}: schema version {version} is newer than {VERSION}, the last one known")
+        try:
+            fields = tuple(field_from_json(f) for f in o.list("fields"))
+        except InvalidRequest as e:
+            raise UnsupportedFeature(f"{path}: {e}") from e
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
+            raise CorruptError(f"a field of the schema is malformed: {e}", None, path) from e
+        options = o.mapping("options")
+        if version <= 1:  # Paimon ≤ 0.7 had one bucket by default
+            options = {**options, "bucket": options.get("bucket", "1")}
+        if version <= 2:  # Paimon 0.8 wrote ORC by default
+            options = {**options, "file.format": options.get("file.format", "orc")}
+        made = TableSchema(
+            o.int("id"),
+            fields,
+            o.int("highestFieldId"),
+            o.texts("partitionKeys"),
+            o.texts("primaryKeys"),
+            options,
+            o.maybe_text("comment"),
+            o.maybe_int("timeMillis") or 0,
+            version,
+        )
+        names = set(made.field_names)
+        for key in (*made.partition_keys, *made.primary_keys):
+            if key not in names:
+                raise CorruptError(f"key column '{key}' is not among the columns", None, path)
+        return made
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """A hint to put after "no such …": the names like it, or all of them when they are few."""
+    known = list(names)
+    folded = {n.lower(): n for n in known}
+    close = [folded[n] for n in difflib.get_close_matches(name.lower(), folded, 3, 0.6)]
+    if close:
+        return f"; did you mean {', '.join(close)}?"
+    return f"; there are {', '.join(known)}" if 0 < len(known) <= 20 else ""
+
+
+def assign_ids(
+    columns: Sequence[tuple[str, DataType, str | None]], highest: int = -1
+) -> tuple[tuple[DataField, ...], int]:
+    """Number columns and their nested fields after ``highest``; returns the fields and the highest id used.
+
+    A column takes the next id, then its nested fields follow depth-first, each *after* its own children
+    (table-format spec, section 2).
+    """
+    number = NextId(highest)
+    fields = []
+    for name, made, comment in columns:
+        own = number()
+        fields.append(DataField(own, name, _numbered(made, number), comment))
+    return tuple(fields), number.last
+
+
+def _numbered(made: DataType, number: NextId) -> DataType:
+    if isinstance(made, RowType):
+        inner = []
+        for f in made.fields:
+            kind = _numbered(f.type, number)
+            inner.append(dataclasses.replace(f, id=number(), type=kind))
+        return dataclasses.replace(made, fields=tuple(inner))
+    if isinstance(made, (ArrayType, MultisetType)):
+        return dataclasses.replace(made, element=_numbered(made.element, number))
+    if isinstance(made, MapType):
+        key = _numbered(made.key, number)
+        return dataclasses.replace(made, key=key, value=_numbered(made.value, number))
+    return made

@@ -1,0 +1,113 @@
+"""Snapshot files: one version of the table each (table-format spec, section 3).
+
+UTF-8 JSON, Jackson's pretty print, members in the order of :data:`_MEMBERS`; absent values are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitlake.metadata.jackson import dumps, load_object
+
+BATCH_IDENTIFIER = 2**63 - 1
+"""The commit identifier of every batch commit."""
+KINDS = ("APPEND", "COMPACT", "OVERWRITE", "ANALYZE")
+
+_MEMBERS = (
+    ("version", "version"),
+    ("uuid", "uuid"),
+    ("id", "id"),
+    ("schemaId", "schema_id"),
+    ("baseManifestList", "base_manifest_list"),
+    ("baseManifestListSize", "base_manifest_list_size"),
+    ("deltaManifestList", "delta_manifest_list"),
+    ("deltaManifestListSize", "delta_manifest_list_size"),
+    ("changelogManifestList", "changelog_manifest_list"),
+    ("changelogManifestListSize", "changelog_manifest_list_size"),
+    ("indexManifest", "index_manifest"),
+    ("commitUser", "commit_user"),
+    ("writerVersion", "writer_version"),
+    ("commitIdentifier", "commit_identifier"),
+    ("commitKind", "commit_kind"),
+    ("timeMillis", "time_millis"),
+    ("totalRecordCount", "total_record_count"),
+    ("deltaRecordCount", "delta_record_count"),
+    ("changelogRecordCount", "changelog_record_count"),
+    ("watermark", "watermark"),
+    ("statistics", "statistics"),
+    ("properties", "properties"),
+    ("nextRowId", "next_row_id"),
+    ("operation", "operation"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """One version of a table: which manifests make it up, who committed it and how.  None means absent."""
+
+    id: int
+    schema_id: int
+    base_manifest_list: str
+    delta_manifest_list: str
+    commit_user: str
+    commit_identifier: int
+    commit_kind: str
+    time_millis: int
+    total_record_count: int
+    delta_record_count: int
+    version: int = 3
+    uuid: str | None = None
+    base_manifest_list_size: int | None = None
+    delta_manifest_list_size: int | None = None
+    changelog_manifest_list: str | None = None
+    changelog_manifest_list_size: int | None = None
+    index_manifest: str | None = None
+    writer_version: str | None = None
+    changelog_record_count: int | None = None
+    watermark: int | None = None
+    statistics: str | None = None
+    properties: dict[str, str] = field(default_factory=dict, hash=False)
+    next_row_id: int | None = None
+    operation: str | None = None
+
+    def to_json(self) -> str:
+        """The file's text, as Jackson writes it."""
+        out: dict[str, Any] = {}
+        for name, attribute in _MEMBERS:
+            value = getattr(self, attribute)
+            if value is not None and value != {}:
+                out[name] = value
+        return dumps(out)
+
+    @staticmethod
+    def from_json(data: bytes, path: str = "snapshot") -> Snapshot:
+        """Parse a snapshot (or tag) file; unknown members are ignored.  Raises :class:`CorruptError`."""
+        o = load_object(data, path)
+        return Snapshot(
+            version=o.maybe_int("version") or 1,
+            uuid=o.maybe_text("uuid"),
+            id=o.int("id"),
+            schema_id=o.int("schemaId"),
+            base_manifest_list=o.text("baseManifestList"),
+            base_manifest_list_size=o.maybe_int("baseManifestListSize"),
+            delta_manifest_list=o.text("deltaManifestList"),
+            delta_manifest_list_size=o.maybe_int("deltaManifestListSize"),
+            changelog_manifest_list=o.maybe_text("changelogManifestList"),
+            changelog_manifest_list_size=o.maybe_int("changelogManifestListSize"),
+            index_manifest=o.maybe_text("indexManifest"),
+            commit_user=o.text("commitUser"),
+            writer_version=o.maybe_text("writerVersion"),
+            commit_identifier=o.int("commitIdentifier"),
+            commit_kind=o.text("commitKind"),
+            time_millis=o.int("timeMillis"),
+            # Absent in files of early releases; they are sums, so 0 is the honest default for display only.
+            total_record_count=o.maybe_int("totalRecordCount") or 0,
+            delta_record_count=o.maybe_int("deltaRecordCount") or 0,
+            changelog_record_count=o.maybe_int("changelogRecordCount"),
+            watermark=o.maybe_int("watermark"),
+            statistics=o.maybe_text("statistics"),
+            properties=o.mapping("properties"),
+            next_row_id=o.maybe_int("nextRowId"),
+            operation=o.maybe_text("operation"),
+        )
