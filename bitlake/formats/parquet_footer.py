@@ -125,7 +125,8 @@ class FooterCache:
     tail_offset: int = 0
     schema: pa.Schema | None = None
     pages: dict[tuple[int, int], Pages] = field(default_factory=dict)
-    preludes: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    preludes: dict[tuple[int, ...], tuple[bytes, bytes]] = field(default_factory=dict)
+    heads: dict[tuple[int, int], bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ is decoded with numpy; any other encoding of the same struct goes through the ge
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ def load_pages(footer: Footer, fetch_ranges: FetchRanges, wanted: Sequence[tuple
     Returns (ranges fetched, bytes fetched).  Raises :class:`CorruptError` for an index that breaks its rules.
     """
     cache = footer.cache
+    layouts: dict[bytes, Ints] = {}
     ranges: list[tuple[int, int]] = []
     missing: list[tuple[int, int]] = []
     for key in wanted:
@@ -45,7 +47,7 @@ def load_pages(footer: Footer, fetch_ranges: FetchRanges, wanted: Sequence[tuple
             cache.pages[key] = whole_chunk(chunk, group.rows)
         elif at >= cache.tail_offset and at + chunk.index_length <= cache.tail_offset + len(cache.tail):
             data = cache.tail[at - cache.tail_offset : at - cache.tail_offset + chunk.index_length]
-            cache.pages[key] = decode_pages(data, chunk, group.rows)
+            cache.pages[key] = _shared(decode_pages(data, chunk, group.rows), layouts)
         else:
             ranges.append((at, chunk.index_length))
             missing.append(key)
@@ -59,8 +61,13 @@ def load_pages(footer: Footer, fetch_ranges: FetchRanges, wanted: Sequence[tuple
         low = at - merged[i][0]
         data = bytes(blobs[i][low : low + length])
         group = footer.row_groups[key[0]]
-        cache.pages[key] = decode_pages(data, group.chunks[key[1]], group.rows)
+        cache.pages[key] = _shared(decode_pages(data, group.chunks[key[1]], group.rows), layouts)
     return len(merged), sum(m[1] for m in merged)
+
+
+def _shared(pages: Pages, layouts: dict[bytes, Ints]) -> Pages:
+    """``pages`` with its first rows replaced by an equal array seen before: readers compare them by identity."""
+    return replace(pages, first_rows=layouts.setdefault(pages.first_rows.tobytes(), pages.first_rows))
 
 
 def _merge(ranges: Sequence[tuple[int, int]], gap: int = 16 * 1024) -> list[tuple[int, int]]:

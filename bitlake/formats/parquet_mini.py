@@ -1,0 +1,160 @@
+"""Put some pages of a Parquet file into a small Parquet file of their own, for pyarrow to decode.
+
+Arrow C++ reads whole column chunks, but it takes a chunk's size and number of values from the footer.  So chosen pages
+behind each other, with the chunk's dictionary page first and a new footer that counts only them, are a valid chunk::
+
+    "PAR1"  [dictionary page] page 3, page 4, page 9  [dictionary page] page 7 …  footer  length  "PAR1"
+
+One such file holds all flat columns of all touched row groups.  Its columns may differ in length (their pages do not
+start at the same rows), so each is decoded on its own, never as a table.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bitlake.errors import CorruptError, UnsupportedFeature
+from bitlake.formats import thrift
+from bitlake.formats.parquet_footer import MAGIC, Column, ColumnChunk, Footer
+
+_ARROW_SCHEMA = b"ARROW:schema"
+_STOP = b"\x00"
+_HEAD = MAGIC
+DECODE_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, IndexError, TypeError)
+"""What pyarrow raises for bytes it cannot decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class MiniChunk:
+    """A column chunk of the small file: which chunk it comes from, its bytes (views of the file's) and its values.
+
+    ``dictionary`` and ``data`` are offsets of its dictionary page (or None) and first data page in those bytes.
+    """
+
+    group: int
+    leaf: int
+    parts: Sequence[memoryview | bytes]
+    dictionary: int | None
+    data: int
+    values: int
+
+
+def mini_file(
+    footer: Footer, columns: Sequence[Column], groups: Sequence[tuple[int, Sequence[MiniChunk]]]
+) -> pa.Buffer:
+    """The small file of ``columns`` (in file order) with one row group per (rows, chunks of all their leaves)."""
+    body: list[memoryview | bytes] = [_HEAD]
+    at = len(_HEAD)
+    encoded_groups = []
+    total = 0
+    for rows, chunks in groups:
+        encoded = []
+        size = 0
+        for chunk in chunks:
+            length = sum(map(len, chunk.parts))
+            body.extend(chunk.parts)
+            encoded.append(_chunk(footer, chunk, at, length))
+            at += length
+            size += length
+        total += rows
+        encoded_groups.append(
+            thrift.list_field(1, thrift.STRUCT, encoded) + thrift.i64_field(1, size) + thrift.i64_field(1, rows) + _STOP
+        )
+    schema, key_values = _prelude(footer, columns)
+    meta = b"".join(
+        (
+            schema,
+            thrift.i64_field(1, total),
+            thrift.list_field(1, thrift.STRUCT, encoded_groups),
+            key_values,
+            _STOP,
+        )
+    )
+    body += (meta, struct.pack("<I", len(meta)), MAGIC)
+    return pa.py_buffer(b"".join(body))
+
+
+def open_mini(file: pa.Buffer, int96_unit: str | None) -> pq.ParquetFile:
+    """Open a small file; raises :class:`CorruptError`."""
+    try:
+        return pq.ParquetFile(pa.BufferReader(file), coerce_int96_timestamp_unit=int96_unit, pre_buffer=False)
+    except DECODE_ERRORS as e:
+        raise decode_error(e, "footer") from e
+
+
+def decode_error(e: Exception, what: str) -> CorruptError | UnsupportedFeature:
+    """pyarrow's error as bitlake's."""
+    if isinstance(e, pa.ArrowNotImplementedError):
+        return UnsupportedFeature(f"Parquet {what}: {e}")
+    return CorruptError(f"Parquet {what}: {e}")
+
+
+def _chunk(footer: Footer, chunk: MiniChunk, at: int, length: int) -> bytes:
+    """A ColumnChunk struct: fields 2 (file offset) and 3 (metadata)."""
+    key = (chunk.group, chunk.leaf)
+    head = footer.cache.heads.get(key)
+    source = footer.row_groups[chunk.group].chunks[chunk.leaf]
+    if head is None:
+        head = footer.cache.heads[key] = _chunk_head(source)
+    parts = [
+        head,
+        thrift.i64_field(1, chunk.values),
+        # Its true value would need the page headers; pyarrow does not use it to read.
+        thrift.i64_field(1, max(length, source.uncompressed)),
+        thrift.i64_field(1, length),
+        thrift.i64_field(2, at + chunk.data),
+    ]
+    if chunk.dictionary is not None:
+        parts.append(thrift.i64_field(2, at + chunk.dictionary))
+    parts += (_STOP, _STOP)
+    return b"".join(parts)
+
+
+def _chunk_head(chunk: ColumnChunk) -> bytes:
+    """Field 2, and of field 3 what does not depend on the chosen pages: type, encodings, path, codec."""
+    return b"".join(
+        (
+            thrift.i64_field(2, 0),
+            bytes((1 << 4 | thrift.STRUCT,)),
+            thrift.i32_field(1, chunk.physical),
+            thrift.list_field(1, thrift.I32, [thrift.zigzag(e) for e in chunk.encodings]),
+            thrift.list_field(1, thrift.BINARY, [thrift.varint(len(p)) + p for p in chunk.path]),
+            thrift.i32_field(1, chunk.codec),
+        )
+    )
+
+
+def _prelude(footer: Footer, columns: Sequence[Column]) -> tuple[bytes, bytes]:
+    """Fields 1 and 2 (version, schema) and field 5 (``ARROW:schema`` of the same columns, if the file has one)."""
+    key = tuple(c.node for c in columns)
+    known = footer.cache.preludes.get(key)
+    if known is None:
+        root = thrift.binary_field(4, b"schema") + thrift.i32_field(1, len(columns)) + _STOP
+        nodes = [root, *(n.raw for c in columns for n in footer.nodes[c.node : c.node_end])]
+        schema = thrift.i32_field(1, 2) + thrift.list_field(1, thrift.STRUCT, nodes)
+        known = footer.cache.preludes[key] = schema, _key_values(footer, columns)
+    return known
+
+
+def _key_values(footer: Footer, columns: Sequence[Column]) -> bytes:
+    stored = footer.key_values.get(_ARROW_SCHEMA)
+    if stored is None:
+        return b""
+    order = list(footer.columns)
+    try:
+        whole = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(stored)))
+        if whole.names != order:
+            return b""  # not about these columns: the reader casts to what pyarrow made of the whole file
+        part: Any = pa.schema([whole.field(order.index(c.name)) for c in columns])
+        value = base64.b64encode(part.serialize())
+    except DECODE_ERRORS as e:
+        raise CorruptError(f"Parquet footer: ARROW:schema: {e}") from e
+    pair = thrift.binary_field(1, _ARROW_SCHEMA) + thrift.binary_field(1, value) + _STOP
+    return thrift.list_field(1, thrift.STRUCT, [pair])
