@@ -20,7 +20,7 @@ def describe(spark: Any) -> dict[str, str]:
         cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), cpu)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     java = spark._jvm.java.lang.System.getProperty("java.version")
-    names = ("bitlake", "pyspark", "pyarrow", "numpy")
+    names = ("pyspark", "pyarrow", "numpy")
     return {
         "machine": f"{os.cpu_count()} cores ({cpu}), {memory:.0f} GB RAM, {platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -72,7 +72,8 @@ class WorkerMemory:
         while not self._stop.wait(self._every):
             for pid in _descendants(os.getpid()):
                 try:
-                    if b"pyspark" in (PROC / str(pid) / "cmdline").read_bytes().split(b"jar")[0]:
+                    command = (PROC / str(pid) / "cmdline").read_bytes()
+                    if b"pyspark.daemon" in command or b"pyspark.worker" in command:
                         resident = int((PROC / str(pid) / "statm").read_text().split()[1])
                         self.peak_mb = max(self.peak_mb, resident * page / 2**20)
                 except (OSError, IndexError):
