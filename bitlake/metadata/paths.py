@@ -88,7 +88,7 @@ class TablePaths:
         return f"{self.root}/statistics/{name}"
 
     def bucket_dir(self, partition_path: str, bucket: int) -> str:
-        """The folder of a bucket's data files; ``partition_path`` as by :func:`~bitlake.metadata.partition.partition_path`."""
+        """The folder of a bucket's data files; ``partition_path`` as :mod:`bitlake.metadata.partition` forms it."""
         parts = [self.root, self.data_directory, partition_path, bucket_name(bucket)]
         return "/".join(p.strip("/") if i else p for i, p in enumerate(parts) if p)
 
