@@ -49,6 +49,9 @@ def syntax_error(error: SqlglotError, text: str) -> InvalidRequest:
     if isinstance(error, ParseError) and error.errors:
         first = error.errors[0]
         what = str(first.get("description") or "invalid syntax").rstrip(".")
+        what = (
+            "a part is missing" if what.startswith("Required keyword") else what.replace("Invalid expression / U", "u")
+        )
         line, column = first.get("line"), first.get("col")
         if isinstance(line, int) and isinstance(column, int):
             width = len(str(first.get("highlight") or ""))

@@ -127,7 +127,10 @@ def cast(value: Any, to: exp.DataType, tz: str) -> Any:
     if kind in ("BINARY", "VARBINARY") and isinstance(value, str | bytes):
         return value.encode() if isinstance(value, str) else value
     if kind == "BOOLEAN" and isinstance(value, bool | str):
-        return value if isinstance(value, bool) else _to_bool(value)
+        made = value if isinstance(value, bool) else literals.parse_bool(value)
+        if made is None:
+            raise NotConstant
+        return made
     if kind in ("DATE", "DATETIME", "TIMESTAMP", "TIMESTAMPTZ", "TIMESTAMPLTZ", "TIMESTAMPNTZ"):
         return _to_time(value, kind, tz)
     raise NotConstant
@@ -164,15 +167,6 @@ def _to_decimal(value: Any, to: exp.DataType) -> Decimal:
     if abs(made) >= Decimal(10) ** (precision - scale):
         raise NotConstant
     return made
-
-
-def _to_bool(text: str) -> bool:
-    word = text.strip().lower()
-    if word in ("t", "true", "y", "yes", "1"):
-        return True
-    if word in ("f", "false", "n", "no", "0"):
-        return False
-    raise NotConstant
 
 
 def _to_time(value: Any, kind: str, tz: str) -> dt.date | dt.datetime:

@@ -100,6 +100,14 @@ def parse_integer(text: str) -> int | None:
     return int(text) if _INTEGER.fullmatch(text) and len(text) < 60 else None
 
 
+def parse_bool(text: str) -> bool | None:
+    """The boolean of one of the words Spark knows."""
+    word = text.strip().lower()
+    if word in ("t", "true", "y", "yes", "1"):
+        return True
+    return False if word in ("f", "false", "n", "no", "0") else None
+
+
 def parse_double(text: str) -> float | None:
     """The double of a decimal or scientific text, NaN and the infinities included."""
     if _NUMBER.fullmatch(text):

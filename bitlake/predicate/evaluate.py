@@ -1,0 +1,178 @@
+"""A bound predicate over Arrow columns: three-valued, vectorised, with Spark's order of floats.
+
+Spark: NaN equals NaN and is greater than every other number; -0.0 equals 0.0.  Strings and binaries compare by
+unsigned bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.like import Wild, like_pieces, like_regex
+from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate, columns_of
+from bitlake.types.arrow import arrow_type
+from bitlake.types.datatypes import AtomicType, DataField, Root
+
+_KERNELS = {
+    Op.EQ: pc.equal,
+    Op.NE: pc.not_equal,
+    Op.LT: pc.less,
+    Op.LE: pc.less_equal,
+    Op.GT: pc.greater,
+    Op.GE: pc.greater_equal,
+}
+
+
+def evaluate(bound: Predicate, table: pa.Table | pa.RecordBatch, fields: Sequence[DataField]) -> pa.BooleanArray:
+    """TRUE, FALSE or NULL for each row.
+
+    Requires: columns named as in the predicate, each of its field's Arrow type or one that casts to it without loss
+    (dictionaries, large and view types are evaluated as they are).
+    Raises :class:`InvalidRequest` if a column is missing.
+    """
+    by_name = {f.name: f for f in fields}
+    columns: dict[str, pa.ChunkedArray] = {}
+    names = table.schema.names
+    for name in sorted(columns_of(bound)):
+        if name not in by_name or name not in names:
+            raise InvalidRequest(f"the rows to filter have no column '{name}'; they have {', '.join(names)}")
+        column = table.column(names.index(name))
+        columns[name] = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    made = _evaluate(bound, columns, by_name, table.num_rows)
+    if isinstance(made, pa.ChunkedArray):
+        made = made.combine_chunks()
+        if isinstance(made, pa.ChunkedArray):
+            made = pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], pa.bool_())
+    return cast(pa.BooleanArray, made)
+
+
+def filter_table(bound: Predicate, table: pa.Table, fields: Sequence[DataField]) -> pa.Table:
+    """The rows for which the predicate is TRUE, in order."""
+    if bound == Constant(True):
+        return table
+    return table.filter(evaluate(bound, table, fields), null_selection_behavior="drop")
+
+
+def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict[str, DataField], rows: int) -> Any:
+    match node:
+        case Constant(value):
+            return pa.nulls(rows, pa.bool_()) if value is None else pa.repeat(pa.scalar(value), rows)
+        case And(children) | Or(children):
+            conjunction = isinstance(node, And)
+            if not children:
+                return pa.repeat(pa.scalar(conjunction), rows)
+            parts = (_evaluate(c, columns, fields, rows) for c in children)
+            return functools.reduce(pc.and_kleene if conjunction else pc.or_kleene, parts)
+        case IsNull(column, negated):
+            return pc.is_valid(columns[column]) if negated else pc.is_null(columns[column])
+        case Comparison() | In() | Like():
+            return _leaf(node, columns[node.column], fields[node.column].type)
+    raise InvalidRequest(f"the predicate is not bound: {node}")
+
+
+def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> pa.ChunkedArray:
+    if not isinstance(kind, AtomicType):
+        raise InvalidRequest(f"column '{node.column}' of type {kind} cannot be compared")
+    if pa.types.is_dictionary(column.type):
+        # Once per distinct value, then spread by the codes; NULL codes stay NULL.
+        chunks = []
+        for chunk in column.chunks:
+            answers = _leaf(node, pa.chunked_array([chunk.dictionary]), kind).combine_chunks()
+            chunks.append(pc.take(answers, chunk.indices))
+        return pa.chunked_array(chunks, pa.bool_())
+    column = _as_stored(column, kind)
+    if isinstance(node, Like):
+        return _like(node, column)
+    if kind.root in (Root.FLOAT, Root.DOUBLE):
+        return _float(node, column)
+    if isinstance(node, Comparison):
+        return _KERNELS[node.op](column, _scalar(node.value, column.type, kind))
+    return _member(node, column, [_scalar(v, column.type, kind) for v in node.values])
+
+
+def _as_stored(column: pa.ChunkedArray, kind: AtomicType) -> pa.ChunkedArray:
+    wanted, found = arrow_type(kind), column.type
+    if found == wanted or _same_layout(found, wanted):
+        return column
+    return column.cast(wanted)
+
+
+def _same_layout(found: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_string(wanted):
+        return bool(pa.types.is_large_string(found))
+    return bool(pa.types.is_binary(wanted) and pa.types.is_large_binary(found))
+
+
+def _scalar(value: Any, arrow: pa.DataType, kind: AtomicType) -> pa.Scalar:
+    if kind.root is Root.DECIMAL:
+        digits = tuple(int(d) for d in str(abs(value)))
+        return pa.scalar(Decimal((int(value < 0), digits, -(kind.scale or 0))), arrow)
+    if pa.types.is_date32(arrow) or pa.types.is_time32(arrow):
+        return pa.scalar(value, pa.int32()).cast(arrow)
+    if pa.types.is_timestamp(arrow):
+        return pa.scalar(value, pa.int64()).cast(arrow)
+    return pa.scalar(value, arrow)
+
+
+def _member(node: In, column: pa.ChunkedArray, values: Sequence[pa.Scalar]) -> pa.ChunkedArray:
+    members = pa.array([v.as_py() for v in values], column.type) if not _by_cast(column.type) else _gather(values)
+    found = pc.is_in(column, value_set=members)
+    return _null_where_null(pc.invert(found) if node.negated else found, column)
+
+
+def _by_cast(arrow: pa.DataType) -> bool:
+    return bool(pa.types.is_temporal(arrow))  # as_py would lose nanoseconds
+
+
+def _gather(values: Sequence[pa.Scalar]) -> pa.Array:
+    arrow = values[0].type
+    raw = pa.int32() if arrow.bit_width == 32 else pa.int64()
+    return pa.array([v.value for v in values], raw).cast(arrow)
+
+
+def _null_where_null(found: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.if_else(pc.is_valid(column), found, pa.scalar(None, pa.bool_())) if column.null_count else found
+
+
+def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    nan = functools.partial(pc.is_nan, column)
+    if isinstance(node, In):
+        numbers = [v for v in node.values if not math.isnan(v)]
+        # Adding 0.0 makes -0.0 the 0.0 that is_in looks for.
+        plain = pc.add(column, pa.scalar(0.0, column.type))
+        found = pc.is_in(plain, value_set=pa.array([v + 0.0 for v in numbers], column.type))
+        if len(numbers) < len(node.values):
+            found = pc.or_(found, pc.fill_null(nan(), False))
+        return _null_where_null(pc.invert(found) if node.negated else found, column)
+    op = node.op
+    if math.isnan(node.value):
+        if op in (Op.EQ, Op.GE):
+            return nan()
+        if op in (Op.NE, Op.LT):
+            return pc.invert(nan())
+        return _null_where_null(pa.chunked_array([pa.repeat(pa.scalar(op is Op.LE), len(column))]), column)
+    plain = _KERNELS[op](column, pa.scalar(node.value, column.type))
+    # IEEE answers FALSE to NaN but for <>, which is right unless NaN is the greater one.
+    return pc.or_(plain, nan()) if op in (Op.GT, Op.GE) else plain
+
+
+def _like(node: Like, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    pieces = like_pieces(node.pattern, node.escape)
+    match pieces:
+        case (str() as text, Wild.MANY):
+            found = pc.starts_with(column, pattern=text)
+        case (Wild.MANY, str() as text):
+            found = pc.ends_with(column, pattern=text)
+        case (Wild.MANY, str() as text, Wild.MANY):
+            found = pc.match_substring(column, pattern=text)
+        case _:
+            found = pc.match_substring_regex(column, pattern=like_regex(pieces))
+    return pc.invert(found) if node.negated else found

@@ -1,0 +1,129 @@
+"""Predicates as SQL, for people: plans, explanations, messages."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
+from bitlake.types.arrow import timestamp_unit
+from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, Root
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MOST = 20
+_PER_SECOND = {"ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+
+
+def to_sql(predicate: Predicate, fields: Iterable[DataField] | None = None, limit: int = _MOST) -> str:
+    """The predicate as Spark SQL; lists of more than ``limit`` values are shortened with their count.
+
+    With the ``fields`` a tree is bound to, physical dates, decimals and timestamps are printed as literals.
+
+    >>> to_sql(And((Comparison("a", Op.GT, 1), Or((IsNull("b"), Like("b", "x%"))))))
+    "a > 1 AND (b IS NULL OR b LIKE 'x%')"
+    """
+    return _Printer({f.name: f.type for f in fields or ()}, limit).print(predicate, 0)
+
+
+class _Printer:
+    def __init__(self, types: dict[str, Any], limit: int) -> None:
+        self.types = types
+        self.limit = limit
+
+    def print(self, node: Predicate, level: int) -> str:
+        """SQL text; ``level`` 0 stands free, 1 is inside OR, 2 inside AND, 3 below NOT."""
+        match node:
+            case Constant(value):
+                return "NULL" if value is None else str(value).upper()
+            case And(children) | Or(children):
+                own = 2 if isinstance(node, And) else 1
+                if not children:
+                    return "TRUE" if own == 2 else "FALSE"
+                text = (" AND " if own == 2 else " OR ").join(self.print(c, own) for c in children)
+                return f"({text})" if level > own and len(children) > 1 else text
+            case Not(child):
+                return f"NOT ({self.print(child, 0)})"
+            case Comparison(column, op, value):
+                return f"{name(column)} {op.value} {self.literal(column, value)}"
+            case IsNull(column, negated):
+                return f"{name(column)} IS {'NOT ' if negated else ''}NULL"
+            case Between(column, low, high, negated):
+                between = f"{'NOT ' if negated else ''}BETWEEN"
+                return f"{name(column)} {between} {self.literal(column, low)} AND {self.literal(column, high)}"
+            case Like(column, pattern, negated, escape):
+                tail = "" if escape == "\\" else f" ESCAPE {quote(escape)}"
+                return f"{name(column)} {'NOT ' if negated else ''}LIKE {quote(pattern)}{tail}"
+            case In(column, values, negated):
+                shown = [self.literal(column, v) for v in values[: self.limit]]
+                if len(values) > self.limit:
+                    shown.append(f"… {len(values) - self.limit:,} more")
+                return f"{name(column)} {'NOT ' if negated else ''}IN ({', '.join(shown)})"
+
+    def literal(self, column: str, value: Any) -> str:
+        """The literal of a value, physical if the column's type is known."""
+        kind = self.types.get(column)
+        if isinstance(kind, AtomicType) and isinstance(value, int) and not isinstance(value, bool):
+            return _physical(kind, value)
+        return _python(value)
+
+
+def name(column: str) -> str:
+    """A column name, in backticks unless plain."""
+    return column if _PLAIN.fullmatch(column) else "`" + column.replace("`", "``") + "`"
+
+
+def quote(text: str) -> str:
+    """A string literal that Spark reads back as ``text``."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _python(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case str():
+            return quote(value)
+        case bytes():
+            return f"X'{value.hex().upper()}'"
+        case dt.datetime():
+            if value.tzinfo is None:
+                return f"TIMESTAMP_NTZ '{value.isoformat(' ')}'"
+            return f"TIMESTAMP '{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ')}Z'"
+        case dt.date():
+            return f"DATE '{value.isoformat()}'"
+        case float():
+            return repr(value) + "D" if np.isfinite(value) else f"double('{value}')"
+    if isinstance(value, np.float32):
+        return f"{value}F"
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return str(value)
+
+
+def _physical(kind: AtomicType, value: int) -> str:
+    if kind.root is Root.DECIMAL:
+        digits = str(abs(value)).rjust((kind.scale or 0) + 1, "0")
+        whole, part = (digits, "") if not kind.scale else (digits[: -kind.scale], "." + digits[-kind.scale :])
+        return ("-" if value < 0 else "") + whole + part
+    try:
+        if kind.root is Root.DATE:
+            return f"DATE '{(dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()}'"
+        if kind.root in TIMESTAMPS:
+            per = _PER_SECOND[timestamp_unit(kind.precision)]
+            seconds, rest = divmod(value, per)
+            wall = dt.datetime(1970, 1, 1) + dt.timedelta(seconds=seconds)
+            fraction = f".{rest:0{len(str(per)) - 1}}" if rest else ""
+            local = kind.root is Root.TIMESTAMP
+            return (
+                f"{'TIMESTAMP_NTZ' if local else 'TIMESTAMP'} '{wall.isoformat(' ')}{fraction}{'' if local else 'Z'}'"
+            )
+    except OverflowError:
+        return str(value)
+    return str(value)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.parse import parse_predicate
+from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Op, Or, Predicate
+
+UTC = dt.UTC
+
+
+def eq(value: Any, column: str = "a") -> Comparison:
+    return Comparison(column, Op.EQ, value)
+
+
+CASES: list[tuple[str, Predicate]] = [
+    ("a = 1", eq(1)),
+    ("a == 1", eq(1)),
+    ("1 = a", eq(1)),
+    ("5 < a", Comparison("a", Op.GT, 5)),
+    ("5 >= a", Comparison("a", Op.LE, 5)),
+    ("a <> 1", Comparison("a", Op.NE, 1)),
+    ("a != 1", Comparison("a", Op.NE, 1)),
+    ("a = -2147483648", eq(-2147483648)),
+    ("a = 1.5", eq(Decimal("1.5"))),
+    ("a = 1.5BD", eq(Decimal("1.5"))),
+    ("a = 1L", eq(1)),
+    ("a = 1e3", eq(1000.0)),
+    ("a = -1.5D", eq(-1.5)),
+    ("a = 0.1F", eq(np.float32(0.1))),
+    ("a = X'00fF'", eq(b"\x00\xff")),
+    ("a = 'it''s'", eq("it's")),
+    ("a = 'x' 'y'", eq("xy")),
+    ('a = "it\'s"', eq("it's")),
+    (r"a = 'q\'\n\u0041'", eq("q'\nA")),
+    (r"a = r'\n'", eq(r"\n")),
+    ("a = true", eq(True)),
+    ("a", eq(True)),
+    ("NOT a", Not(eq(True))),
+    ("a = NULL", eq(None)),
+    ("`a b` = 1", eq(1, "a b")),
+    ("t.a = 1", eq(1, "t.a")),
+    ("a = DATE '2020-01-31' + INTERVAL 1 MONTH", eq(dt.date(2020, 2, 29))),
+    ("a = DATE '2020-03-01' - INTERVAL '1' DAY", eq(dt.date(2020, 2, 29))),
+    ("a = DATE '2020-03-01' - 1", eq(dt.date(2020, 2, 29))),
+    ("a = date_add('2020-02-28', 1)", eq(dt.date(2020, 2, 29))),
+    ("a = date_sub(DATE '2020-03-01', 1)", eq(dt.date(2020, 2, 29))),
+    ("a = to_date('2020-03-01')", eq(dt.date(2020, 3, 1))),
+    ("a = '2020-03-01'::date", eq(dt.date(2020, 3, 1))),
+    ("a = TIMESTAMP '2020-01-01 00:00:00'", eq(dt.datetime(2019, 12, 31, 23, tzinfo=UTC))),
+    ("a = TIMESTAMP '2020-01-01T00:00:00Z'", eq(dt.datetime(2020, 1, 1, tzinfo=UTC))),
+    ("a = TIMESTAMP_NTZ '2020-01-01 00:00:00.123456789'", eq(dt.datetime(2020, 1, 1, microsecond=123456))),
+    (
+        "a > TIMESTAMP '2020-01-01' - INTERVAL 2 HOURS",
+        Comparison("a", Op.GT, dt.datetime(2019, 12, 31, 21, tzinfo=UTC)),
+    ),
+    ("a = CAST('5' AS INT)", eq(5)),
+    ("a = CAST(1 AS DECIMAL(10, 2))", eq(Decimal("1.00"))),
+    ("a = 2 * 3 - 1", eq(5)),
+    ("a = 1.5 + 1", eq(Decimal("2.5"))),
+    ("a <=> NULL", IsNull("a")),
+    ("a <=> 5", And((IsNull("a", True), eq(5)))),
+    ("a IS NOT DISTINCT FROM 5", And((IsNull("a", True), eq(5)))),
+    ("NOT (a <=> NULL)", IsNull("a", True)),
+    ("a IS NULL", IsNull("a")),
+    ("a IS NOT NULL", IsNull("a", True)),
+    ("isnotnull(a)", IsNull("a", True)),
+    ("a IS TRUE", And((IsNull("a", True), eq(True)))),
+    ("a IN (1, NULL)", In("a", (1, None))),
+    ("a NOT IN (1, 2)", Not(In("a", (1, 2)))),
+    ("a BETWEEN 1 AND 2", Between("a", 1, 2)),
+    ("a NOT BETWEEN 1 AND 2", Not(Between("a", 1, 2))),
+    ("a LIKE 'p%'", Like("a", "p%")),
+    ("a NOT LIKE 'p/%' ESCAPE '/'", Like("a", "p/%", True, "/")),
+    ("a LIKE ANY ('x%', 'y')", Or((Like("a", "x%"), Like("a", "y")))),
+    ("startswith(a, 'x_')", Like("a", "x\\_%")),
+    ("a = 1 AND b = 2 AND c = 3", And((eq(1), eq(2, "b"), eq(3, "c")))),
+    ("a = 1 OR b = 2 AND c = 3", Or((eq(1), And((eq(2, "b"), eq(3, "c")))))),
+    ("TRUE", Constant(True)),
+    ("NULL", Constant(None)),
+    ("1 = 2", Constant(False)),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES, ids=[c[0] for c in CASES])
+def test_parse(text: str, expected: Predicate) -> None:
+    assert parse_predicate(text, "Europe/Paris") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "upper(a) = 'X'",
+        "a = b",
+        "a + 1 = 2",
+        "a IN (SELECT 1)",
+        "a = current_date()",
+        "m['k'] = 1",
+        "a = 2147483647 + 1",  # overflows in Spark
+        "a = CAST(1.25 AS DECIMAL(2, 1))",
+        "a = DATE '2020-01-01' + INTERVAL 5 HOURS",
+        "a RLIKE 'x'",
+        "SELECT 1",
+        "a = 1; DROP TABLE t",
+        "rand() < 0.5",
+        "a = CAST('abc' AS INT)",
+        "a LIKE b",
+    ],
+)
+def test_what_a_scan_cannot_evaluate_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot evaluate"):
+        parse_predicate(text)
+
+
+def test_a_syntax_error_shows_its_place() -> None:
+    with pytest.raises(InvalidRequest, match=r"line 2, column 5\n  b = = 2\n      \^"):
+        parse_predicate("a = 1 AND\nb = = 2")
+
+
+@pytest.mark.parametrize("text", ["", "  ", "a = 'x", "a = (1", "a = 1 2", "/* x"])
+def test_syntax_errors(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_predicate(text)
+
+
+def test_days_move_the_wall_clock_across_a_change_of_the_clock() -> None:
+    made = parse_predicate("a = TIMESTAMP '2024-03-30 12:00:00' + INTERVAL 1 DAY", "Europe/Berlin")
+    assert made == eq(dt.datetime(2024, 3, 31, 10, tzinfo=UTC))
