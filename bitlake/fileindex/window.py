@@ -48,16 +48,3 @@ class Window:
         self._starts.insert(i + 1, offset)
         self._parts.insert(i + 1, part)
         return part[:n]
-
-    def prefix(self, n: int) -> memoryview:
-        """At least the first ``n`` bytes, fetched in doubling steps: for headers that do not tell their size."""
-        if self._starts and self._starts[0] == 0:
-            have = self._parts[0]
-            if len(have) >= n:
-                return have
-            size = min(max(n, 2 * len(have), self._ahead), self.length)
-            rest = self.view(len(have), size - len(have)) if n <= self.length else self.view(0, n)
-            self._parts[0] = memoryview(bytes(have) + bytes(rest))
-            return self._parts[0]
-        self.view(0, n)
-        return self._parts[0]

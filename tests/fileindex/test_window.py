@@ -30,21 +30,10 @@ def test_fetches_once_and_a_little_ahead() -> None:
     assert bytes(w.view(5, 0)) == b""
 
 
-def test_prefix_grows() -> None:
-    w, calls = make()
-    assert bytes(w.prefix(4)) == DATA[:16]
-    assert bytes(w.prefix(17)[:17]) == DATA[:17]
-    assert bytes(w.prefix(400)[:400]) == DATA[:400]
-    assert len(w.prefix(len(DATA))) == len(DATA)
-    assert sum(n for _, n in calls) == len(DATA)
-
-
 def test_never_outside() -> None:
     w, _ = make()
     for offset, n in ((-1, 2), (0, len(DATA) + 1), (len(DATA), 1), (3, -1)):
         with pytest.raises(CorruptError):
             w.view(offset, n)
-    with pytest.raises(CorruptError):
-        w.prefix(len(DATA) + 1)
     with pytest.raises(CorruptError, match="ends after"):
         Window(lambda o, n: b"abc", 10).view(0, 5)
