@@ -198,7 +198,7 @@ def parse_footer(raw: bytes, size: int, tail: bytes = b"", tail_offset: int = 0)
     base = size - 8 - len(raw)
     try:
         return _parse(raw, size, base, FooterCache(tail, tail_offset))
-    except (KeyError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, ValueError) as e:
+    except (KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, OverflowError, ValueError) as e:
         # A field that is missing, or of another type than the format gives it.
         raise CorruptError(f"Parquet footer: {type(e).__name__} {e}", base) from e
 
@@ -250,6 +250,8 @@ def _schema(reader: ThriftReader) -> tuple[SchemaNode, ...]:
         if children < 0 or (physical is not None and not 0 <= physical <= FIXED):
             raise reader.fail("a schema element that is neither a leaf nor a group")
         name = e[4].decode("utf-8")
+        _expect(int, e.get(2, 0), e.get(3, 0), e.get(6, 0), e.get(7, 0), e.get(8, 0), e.get(9, 0))
+        _expect(dict, e.get(10, {}))
         raw = reader.data[start : reader.position]
         nodes.append(
             SchemaNode(
@@ -302,12 +304,22 @@ def _row_groups(found: list[Struct], leaves: tuple[SchemaNode, ...], size: int) 
     return tuple(groups)
 
 
+def _expect(kind: type, *values: Any) -> None:
+    for value in values:
+        if not isinstance(value, kind):
+            raise TypeError(f"{value!r:.40} is not of type {kind.__name__}")
+
+
 def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
     if found.get(1):
         raise UnsupportedFeature(f"Parquet column '{leaf.name}' lies in another file, {found[1]!r}")
     meta = found[3]
     data_offset, compressed, values = meta[9], meta[7], meta[5]
     dictionary = meta.get(11)
+    encodings, path, index_offset, index_length = meta[2], meta[3], found.get(4), found.get(5, 0)
+    _expect(int, meta[1], meta[4], meta[6], *encodings)
+    _expect(bytes, *path)
+    _expect(dict, meta.get(12, {}))
     # Some writers leave 0 for "no dictionary"; a dictionary comes before the data pages.
     if dictionary is not None and not 0 < dictionary < data_offset:
         dictionary = None
@@ -316,7 +328,6 @@ def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
         raise CorruptError(f"Parquet column '{leaf.name}': a chunk of {compressed} bytes outside the file", start)
     if meta[1] != leaf.physical:
         raise CorruptError(f"Parquet column '{leaf.name}': chunk and schema differ in physical type", start)
-    index_offset, index_length = found.get(4), found.get(5, 0)
     if index_offset is not None and not (index_offset >= 4 and 0 < index_length <= size - 8 - index_offset):
         if index_length or index_offset:
             raise CorruptError(f"Parquet column '{leaf.name}': its offset index lies outside the file", index_offset)

@@ -145,7 +145,7 @@ def _decode_any(data: bytes, at: int) -> tuple[Ints, Ints, Ints]:
     found = ThriftReader(data, 0, at).struct().get(1)
     try:
         table = np.array([(p[1], p[2], p[3]) for p in found or ()], np.int64).reshape(-1, 3)
-    except (KeyError, TypeError, ValueError, OverflowError) as e:
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as e:
         raise CorruptError(f"Parquet offset index: {type(e).__name__} {e}", at) from e
     if len(table) and (np.abs(table) >= 1 << 62).any():
         raise CorruptError("Parquet offset index: a number too large", at)

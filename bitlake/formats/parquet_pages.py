@@ -27,6 +27,9 @@ Ints = np.ndarray[Any, np.dtype[np.int64]]
 MAX_GAP = 32 * 1024
 """Bytes between two wanted ranges that are read along rather than asked for apart; larger for an object store."""
 
+BATCH_BYTES = 64 << 20
+"""Decoded bytes after which further row groups wait for the next batch: bounds memory when most pages are wanted."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReadStats:
@@ -69,6 +72,18 @@ class _PlannedChunk:
     pages: int
 
 
+@dataclass(frozen=True, slots=True)
+class _GroupPlan:
+    """What to fetch of a row group: flat chunks with the rows' positions in their values, nested chunks; ``cost`` is
+    about the bytes they decode to."""
+
+    touched: _Touched
+    flat: list[_PlannedChunk]
+    positions: list[Ints]
+    nested: list[_PlannedChunk]
+    cost: int
+
+
 def read_rows(
     footer: Footer,
     fetch_ranges: FetchRanges,
@@ -81,7 +96,8 @@ def read_rows(
     """The values of ``columns`` at ``rows`` (int64, sorted, from 0), in that order, typed as pyarrow reads them.
 
     ``fetch_ranges`` gets (offset, length) pairs and returns their bytes; it is called once for missing offset indexes
-    and once for pages.  ``int96_unit`` is the unit INT96 timestamps are read in (default ns, whose range ends in 2262).
+    and once for pages (once per ``BATCH_BYTES`` of them).  ``int96_unit`` is the unit INT96 timestamps are read in
+    (default ns, whose range ends in 2262).
 
     Raises :class:`InvalidRequest` for rows that are not sorted or not in the file, :class:`NotFound` for an unknown
     column, :class:`CorruptError` for bytes that break the format.
@@ -95,18 +111,21 @@ def read_rows(
     nested = sorted((c for c in wanted.values() if not c.flat), key=lambda c: c.leaf)
     requests, size = load_pages(footer, fetch_ranges, [(t.number, c.leaf) for t in touched for c in flat])
 
-    flat_chunks, positions = _plan_flat(footer, flat, touched)
-    nested_chunks = [[_whole(footer, t, leaf) for c in nested for leaf in range(c.leaf, c.leaf_end)] for t in touched]
-    planned = [c for chunks in (*flat_chunks, *nested_chunks) for c in chunks]
-    more_requests, more_size = _fetch([p for c in planned for p in c.pieces], fetch_ranges, max_gap)
-
-    arrays: dict[str, Any] = {}
-    if flat:
-        _decode_flat(footer, flat, flat_chunks, positions, int96_unit, arrays)
-    if nested:
-        _decode_nested(footer, nested, touched, nested_chunks, int96_unit, arrays)
-    stats = ReadStats(sum(c.pages for c in planned), size + more_size, requests + more_requests, len(touched))
-    return _table(footer, wanted, columns, arrays), stats
+    plans = [_plan(footer, flat, nested, t) for t in touched]
+    parts: list[pa.Table] = []
+    for batch in _batches(plans):
+        pieces = [p for plan in batch for c in (*plan.flat, *plan.nested) for p in c.pieces]
+        more_requests, more_size = _fetch(pieces, fetch_ranges, max_gap)
+        requests, size = requests + more_requests, size + more_size
+        arrays: dict[str, Any] = {}
+        if flat:
+            _decode_flat(footer, flat, batch, int96_unit, arrays)
+        if nested:
+            _decode_nested(footer, nested, batch, int96_unit, arrays)
+        parts.append(_table(footer, wanted, columns, arrays))
+    pages = sum(c.pages for plan in plans for c in (*plan.flat, *plan.nested))
+    table = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+    return table, ReadStats(pages, size, requests, len(touched))
 
 
 def _checked(rows: Ints, count: int) -> Ints:
@@ -152,27 +171,40 @@ def _choose(first_rows: Ints, local: Ints) -> _Choice:
     return _Choice(pages, int(ends[-1]), local + np.repeat(shift, counts[pages]))
 
 
-def _plan_flat(
-    footer: Footer, flat: Sequence[Column], touched: Sequence[_Touched]
-) -> tuple[list[list[_PlannedChunk]], list[Ints]]:
-    """The chunks to fetch, by row group then column, and per column the positions of the rows among decoded values."""
-    chunks: list[list[_PlannedChunk]] = []
-    positions: list[list[Ints]] = [[] for _ in flat]
-    decoded = [0] * len(flat)
-    for group in touched:
-        planned = []
-        # Columns nearly always share a few page layouts (equal arrays are one object), so each is searched once.
-        choices: dict[int, _Choice] = {}
-        for i, column in enumerate(flat):
-            pages = footer.cache.pages[group.number, column.leaf]
-            choice = choices.get(id(pages.first_rows))
-            if choice is None:
-                choice = choices[id(pages.first_rows)] = _choose(pages.first_rows, group.local)
-            planned.append(_planned(footer, group.number, column.leaf, pages, choice))
-            positions[i].append(choice.positions + decoded[i] if decoded[i] else choice.positions)
-            decoded[i] += choice.values
-        chunks.append(planned)
-    return chunks, [p[0] if len(p) == 1 else np.concatenate(p) for p in positions]
+def _plan(footer: Footer, flat: Sequence[Column], nested: Sequence[Column], touched: _Touched) -> _GroupPlan:
+    number = touched.number
+    chunks: list[_PlannedChunk] = []
+    positions: list[Ints] = []
+    # Columns nearly always share a few page layouts (equal arrays are one object), so each is searched once.
+    choices: dict[int, _Choice] = {}
+    for column in flat:
+        pages = footer.cache.pages[number, column.leaf]
+        choice = choices.get(id(pages.first_rows))
+        if choice is None:
+            choice = choices[id(pages.first_rows)] = _choose(pages.first_rows, touched.local)
+        chunks.append(_planned(footer, number, column.leaf, pages, choice))
+        positions.append(choice.positions)
+    whole = [_whole_chunk(footer, number, leaf) for c in nested for leaf in range(c.leaf, c.leaf_end)]
+    cost = 0
+    for chunk in (*chunks, *whole):
+        source = footer.row_groups[number].chunks[chunk.leaf]
+        wanted = sum(p.stop - p.start for p in chunk.pieces)
+        cost += wanted * max(1, source.uncompressed // max(1, source.compressed))
+    return _GroupPlan(touched, chunks, positions, whole, cost)
+
+
+def _batches(plans: Sequence[_GroupPlan]) -> list[list[_GroupPlan]]:
+    """Row groups to fetch and decode together: nearly always all of them, but bounded in memory."""
+    batches: list[list[_GroupPlan]] = []
+    cost = 0
+    for plan in plans:
+        if batches and cost + plan.cost <= BATCH_BYTES:
+            batches[-1].append(plan)
+            cost += plan.cost
+        else:
+            batches.append([plan])
+            cost = plan.cost
+    return batches
 
 
 def _planned(footer: Footer, group: int, leaf: int, pages: Pages, choice: _Choice) -> _PlannedChunk:
@@ -190,10 +222,6 @@ def _planned(footer: Footer, group: int, leaf: int, pages: Pages, choice: _Choic
     pieces += [_Piece(a, b) for a, b in zip(run_starts, run_stops)]
     data = first - source.start if dictionary is not None else 0
     return _PlannedChunk(group, leaf, pieces, dictionary, data, choice.values, len(choice.pages))
-
-
-def _whole(footer: Footer, group: _Touched, leaf: int) -> _PlannedChunk:
-    return _whole_chunk(footer, group.number, leaf)
 
 
 def _whole_chunk(footer: Footer, group: int, leaf: int) -> _PlannedChunk:
@@ -238,45 +266,40 @@ def _mini(chunk: _PlannedChunk) -> MiniChunk:
 
 
 def _decode_flat(
-    footer: Footer,
-    flat: Sequence[Column],
-    chunks: Sequence[Sequence[_PlannedChunk]],
-    positions: Sequence[Ints],
-    int96_unit: str | None,
-    out: dict[str, Any],
+    footer: Footer, flat: Sequence[Column], plans: Sequence[_GroupPlan], int96_unit: str | None, out: dict[str, Any]
 ) -> None:
     # pyarrow reads a column until its chunks end, or as many values as the row groups have rows: give it the longest.
-    groups = [(max(c.values for c in planned), [_mini(c) for c in planned]) for planned in chunks]
+    groups = [(max(c.values for c in plan.flat), [_mini(c) for c in plan.flat]) for plan in plans]
     reader = open_mini(mini_file(footer, flat, groups), int96_unit).reader
     for i, column in enumerate(flat):
         try:
             decoded = reader.read_column(i)
         except DECODE_ERRORS as e:
             raise decode_error(e, f"pages of column '{column.name}'") from e
-        expected = sum(planned[i].values for planned in chunks)
-        if len(decoded) != expected:
-            raise CorruptError(f"Parquet column '{column.name}': {len(decoded)} values where {expected} are announced")
-        out[column.name] = _take(decoded, positions[i])
+        before = np.cumsum([0] + [plan.flat[i].values for plan in plans]).tolist()
+        if len(decoded) != before[-1]:
+            raise CorruptError(
+                f"Parquet column '{column.name}': {len(decoded)} values where {before[-1]} are announced"
+            )
+        positions = [plan.positions[i] + base for plan, base in zip(plans, before)]
+        out[column.name] = _take(decoded, np.concatenate(positions))
 
 
 def _decode_nested(
-    footer: Footer,
-    nested: Sequence[Column],
-    touched: Sequence[_Touched],
-    chunks: Sequence[Sequence[_PlannedChunk]],
-    int96_unit: str | None,
-    out: dict[str, Any],
+    footer: Footer, nested: Sequence[Column], plans: Sequence[_GroupPlan], int96_unit: str | None, out: dict[str, Any]
 ) -> None:
-    groups = [(t.rows, [_mini(c) for c in planned]) for t, planned in zip(touched, chunks)]
+    groups = [(plan.touched.rows, [_mini(c) for c in plan.nested]) for plan in plans]
     file = open_mini(mini_file(footer, nested, groups), int96_unit)
     try:
         table = file.read(use_threads=False)
     except DECODE_ERRORS as e:
         raise decode_error(e, f"columns {', '.join(c.name for c in nested)}") from e
-    if table.num_rows != sum(t.rows for t in touched):
-        raise CorruptError(f"Parquet columns {table.column_names}: {table.num_rows} rows, fewer than announced")
-    first = np.cumsum([0] + [t.rows for t in touched])
-    positions = np.concatenate([t.local + base for t, base in zip(touched, first.tolist())])
+    before = np.cumsum([0] + [plan.touched.rows for plan in plans]).tolist()
+    if table.num_rows != before[-1]:
+        raise CorruptError(
+            f"Parquet columns {table.column_names}: {table.num_rows} rows where {before[-1]} are announced"
+        )
+    positions = np.concatenate([plan.touched.local + base for plan, base in zip(plans, before)])
     for column in nested:
         out[column.name] = _take(table.column(column.name), positions)
 
@@ -287,7 +310,9 @@ def _take(decoded: Any, positions: Ints) -> Any:
     if last - first == count - 1 and (count < 3 or (np.diff(positions) == 1).all()):
         return decoded.slice(first, count)
     source = decoded.chunk(0) if decoded.num_chunks == 1 else decoded
-    return source.take(pa.array(positions))
+    # From its buffer: pa.array(ndarray) would import pandas, 0.2 s in a process that has not.
+    indices = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(np.ascontiguousarray(positions))])
+    return source.take(indices)
 
 
 def _table(footer: Footer, wanted: dict[str, Column], columns: Sequence[str], arrays: dict[str, Any]) -> pa.Table:

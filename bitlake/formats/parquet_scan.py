@@ -1,0 +1,68 @@
+"""Read whole columns of a Parquet file as a stream of batches, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bitlake.errors import NotFound, StorageUnavailable
+from bitlake.formats.parquet_mini import DECODE_ERRORS, decode_error
+
+BATCH_ROWS = 64 * 1024
+
+
+def read_columns(
+    source: Any,
+    columns: Sequence[str] | None = None,
+    *,
+    row_groups: Sequence[int] | None = None,
+    batch_size: int = BATCH_ROWS,
+    read_dictionary: Sequence[str] = (),
+    int96_unit: str | None = None,
+    use_threads: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``source`` (a local path or a :class:`pyarrow.NativeFile`), in order, as batches of ``batch_size``.
+
+    ``columns`` are top-level names, None for all; ``row_groups`` are numbers, None for all.  Columns in
+    ``read_dictionary`` (flat, of strings or bytes) come as Arrow dictionaries, which index builders count quickly.
+    No batch has zero rows; a read of no columns gives batches without columns that still count their rows.
+
+    Raises :class:`NotFound` for a file or column that is not there, :class:`CorruptError` for bytes that are not valid.
+    """
+    try:
+        file = pq.ParquetFile(
+            source,
+            read_dictionary=list(read_dictionary) or None,
+            coerce_int96_timestamp_unit=int96_unit,
+            memory_map=isinstance(source, str),
+            pre_buffer=False,
+            buffer_size=1 << 20 if not isinstance(source, str) else 0,
+        )
+    except FileNotFoundError as e:
+        raise NotFound(f"no such file: {source}") from e
+    except (PermissionError, IsADirectoryError) as e:
+        raise StorageUnavailable(f"cannot read {source}: {e}") from e
+    except DECODE_ERRORS as e:
+        raise decode_error(e, "footer") from e
+    with file:
+        order = _order(file, columns)
+        groups = list(range(file.num_row_groups)) if row_groups is None else list(row_groups)
+        try:
+            for batch in file.iter_batches(batch_size, row_groups=groups, columns=order, use_threads=use_threads):
+                if batch.num_rows:
+                    yield batch if order is None or batch.schema.names == order else batch.select(order)
+        except DECODE_ERRORS as e:
+            raise decode_error(e, "pages") from e
+
+
+def _order(file: pq.ParquetFile, columns: Sequence[str] | None) -> list[str] | None:
+    if columns is None:
+        return None
+    names = file.schema_arrow.names
+    for name in columns:
+        if name not in names:
+            raise NotFound(f"the Parquet file has no column '{name}'; it has {', '.join(names)}")
+    return list(columns)
