@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark.cloudpickle import dumps, loads
 from pyspark.sql import SparkSession
 
 Item = TypeVar("Item")
@@ -32,8 +32,8 @@ class SparkRunner:
             return []
         cores = int(self._spark.conf.get("spark.default.parallelism", "0") or 0) or _cores(self._spark)
         tasks = min(len(items), _TASKS_PER_CORE * cores)
-        packed = [cloudpickle.dumps(item) for item in items]
-        call = cloudpickle.dumps(fn)
+        packed = [dumps(item) for item in items]
+        call = dumps(fn)
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return _work(call, packed, tasks, batches)
@@ -41,7 +41,7 @@ class SparkRunner:
         found = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, "result binary").toArrow()
         results: list[Any] = [None] * len(items)
         for value in found.column("result").to_pylist():
-            index, error, result = cloudpickle.loads(value)
+            index, error, result = loads(value)
             if error is not None:
                 raise error
             results[index] = result
@@ -58,16 +58,16 @@ def _cores(spark: SparkSession) -> int:
 def _work(
     call: bytes, packed: list[bytes], tasks: int, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    fn = cloudpickle.loads(call)
+    fn = loads(call)
     for batch in batches:
         for task in batch.column(0).to_pylist():
             for index in range(task, len(packed), tasks):
-                done = _attempt(fn, index, cloudpickle.loads(packed[index]))
+                done = _attempt(fn, index, loads(packed[index]))
                 yield pa.record_batch({"result": pa.array([done], pa.binary())})
 
 
 def _attempt(fn: Callable[[Any], Any], index: int, item: Any) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((index, None, fn(item))))
+        return bytes(dumps((index, None, fn(item))))
     except Exception as e:  # noqa: BLE001 - carried to the driver, where it is raised with its own type
-        return bytes(cloudpickle.dumps((index, e, None)))
+        return bytes(dumps((index, e, None)))

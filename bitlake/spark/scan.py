@@ -67,7 +67,8 @@ def choose(plan: Plan) -> ReadChoice:
     picked = any(not f.whole for f in plan.files)
     if not plan.files or (few and (picked or special or cost <= DRIVER_BYTES // 8)):
         return ReadChoice(plan.files, (), ())
-    native, selective = [], []
+    native: list[PlannedFile] = []
+    selective: list[PlannedFile] = []
     for f in plan.files:
         sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
         foreign = not _native_types(plan) or f.entry.file.schema_id != plan.schema.id and not _same_columns(plan, f)

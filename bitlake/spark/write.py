@@ -21,11 +21,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
-from bitlake.errors import BitlakeError
 from bitlake.fileindex.registry import parse_index_options
+from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
@@ -86,10 +87,10 @@ class SparkWriter:
         writer = (
             prepared.write.mode("append")
             .option("compression", options.get(opt.FILE_COMPRESSION))
-            .option("parquet.compression.codec.zstd.level", str(options.get(opt.FILE_COMPRESSION_ZSTD_LEVEL)))
+            .option("parquet.compression.codec.zstd.level", str(options.get(opt.ZSTD_LEVEL)))
             .option("parquet.page.row.count.limit", str(PAGE_ROWS))
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
-            .option("maxRecordsPerFile", str(rows_per_file(state, options.get(opt.TARGET_FILE_SIZE))))
+            .option("maxRecordsPerFile", str(rows_per_file(state)))
         )
         if group is not None:
             writer = writer.partitionBy(GROUP)
@@ -110,17 +111,8 @@ class SparkWriter:
         local = not indexed and len(staged) <= _DRIVER_FOOTERS
         runner = LocalRunner() if local else SparkRunner(self._spark)
         numbered = [(context.file_name(i), f) for i, f in enumerate(sorted(staged, key=lambda f: f.path))]
-        try:
-            done = runner.run(numbered, partial(adopt_file, self._store, context))
-        except BitlakeError:
-            for name, _ in numbered:
-                context.remove_leftovers(self._store, name)
-            raise
+        done = runner.run(numbered, partial(adopt_file, self._store, context))
         return context.in_sequence([entry for entries in done for entry in entries])
-
-
-PAGE_ROWS = 5_000
-"""Rows per Parquet page: a chosen row costs one page, and smaller ones were no slower to write or scan."""
 
 
 def group_column(schema: TableSchema) -> Column | None:
@@ -149,19 +141,13 @@ def bucket_column(schema: TableSchema) -> Column | None:
         return None
     fields = [schema.field(k) for k in schema.bucket_keys]
     types = [f.type for f in fields]
-    function = options.get(opt.BUCKET_FUNCTION_TYPE)
+    function = options.get(opt.BUCKET_FUNCTION)
 
     def number(*columns: pa.Array) -> pa.Array:
         return pa.array(bucket_of(types, list(columns), total, function), pa.int32())
 
-    call = F.arrow_udf(_typed(number, len(fields)), T.IntegerType())
-    return call(*[F.col("`" + f.name.replace("`", "``") + "`") for f in fields])  # type: ignore[no-any-return]
-
-
-def _typed(number: object, count: int) -> object:
-    """Give a variadic function the type hints by which PySpark tells an Arrow function's kind."""
-    number.__annotations__ = {"columns": pa.Array, "return": pa.Array}  # type: ignore[attr-defined]
-    return number
+    call = arrow_udf(number, T.IntegerType())
+    return call(*[F.col("`" + f.name.replace("`", "``") + "`") for f in fields])
 
 
 @contextmanager

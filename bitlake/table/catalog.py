@@ -5,17 +5,16 @@ A table exists when its ``schema`` folder holds a schema.  Source: table-format 
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.paths import TablePaths
-from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.schema import TableSchema, near
 from bitlake.storage import Store
 from bitlake.table.create import ColumnSpec, new_schema
-from bitlake.table.live import SchemaCache, latest_schema
+from bitlake.table.live import latest_schema
 
 DEFAULT_DATABASE = "default"
 _DATABASE_SUFFIX = ".db"
@@ -143,7 +142,6 @@ class FileSystemCatalog:
                 return
             raise self._no_table(name)
         path = self.table_path(name)
-        SchemaCache.forget(path)
         self.store.delete_dir(path)
 
     # --- names -----------------------------------------------------------------------------------------------------
@@ -155,17 +153,6 @@ class FileSystemCatalog:
         if not self.database_exists(name.database):
             return self._no_database(name.database)
         return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """A hint naming what looks like ``name``, or all there is when that is little; empty when nothing is known."""
-    names = list(known)
-    similar = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    if similar:
-        return f"; did you mean {' or '.join(repr(s) for s in similar)}?"
-    if 0 < len(names) <= 8:
-        return f"; there are: {', '.join(names)}"
-    return ""
 
 
 def _check_name(name: str, what: str) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bitlake import _clock
-from bitlake.codec.bucket import FUNCTIONS as BUCKET_FUNCTIONS
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.metadata import options as opt
@@ -15,6 +14,17 @@ from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.types import AtomicType, DataField, DataType, Root
 
 log = logging.getLogger("bitlake")
+
+# Options that change what writers must do, in ways the append writers here do not.
+_NOT_HONOURED = (
+    opt.TYPE,
+    opt.PATH,
+    opt.DATA_FILE_DIRECTORY,
+    opt.FILE_SUFFIX_COMPRESSION,
+    opt.DV_ENABLED,
+    opt.ROW_TRACKING,
+    opt.DATA_EVOLUTION,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,12 @@ def check_options(
     opt.validate(options)
     parse_index_options(options, fields)
     parsed = opt.Options(options)
+    for option in _NOT_HONOURED:
+        if parsed.of(option) != option.default:
+            raise UnsupportedFeature(
+                f"table '{table}': option '{option.name}' = '{options[option.name]}' would not be honoured by this "
+                f"version of bitlake; leave it at its default ({option.default})"
+            )
     file_format = parsed.get(opt.FILE_FORMAT).lower()
     if file_format != "parquet":
         raise UnsupportedFeature(f"table '{table}': 'file.format' = '{file_format}' cannot be written, only parquet")
@@ -118,9 +134,7 @@ def _check_bucket(
             options["bucket-key"],
         )
         return
-    function = parsed.get(opt.BUCKET_FUNCTION_TYPE)
-    if function not in BUCKET_FUNCTIONS:
-        raise InvalidRequest(f"table '{table}': 'bucket-function.type' = '{function}'; allowed: {BUCKET_FUNCTIONS}")
+    function = parsed.get(opt.BUCKET_FUNCTION)
     for name in key.split(","):
         field = by_name.get(name)
         if field is None:

@@ -17,7 +17,7 @@ from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet_footer import Footer, read_footer
 from bitlake.formats.parquet_pages import read_rows
-from bitlake.formats.parquet_read import read_columns
+from bitlake.formats.parquet_scan import read_columns
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import filter_table
 from bitlake.predicate.tree import Predicate, columns_of
@@ -208,22 +208,31 @@ def _read(
 def _read_whole(
     store: Store, task: FileTask, footer: Footer, names: Sequence[str], counts: ReadCounts
 ) -> Iterator[tuple[pa.RecordBatch | pa.Table, np.ndarray]]:
-    counts.add(bytes=footer.columns_size(names), requests=1, row_groups=len(footer.row_groups))
+    counts.add(bytes=_stored_bytes(footer, names), requests=1, row_groups=len(footer.row_groups))
     picked = None if task.selection.count(task.row_count) == task.row_count else task.selection.positions(task.row_count)
     start = 0
-    with store.open_input(task.path) as source:
-        for batch in read_columns(source, names, batch_size=_BATCH_ROWS, path=task.path):
-            end = start + batch.num_rows
-            if picked is None:
-                yield batch, np.arange(start, end, dtype=np.int64)
-            else:
-                low, high = np.searchsorted(picked, (start, end))
-                if high > low:
-                    positions = picked[low:high]
-                    yield batch.take(pa.array(positions - start)), positions
-            start = end
+    try:
+        with store.open_input(task.path) as source:
+            for batch in read_columns(source, names, batch_size=_BATCH_ROWS):
+                end = start + batch.num_rows
+                if picked is None:
+                    yield batch, np.arange(start, end, dtype=np.int64)
+                else:
+                    low, high = np.searchsorted(picked, (start, end))
+                    if high > low:
+                        positions = picked[low:high]
+                        yield batch.take(pa.array(positions - start)), positions
+                start = end
+    except CorruptError as e:
+        raise e.within(task.path) from e
     if start != task.row_count:
         raise CorruptError(f"the file holds {start} rows and the manifest says {task.row_count}", None, task.path)
+
+
+def _stored_bytes(footer: Footer, names: Sequence[str]) -> int:
+    """Compressed bytes of whole columns."""
+    wanted = [footer.column(n) for n in names]
+    return sum(g.chunks[leaf].compressed for g in footer.row_groups for c in wanted for leaf in range(c.leaf, c.leaf_end))
 
 
 def _footer(store: Store, task: FileTask) -> Footer:
@@ -232,9 +241,9 @@ def _footer(store: Store, task: FileTask) -> Footer:
             footer = read_footer(lambda offset, length: store.read_range(task.path, offset, length), task.size)
         except CorruptError as e:
             raise e.within(task.path) from e
-        if footer.num_rows != task.row_count:
+        if footer.rows != task.row_count:
             raise CorruptError(
-                f"the footer counts {footer.num_rows} rows and the manifest says {task.row_count}", None, task.path
+                f"the footer counts {footer.rows} rows and the manifest says {task.row_count}", None, task.path
             )
         return footer
 

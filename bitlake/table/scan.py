@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -61,7 +62,10 @@ class Scan:
     def where(self, condition: str | Predicate) -> Scan:
         """The rows that also satisfy a condition: Spark SQL text, or a predicate tree."""
         tree = parse_predicate(condition, self.timezone) if isinstance(condition, str) else condition
-        bound = bind(tree, self.state.schema.fields, self.timezone)
+        return self.where_bound(bind(tree, self.state.schema.fields, self.timezone))
+
+    def where_bound(self, bound: Predicate) -> Scan:
+        """The rows that also satisfy a predicate already bound to this scan's schema."""
         both = bound if self.predicate is None else And((self.predicate, bound))
         return replace(self, predicate=None if both == Constant(True) else both, _planned=[])
 
@@ -179,11 +183,14 @@ def _side_by_side(count: int, read: Callable[[int], Iterator[pa.Table]], ahead: 
         for i in range(count):
             yield from read(i)
         return
+
+    def gather(i: int) -> list[pa.Table]:
+        return list(read(i))
+
     with ThreadPoolExecutor(ahead, thread_name_prefix="bitlake-read") as pool:
-        waiting = [pool.submit(lambda i=i: list(read(i))) for i in range(min(ahead, count))]
+        waiting = deque(pool.submit(gather, i) for i in range(min(ahead, count)))
         for i in range(count):
-            tables = waiting[i].result()
-            waiting[i] = None  # type: ignore[call-overload]  # let go of the file's rows once they are passed on
+            tables = waiting.popleft().result()
             if i + ahead < count:
-                waiting.append(pool.submit(lambda i=i + ahead: list(read(i))))
+                waiting.append(pool.submit(gather, i + ahead))
             yield from tables

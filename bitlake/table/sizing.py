@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
 from bitlake.table.state import TableState
 from bitlake.types import ArrayType, AtomicType, DataType, MapType, MultisetType, Root, RowType
 
@@ -25,12 +27,26 @@ _GUESS = {
     Root.TIMESTAMP_LTZ: 5,
 }
 _TEXT_GUESS = 12.0
+_APPEND_TARGET = 256 << 20
 _ENOUGH_ROWS = 10_000
 _MIN_ROWS = 1_000
 
 
-def rows_per_file(state: TableState, target: int) -> int:
-    """Rows for which a file of this table comes out near ``target`` bytes."""
+def target_file_size(schema: TableSchema) -> int:
+    """Bytes at which a table's data files are rolled."""
+    return opt.Options(schema.options).of(opt.TARGET_FILE_SIZE) or _APPEND_TARGET
+
+
+def rows_per_file(state: TableState) -> int:
+    """Rows for which a file of this table comes out near its target size, and within its row limit."""
+    target = target_file_size(state.schema)
+    most = opt.Options(state.schema.options).of(opt.TARGET_FILE_ROWS)
+    if most is not None:
+        return min(most, _by_size(state, target))
+    return _by_size(state, target)
+
+
+def _by_size(state: TableState, target: int) -> int:
     width = bytes_per_row(state.entries()) or sum(_guess(f.type) for f in state.schema.fields)
     return max(_MIN_ROWS, int(target / max(width, 0.5)))
 

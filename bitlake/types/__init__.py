@@ -1,6 +1,6 @@
 """Paimon's data types: values, text form, and their Arrow counterparts."""
 
-from bitlake.types.arrow import arrow_field, arrow_schema, arrow_type, from_arrow
+from bitlake.types.arrow import NextId, arrow_field, arrow_schema, arrow_type, from_arrow
 from bitlake.types.datatypes import (
     ArrayType,
     AtomicType,
@@ -22,6 +22,7 @@ __all__ = [
     "DataType",
     "MapType",
     "MultisetType",
+    "NextId",
     "Root",
     "RowType",
     "arrow_field",

@@ -1,0 +1,146 @@
+"""The lake: databases and tables in one folder, with Spark at hand where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.storage import open_store
+from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier
+from bitlake.table.create import ColumnSpec
+from bitlake.table.plan import Plan
+from bitlake.table.scan import Scan
+from bitlake.table.table import Table
+from bitlake.types import NextId, from_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from bitlake.spark.engine import SparkEngine
+
+
+def connect(path: str, *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE) -> Lake:
+    """Open the lake in a folder (a path or ``file://`` URI); the folder is made by the first table.
+
+    ``spark`` is the session that SQL runs on; without one, the active session is taken, or a local one is started the
+    first time SQL is used.  Tables are read and written in this process without any Spark.
+    """
+    return Lake(path, spark=spark, database=database)
+
+
+class Lake:
+    """A warehouse of Paimon tables."""
+
+    def __init__(self, path: str, *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE) -> None:
+        self.path = str(path)
+        self.catalog = FileSystemCatalog(open_store(self.path), self.path)
+        self._spark = spark
+        self._engine: SparkEngine | None = None
+        self._database = database
+
+    def __repr__(self) -> str:
+        return f"Lake({self.path!r})"
+
+    # --- SQL ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session, started if need be; raises :class:`InvalidRequest` when PySpark is not installed."""
+        return self._sql_engine().spark
+
+    def sql(self, text: str) -> DataFrame:
+        """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame."""
+        return self._sql_engine().sql(text)
+
+    def plans(self, text: str) -> list[Plan]:
+        """What a query would read of each lake table in it, and why not the rest; no data is read."""
+        return [scan.plan() for scan in self._sql_engine().scans(text)]
+
+    def _sql_engine(self) -> SparkEngine:
+        if self._engine is None:
+            try:
+                from bitlake.spark.engine import SparkEngine
+                from bitlake.spark.session import get_or_create
+            except ModuleNotFoundError as e:
+                raise InvalidRequest(
+                    f"SQL runs on Spark, and {e.name} is not installed: `pip install 'bitlake[spark]'`"
+                ) from e
+            self._engine = SparkEngine(self.catalog, self._spark or get_or_create(), self._database)
+        return self._engine
+
+    # --- databases and tables ----------------------------------------------------------------------------------------
+
+    @property
+    def database(self) -> str:
+        """The current database: ``default``, or what USE chose."""
+        return self._database if self._engine is None else self._engine.context.database
+
+    def databases(self) -> list[str]:
+        """The names of all databases."""
+        return self.catalog.databases()
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Make a database."""
+        self.catalog.create_database(name, if_not_exists=if_not_exists)
+
+    def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
+        """Delete a database."""
+        self.catalog.drop_database(name, if_exists=if_exists, cascade=cascade)
+
+    def tables(self, database: str | None = None) -> list[str]:
+        """The names of a database's tables."""
+        return self.catalog.tables(database or self.database)
+
+    def table(self, name: str) -> Table:
+        """A table by name, ``orders`` or ``db.orders``; raises :class:`bitlake.errors.NotFound`."""
+        identifier = self._identify(name)
+        self.catalog.load_schema(identifier)
+        return Table(
+            str(identifier), self.catalog.table_path(identifier), self.catalog.store, to_spark=self._to_spark
+        )
+
+    def create_table(
+        self,
+        name: str,
+        schema: pa.Schema,
+        *,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create a table with an Arrow schema's columns; ``options`` are Paimon's table options."""
+        number = NextId(-1)
+        columns = [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=number), _comment(f)) for f in schema]
+        self.catalog.create_table(
+            self._identify(name),
+            columns,
+            partition_keys=partition_by,
+            options=options,
+            comment=comment,
+            if_not_exists=if_not_exists,
+        )
+        return self.table(name)
+
+    def drop_table(self, name: str, *, if_exists: bool = False) -> None:
+        """Delete a table."""
+        self.catalog.drop_table(self._identify(name), if_exists=if_exists)
+
+    def _identify(self, name: str) -> Identifier:
+        parts = name.split(".")
+        if len(parts) == 1:
+            return Identifier(self.database, name)
+        if len(parts) == 2:
+            return Identifier(*parts)
+        raise InvalidRequest(f"'{name}' is no table name; say 'table' or 'database.table'")
+
+    def _to_spark(self, scan: Scan) -> Any:
+        return self._sql_engine().frame(scan)
+
+
+def _comment(field: pa.Field) -> str | None:
+    found = (field.metadata or {}).get(b"comment")
+    return None if found is None else found.decode()

@@ -1,0 +1,55 @@
+"""What every SQL handler needs: the catalog, the session, the current database, and small helpers around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from bitlake.spark.runner import SparkRunner
+from bitlake.spark.scan import SparkReader
+from bitlake.sql.statements import TableName
+from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.table import Table
+
+
+class EngineContext:
+    """State of one SQL session over a lake."""
+
+    def __init__(self, catalog: FileSystemCatalog, spark: SparkSession, database: str) -> None:
+        self.catalog = catalog
+        self.spark = spark
+        self.database = database
+
+    def identify(self, name: TableName) -> Identifier:
+        """The table's full name, in the current database unless it says another."""
+        return Identifier(name.database or self.database, name.table)
+
+    def table(self, name: Identifier) -> Table:
+        """The table; raises :class:`bitlake.errors.NotFound`."""
+        self.catalog.load_schema(name)
+        reader = SparkReader(self.spark, self.catalog.store)
+        return Table(
+            str(name),
+            self.catalog.table_path(name),
+            self.catalog.store,
+            timezone=self.timezone,
+            to_spark=reader.frame,
+            runner=lambda: SparkRunner(self.spark),
+        )
+
+    @property
+    def timezone(self) -> str:
+        """The session's time zone, in which zone-less timestamp literals are read."""
+        return str(self.spark.conf.get("spark.sql.session.timeZone"))
+
+    def rows(self, columns: Sequence[tuple[str, T.DataType]], rows: Sequence[Sequence[Any]]) -> DataFrame:
+        """A small result as a DataFrame."""
+        schema = T.StructType([T.StructField(name, kind, True) for name, kind in columns])
+        return self.spark.createDataFrame([tuple(r) for r in rows], schema)
+
+    def nothing(self) -> DataFrame:
+        """The empty result of a statement that returns none."""
+        return self.spark.createDataFrame([], T.StructType([]))

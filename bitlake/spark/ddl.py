@@ -1,0 +1,54 @@
+"""Statements that change what there is: databases, tables, options."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from bitlake.errors import NotFound
+from bitlake.metadata.schema import near
+from bitlake.spark.context import EngineContext
+from bitlake.sql import statements as st
+
+
+def create_database(context: EngineContext, statement: st.CreateDatabase) -> DataFrame:
+    """CREATE DATABASE."""
+    context.catalog.create_database(statement.name, if_not_exists=statement.if_not_exists)
+    return context.nothing()
+
+
+def drop_database(context: EngineContext, statement: st.DropDatabase) -> DataFrame:
+    """DROP DATABASE."""
+    context.catalog.drop_database(statement.name, if_exists=statement.if_exists, cascade=statement.cascade)
+    return context.nothing()
+
+
+def use_database(context: EngineContext, statement: st.UseDatabase) -> DataFrame:
+    """USE."""
+    if not context.catalog.database_exists(statement.name):
+        known = context.catalog.databases()
+        raise NotFound(f"database '{statement.name}' does not exist{near(statement.name, known)}")
+    context.database = statement.name
+    return context.nothing()
+
+
+def drop_table(context: EngineContext, statement: st.DropTable) -> DataFrame:
+    """DROP TABLE."""
+    context.catalog.drop_table(context.identify(statement.name), if_exists=statement.if_exists)
+    return context.nothing()
+
+
+def alter_set(context: EngineContext, statement: st.AlterTableSet) -> DataFrame:
+    """ALTER TABLE … SET TBLPROPERTIES."""
+    context.table(context.identify(statement.table)).alter_options(statement.properties)
+    return context.nothing()
+
+
+def alter_unset(context: EngineContext, statement: st.AlterTableUnset) -> DataFrame:
+    """ALTER TABLE … UNSET TBLPROPERTIES; without IF EXISTS every key must be set."""
+    table = context.table(context.identify(statement.table))
+    have = table.schema.options
+    missing = [k for k in statement.keys if k not in have]
+    if missing and not statement.if_exists:
+        raise NotFound(f"table '{table.name}' has no property '{missing[0]}'{near(missing[0], have)}; or say IF EXISTS")
+    table.alter_options(unset=statement.keys)
+    return context.nothing()

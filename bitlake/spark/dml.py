@@ -1,0 +1,189 @@
+"""Statements that change rows: INSERT, CREATE TABLE AS, TRUNCATE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.spark.align import by_name, by_position, store_columns
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.query import query
+from bitlake.spark.types import from_spark, spark_type
+from bitlake.spark.write import SparkWriter
+from bitlake.sql import statements as st
+from bitlake.table.create import ColumnSpec
+from bitlake.table.state import TableState
+from bitlake.table.table import Table, overwrite_scope
+from bitlake.table.write import write_rows
+from bitlake.types import DataField
+
+_COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
+_MODE = "spark.sql.sources.partitionOverwriteMode"
+
+
+def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
+    """INSERT INTO / OVERWRITE; returns how many rows were written."""
+    name = context.identify(statement.table)
+    table = context.table(name)
+    state = table.state()
+    table.check_writable(state)
+    frame = query(context, statement.query)
+    spec = _partition_spec(table.name, state, statement.partition)
+    frame = _named(table.name, state, frame, statement, spec)
+    scope = None
+    if statement.overwrite:
+        static = {k: v for k, v in spec.items() if v is not None}
+        dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic" or any(v is None for v in spec.values())
+        if dynamic and state.schema.partition_keys:
+            scope = overwrite_scope(state.schema, {})
+        else:
+            scope = overwrite_scope(state.schema, static_values(context, state, static) if static else None)
+    files = write_frame(context, table, state, frame)
+    operation = "OVERWRITE" if statement.overwrite else "WRITE"
+    table.commit_files(state, files, operation, scope)
+    rows = sum(e.file.row_count for e in files)
+    return context.rows(_COUNTS, [(rows, rows)])
+
+
+def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame:
+    """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
+    name = context.identify(statement.name)
+    if statement.using is not None and statement.using.lower() not in ("paimon", "bitlake"):
+        raise InvalidRequest(
+            f"table '{name}': USING {statement.using} makes no lake table; leave USING out, or say USING paimon"
+        )
+    if statement.if_not_exists and context.catalog.table_exists(name):
+        return context.nothing()
+    columns = [
+        ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns
+    ]
+    frame: DataFrame | None = None
+    if statement.query is not None:
+        frame = query(context, statement.query)
+        columns = [ColumnSpec(f.name, from_spark(f.dataType, True)) for f in frame.schema.fields]
+    made = context.catalog.create_table(
+        name,
+        columns,
+        partition_keys=statement.partitioned_by,
+        options=statement.properties,
+        comment=statement.comment,
+        if_not_exists=statement.if_not_exists,
+    )
+    if frame is None or not made:
+        return context.nothing()
+    table = context.table(name)
+    state = table.state()
+    try:
+        files = write_frame(context, table, state, by_position(table.name, frame, state.schema.fields))
+        table.commit_files(state, files, "CREATE_TABLE_AS_SELECT")
+    except BaseException:
+        context.catalog.drop_table(name, if_exists=True)
+        raise
+    rows = sum(e.file.row_count for e in files)
+    return context.rows(_COUNTS, [(rows, rows)])
+
+
+def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
+    """TRUNCATE TABLE, or one of its partitions."""
+    table = context.table(context.identify(statement.table))
+    state = table.state()
+    spec = _partition_spec(table.name, state, statement.partition)
+    missing = [k for k, v in spec.items() if v is None]
+    if missing:
+        raise InvalidRequest(f"table '{table.name}': TRUNCATE needs a value for partition column '{missing[0]}'")
+    table.truncate(static_values(context, state, spec) if spec else None)
+    return context.nothing()
+
+
+def write_frame(context: EngineContext, table: Table, state: TableState, frame: DataFrame) -> list[ManifestEntry]:
+    """Write rows whose columns are the table's, in order; little constant data is written right here."""
+    if _is_local(frame):
+        with spark_errors(f"writing to table '{table.name}'"):
+            rows = frame.select(*store_columns(table.name, frame, state.schema.fields)).toArrow()
+        return write_rows(state, iter([rows]) if rows.num_rows else iter(()), table.store)
+    return SparkWriter(context.spark, table.store).write(state, frame)
+
+
+def _is_local(frame: DataFrame) -> bool:
+    """Whether the rows are constants in the query itself: then a Spark job would only add its start-up time."""
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return False
+    with spark_errors("planning the query"):
+        return bool(plan.queryExecution().optimizedPlan().getClass().getSimpleName() == "LocalRelation")
+
+
+def static_values(context: EngineContext, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Partition literals as the columns' own values (physical), cast as Spark casts them."""
+    from bitlake.table.data_file import arrow_to_physical
+
+    fields = [state.schema.field(k) for k in spec]
+    columns = [F.expr(str(v)).cast(spark_type(f.type)).alias(f.name) for f, v in zip(fields, spec.values(), strict=True)]
+    with spark_errors(f"reading the partition of table '{state.name}'"):
+        row = context.spark.range(1).select(*columns).toArrow()
+    from bitlake.types import arrow_type
+
+    return {
+        f.name: arrow_to_physical(row.column(f.name).cast(arrow_type(f.type)), f)[0] for f in fields
+    }
+
+
+def _partition_spec(table: str, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A PARTITION clause by the schema's own names."""
+    keys = {k.lower(): k for k in state.schema.partition_keys}
+    out = {}
+    for name, value in (given or {}).items():
+        if name.lower() not in keys:
+            have = ", ".join(keys.values()) or "none"
+            raise InvalidRequest(f"table '{table}': '{name}' is not a partition column; they are: {have}")
+        out[keys[name.lower()]] = value
+    return out
+
+
+def _named(
+    table: str, state: TableState, frame: DataFrame, statement: st.InsertInto, spec: Mapping[str, Any]
+) -> DataFrame:
+    """The query's columns under the table's names: by name, by the column list, or by position."""
+    fields = state.schema.fields
+    static = {k: v for k, v in spec.items() if v is not None}
+    rest = [f for f in fields if f.name not in static]
+    # In an INSERT with PARTITION, the dynamic partition columns come last, in the clause's order.
+    if spec and not statement.by_name and statement.columns is None:
+        dynamic = [k for k, v in spec.items() if v is None]
+        rest = [f for f in rest if f.name not in dynamic] + [state.schema.field(k) for k in dynamic]
+    if statement.by_name:
+        named = by_name(table, frame, rest)
+    elif statement.columns is not None:
+        listed = _listed(table, state, statement.columns, static)
+        named = by_name(table, by_position(table, frame, listed), rest)
+    else:
+        named = by_position(table, frame, rest)
+    columns = []
+    for f in fields:
+        if f.name in static:
+            columns.append(F.expr(str(static[f.name])).cast(spark_type(f.type)).alias(f.name))
+        else:
+            columns.append(F.col("`" + f.name.replace("`", "``") + "`"))
+    return named.select(*columns)
+
+
+def _listed(
+    table: str, state: TableState, names: Sequence[str], static: Mapping[str, Any]
+) -> list[DataField]:
+    fields = [state.schema.field(n) for n in names]
+    for i, f in enumerate(fields):
+        if f.name in [g.name for g in fields[:i]]:
+            raise InvalidRequest(f"table '{table}': column '{f.name}' is listed twice")
+        if f.name in static:
+            raise InvalidRequest(f"table '{table}': column '{f.name}' has its value from PARTITION already")
+    return fields
+
+
+__all__ = ["create_table", "insert", "truncate", "write_frame"]

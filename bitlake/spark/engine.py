@@ -1,0 +1,78 @@
+"""SQL on lake tables through a Spark session: statements about lake tables are done here, everything else is Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bitlake.errors import InvalidRequest
+from bitlake.spark import ddl, dml, show
+from bitlake.spark.context import EngineContext
+from bitlake.spark.procedures import call
+from bitlake.spark.query import explain, prepare, query
+from bitlake.spark.scan import SparkReader
+from bitlake.sql import statements as st
+from bitlake.sql.parse import parse_statement
+from bitlake.table.catalog import FileSystemCatalog
+from bitlake.table.scan import Scan
+
+Handler = Callable[[EngineContext, Any], DataFrame]
+
+_HANDLERS: dict[type[Any], Handler] = {
+    st.CreateDatabase: ddl.create_database,
+    st.DropDatabase: ddl.drop_database,
+    st.UseDatabase: ddl.use_database,
+    st.CreateTable: dml.create_table,
+    st.DropTable: ddl.drop_table,
+    st.AlterTableSet: ddl.alter_set,
+    st.AlterTableUnset: ddl.alter_unset,
+    st.Truncate: dml.truncate,
+    st.InsertInto: dml.insert,
+    st.Call: call,
+    st.Explain: explain,
+    st.Query: lambda context, statement: query(context, statement.text),
+    st.ShowDatabases: show.databases,
+    st.ShowTables: show.tables,
+    st.ShowCreateTable: show.create_table,
+    st.ShowPartitions: show.partitions,
+    st.ShowTblProperties: show.properties,
+    st.Describe: show.describe,
+}
+
+
+class SparkEngine:
+    """Runs SQL text on a lake's tables and a session's views."""
+
+    def __init__(self, catalog: FileSystemCatalog, spark: SparkSession, database: str) -> None:
+        self.context = EngineContext(catalog, spark, database)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session."""
+        return self.context.spark
+
+    def sql(self, text: str) -> DataFrame:
+        """Run one statement; queries are lazy as in Spark, everything else has happened when this returns.
+
+        Raises :class:`bitlake.errors.BitlakeError` of the kind that tells what to do; nothing is half-done then.
+        """
+        statement = parse_statement(text)
+        handler = _HANDLERS.get(type(statement))
+        if handler is not None:
+            return handler(self.context, statement)
+        if isinstance(statement, st.Other):
+            return query(self.context, statement.text)
+        raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
+
+    def scans(self, text: str) -> tuple[Scan, ...]:
+        """The scans of a query's lake tables, in the order they stand in the text."""
+        statement = parse_statement(text)
+        if not isinstance(statement, st.Query):
+            raise InvalidRequest(f"only a query has scans, and this is {type(statement).__name__}: {text}")
+        return prepare(self.context, statement.text).scans
+
+    def frame(self, scan: Scan) -> DataFrame:
+        """A scan as a DataFrame."""
+        return SparkReader(self.context.spark, scan.store).frame(scan)

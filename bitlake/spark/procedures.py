@@ -1,0 +1,123 @@
+"""``CALL sys.…``: procedures with named and positional arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata.schema import near
+from bitlake.spark.context import EngineContext
+from bitlake.sql import statements as st
+from bitlake.sql.parse import parse_table_name
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of a procedure."""
+
+    name: str
+    required: bool = False
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Procedure:
+    """A procedure: what it takes, what it does."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    doc: str
+    run: Callable[[EngineContext, dict[str, Any]], DataFrame]
+
+    @property
+    def signature(self) -> str:
+        """How to call it."""
+        inner = ", ".join(p.name if p.required else f"[{p.name}]" for p in self.parameters)
+        return f"sys.{self.name}({inner})"
+
+
+def call(context: EngineContext, statement: st.Call) -> DataFrame:
+    """CALL: find the procedure, bind its arguments, run it."""
+    name = statement.procedure.lower().removeprefix("sys.")
+    procedure = PROCEDURES.get(name)
+    if procedure is None:
+        raise NotFound(
+            f"no procedure '{statement.procedure}'{near(name, PROCEDURES)}; "
+            f"call one of: {', '.join(p.signature for p in PROCEDURES.values())}"
+        )
+    return procedure.run(context, _arguments(procedure, statement))
+
+
+def _arguments(procedure: Procedure, statement: st.Call) -> dict[str, Any]:
+    names = [p.name for p in procedure.parameters]
+    if len(statement.positional) > len(names):
+        raise InvalidRequest(
+            f"{procedure.signature} takes {len(names)} arguments and was given {len(statement.positional)}"
+        )
+    out = dict(zip(names, statement.positional, strict=False))
+    for given, value in statement.named.items():
+        name = given.lower()
+        if name not in names:
+            raise InvalidRequest(f"{procedure.signature} has no argument '{given}'{near(name, names)}")
+        if name in out:
+            raise InvalidRequest(f"{procedure.signature} was given '{name}' twice")
+        out[name] = value
+    missing = [p.name for p in procedure.parameters if p.required and out.get(p.name) is None]
+    if missing:
+        raise InvalidRequest(f"{procedure.signature} needs '{missing[0]}'")
+    return out
+
+
+def _table(context: EngineContext, text: Any) -> Table:
+    if not isinstance(text, str):
+        raise InvalidRequest(f"a table name must be text, such as 'db.orders', and is {text!r}")
+    return context.table(context.identify(parse_table_name(text)))
+
+
+def _rewrite_file_index(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
+    table = _table(context, arguments["table"])
+    where = arguments.get("where")
+    done = table.rewrite_file_index(where)
+    state = table.state()
+    reader = PartitionReader(state.schema, state.paths)
+    by_partition: dict[str, list[Any]] = {}
+    for d in done:
+        by_partition.setdefault(reader.folder(d.old.partition), []).append(d)
+    rows: list[Sequence[Any]] = []
+    for partition, files in sorted(by_partition.items()):
+        changed = [d for d in files if d.new is not None]
+        built = sorted({name for d in changed for name in d.built})
+        size = sum(d.index_bytes for d in changed)
+        rows.append((partition, len(files), len(changed), ", ".join(built), size))
+    columns: list[tuple[str, T.DataType]] = [
+        ("partition", T.StringType()),
+        ("files", T.LongType()),
+        ("rewritten", T.LongType()),
+        ("built", T.StringType()),
+        ("index_bytes", T.LongType()),
+    ]
+    return context.rows(columns, rows)
+
+
+PROCEDURES = {
+    p.name: p
+    for p in (
+        Procedure(
+            "rewrite_file_index",
+            (
+                Parameter("table", True, "the table, as 'db.table'"),
+                Parameter("where", False, "a condition on partition columns that chooses the files"),
+            ),
+            "Build the file indexes that the table's options name for files that lack them, and drop the others.",
+            _rewrite_file_index,
+        ),
+    )
+}
+"""Every procedure by name."""

@@ -1,0 +1,109 @@
+"""Any Spark query over lake tables: each lake table in it becomes a view of just the rows and columns it needs.
+
+The text itself stays as it was written, but for the tables' names; Spark parses, optimises and runs it, filters and
+all.  sqlglot only tells where the tables are, which columns they need and which conditions may prune them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.bind import bind
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.scan import SparkReader, choose
+from bitlake.sql import statements as st
+from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
+from bitlake.sql.statements import TableName
+from bitlake.table.scan import Scan
+from bitlake.types import DataField
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query taken apart: its tables' scans, in the order they stand in the text."""
+
+    analysis: QueryAnalysis
+    scans: tuple[Scan, ...]
+
+
+def prepare(context: EngineContext, text: str) -> PreparedQuery:
+    """Find the lake tables of a query and describe what each must give; nothing is read."""
+
+    def resolve(name: TableName) -> Sequence[DataField] | None:
+        identifier = context.identify(name)
+        if not context.catalog.table_exists(identifier):
+            return None
+        # A temporary view of that name shadows the table, as it does in Spark.
+        if name.database is None and context.spark.catalog.tableExists(name.table):
+            return None
+        return context.catalog.load_schema(identifier).fields
+
+    analysis = analyse_query(text, resolve, context.timezone)
+    return PreparedQuery(analysis, tuple(_scan(context, use) for use in analysis.tables))
+
+
+def _scan(context: EngineContext, use: TableUse) -> Scan:
+    table = context.table(context.identify(use.name))
+    scan = table.scan(columns=use.columns)
+    if use.predicate is None:
+        return scan
+    bound = bind(use.predicate, scan.state.schema.fields, context.timezone, on_unsupported="true")
+    return scan.where_bound(bound)
+
+
+def query(context: EngineContext, text: str) -> DataFrame:
+    """Run a query; returns Spark's lazy DataFrame."""
+    prepared = prepare(context, text)
+    reader = SparkReader(context.spark, context.catalog.store)
+    names = [f"__bitlake_{next(_numbers)}" for _ in prepared.scans]
+    try:
+        for name, scan in zip(names, prepared.scans, strict=True):
+            reader.frame(scan).createOrReplaceTempView(name)
+        rewritten = replace_tables(text, prepared.analysis.tables, names)
+        with spark_errors("running the query"):
+            return context.spark.sql(rewritten)
+    finally:
+        # The DataFrame is analysed by now and holds the views' plans itself.
+        for name in names:
+            context.spark.catalog.dropTempView(name)
+
+
+def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
+    """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
+    prepared = prepare(context, statement.query)
+    parts = []
+    for scan in prepared.scans:
+        plan = scan.plan()
+        choice = choose(plan)
+        how = [
+            f"{len(files)} {text}"
+            for files, text in (
+                (choice.driver, "read here, page by page, into a local relation (no Spark job)"),
+                (choice.native, "by Spark's own Parquet reader"),
+                (choice.selective, "page by page in Python workers"),
+            )
+            if files
+        ]
+        parts.append(scan.explain() + "\n  read       " + ("; ".join(how) or "nothing"))
+    frame = query(context, statement.query)
+    mode = {"": "simple"}.get(statement.mode, statement.mode)
+    parts.append(_spark_plan(frame, mode))
+    return context.rows([("plan", T.StringType())], [("\n\n".join(parts),)])
+
+
+def _spark_plan(frame: DataFrame, mode: str) -> str:
+    java = getattr(frame, "_jdf", None)
+    if java is None:
+        raise InvalidRequest("EXPLAIN needs a classic Spark session; on Spark Connect use df.explain()")
+    jvm = frame.sparkSession._jvm
+    kind = jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
+    return str(java.queryExecution().explainString(kind))

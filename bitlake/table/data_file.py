@@ -1,0 +1,207 @@
+"""Making data files: Parquet, statistics and file index in one pass, rolled at ``target-file-size``.
+
+Order of writes: the data file, then its ``.index`` file, and nothing refers to either before a commit does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from bitlake import _clock
+from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
+from bitlake.fileindex.build import IndexBuilder
+from bitlake.fileindex.registry import parse_index_options
+from bitlake.formats.parquet_write import ParquetWriter, WrittenFile
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry
+from bitlake.metadata.partition import partition_path
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import build_stats, stats_modes
+from bitlake.storage import Store
+from bitlake.table.sizing import target_file_size
+from bitlake.types import DataField
+
+_WRITE_ROWS = 64 * 1024
+
+
+def arrow_to_physical(array: pa.Array | pa.ChunkedArray, field: DataField) -> list[Any]:
+    """Values of a column as the physical values of :mod:`bitlake.predicate.tree`; for few values only."""
+    kind = array.type
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
+    if pa.types.is_decimal(kind):
+        return [None if v is None else int(v.scaleb(kind.scale).to_integral_value()) for v in array.to_pylist()]
+    return array.to_pylist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class FileMaker:
+    """Forms paths and manifest entries of a table's new data files."""
+
+    paths: TablePaths
+    schema: TableSchema
+    store: Store
+
+    @classmethod
+    def of(cls, paths: TablePaths, schema: TableSchema, store: Store) -> FileMaker:
+        """The maker of a table."""
+        return cls(paths, schema, store)
+
+    def path(self, partition: tuple[Any, ...], bucket: int, name: str) -> str:
+        """The full path of a new file."""
+        options = opt.Options(self.schema.options)
+        folder = partition_path(
+            self.schema.partition_fields,
+            partition,
+            default_name=options.get(opt.PARTITION_DEFAULT_NAME),
+            legacy=options.get(opt.PARTITION_LEGACY_NAME),
+        )
+        return f"{self.paths.bucket_dir(folder, bucket)}/{name}"
+
+    def entry(
+        self, partition: tuple[Any, ...], bucket: int, name: str, written: WrittenFile, index: bytes
+    ) -> ManifestEntry:
+        """The ADD entry of a finished file; an index too large to embed is written beside it now."""
+        schema = self.schema
+        options = opt.Options(schema.options)
+        stats, columns = build_stats(
+            schema.fields, written.mins, written.maxs, written.null_counts, stats_modes(schema)
+        )
+        extra, embedded = self.place_index(self.path(partition, bucket, name), f"{name}.index", index)
+        meta = DataFileMeta(
+            file_name=name,
+            file_size=written.size,
+            row_count=written.row_count,
+            min_key=EMPTY_ROW,
+            max_key=EMPTY_ROW,
+            key_stats=EMPTY_STATS,
+            value_stats=stats,
+            min_sequence_number=0,
+            max_sequence_number=written.row_count - 1,
+            schema_id=schema.id,
+            level=0,
+            extra_files=extra,
+            creation_time=_clock.local_ms(),
+            delete_row_count=0,
+            embedded_index=embedded,
+            file_source=FileSource.APPEND,
+            value_stats_cols=columns,
+            external_path=None,
+            first_row_id=None,
+            write_cols=None,
+        )
+        types = [f.type for f in schema.partition_fields]
+        total = options.get(opt.BUCKET)
+        raw = encode_row_with_arity(types, partition)
+        return ManifestEntry(EntryKind.ADD, raw, bucket, total if total > 0 else -1, meta)
+
+    def place_index(self, data_path: str, index_file: str, index: bytes) -> tuple[tuple[str, ...], bytes | None]:
+        """Embed an index or write it beside its data file; returns (extra files, embedded bytes)."""
+        if not index:
+            return (), None
+        threshold = opt.Options(self.schema.options).get(opt.INDEX_THRESHOLD)
+        if len(index) <= threshold:
+            return (), index
+        self.store.write(f"{data_path.rsplit('/', 1)[0]}/{index_file}", index)
+        return (index_file,), None
+
+
+class DataFileWriter:
+    """Writes rows of one partition and bucket into files of about ``target-file-size``.
+
+    A context manager: leaving it by an exception deletes every file it made.
+    """
+
+    def __init__(self, maker: FileMaker, partition: tuple[Any, ...], bucket: int, names: Iterator[str]) -> None:
+        self._maker = maker
+        self._partition = partition
+        self._bucket = bucket
+        self._names = names
+        options = opt.Options(maker.schema.options)
+        self._target = target_file_size(maker.schema)
+        self._most_rows = options.of(opt.TARGET_FILE_ROWS)
+        self._group_bytes = options.of(opt.FILE_BLOCK_SIZE) or 128 << 20
+        self._compression = options.get(opt.FILE_COMPRESSION)
+        self._level = options.get(opt.ZSTD_LEVEL)
+        self._specs = parse_index_options(maker.schema.options, maker.schema.fields)
+        self._entries: list[ManifestEntry] = []
+        self._made: list[str] = []
+        self._writer: ParquetWriter | None = None
+        self._output: Any = None
+        self._builder: IndexBuilder | None = None
+        self._name = ""
+
+    def __enter__(self) -> DataFileWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows, opening and finishing files as they fill."""
+        for start in range(0, table.num_rows, _WRITE_ROWS):
+            part = table.slice(start, _WRITE_ROWS)
+            while part.num_rows:
+                if self._writer is None:
+                    self._open()
+                assert self._writer is not None and self._builder is not None
+                room = part.num_rows if self._most_rows is None else self._most_rows - self._writer.row_count
+                head, part = part.slice(0, room), part.slice(room)
+                self._writer.write(head)
+                self._builder.add(head)
+                full = self._most_rows is not None and self._writer.row_count >= self._most_rows
+                if full or self._writer.bytes_written >= self._target:
+                    self._close()
+
+    def finish(self) -> list[ManifestEntry]:
+        """Finish the open file and return the entries of all."""
+        self._close()
+        return self._entries
+
+    def abort(self) -> None:
+        """Delete everything this writer made."""
+        if self._output is not None:
+            self._output.close()
+            self._writer = self._output = None
+        for path in self._made:
+            self._maker.store.delete(path)
+            self._maker.store.delete(f"{path}.index")
+
+    def _open(self) -> None:
+        self._name = next(self._names)
+        path = self._maker.path(self._partition, self._bucket, self._name)
+        self._made.append(path)
+        self._output = self._maker.store.open_output(path)
+        self._writer = ParquetWriter(
+            self._output,
+            self._maker.schema.fields,
+            compression=self._compression,
+            level=self._level,
+            row_group_bytes=max(1 << 20, min(self._group_bytes, self._target)),
+        )
+        self._builder = IndexBuilder(self._specs, self._maker.schema.fields)
+
+    def _close(self) -> None:
+        if self._writer is None:
+            return
+        assert self._builder is not None
+        written = self._writer.close()
+        self._output.close()
+        index = self._builder.finish()
+        entry = self._maker.entry(self._partition, self._bucket, self._name, written, index)
+        self._writer = self._output = self._builder = None
+        self._entries.append(entry)
+
+
+__all__ = ["DataFileWriter", "FileMaker", "arrow_to_physical"]

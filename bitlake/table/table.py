@@ -1,0 +1,267 @@
+"""A table: scan it, append to it, change its options, keep its indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from bitlake import _clock
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.predicate.bind import bind
+from bitlake.predicate.parse import parse_predicate
+from bitlake.predicate.stats import Verdict, test_stats
+from bitlake.predicate.tree import Predicate, columns_of
+from bitlake.storage import Store
+from bitlake.table.commit import CommitPlan, Overwrite, commit
+from bitlake.table.create import check_options
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.rewrite_index import Rewritten, rewrite_all
+from bitlake.table.runner import LocalRunner, Runner
+from bitlake.table.scan import Scan, ToSpark
+from bitlake.table.state import TableState, load_state
+from bitlake.table.write import write_rows
+from bitlake.types import arrow_schema
+
+_ALTER_TRIES = 20
+
+Rows: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]
+
+
+class Table:
+    """A handle on a table by name; every call looks at the table as it is then."""
+
+    def __init__(
+        self,
+        name: str,
+        root: str,
+        store: Store,
+        *,
+        timezone: str = "UTC",
+        to_spark: ToSpark | None = None,
+        runner: Callable[[], Runner] = LocalRunner,
+    ) -> None:
+        self.name = name
+        self.store = store
+        self._paths = TablePaths(root)
+        self._timezone = timezone
+        self._to_spark = to_spark
+        self._runner = runner
+        self._user = _clock.new_uuid()
+        self.state()
+
+    def __repr__(self) -> str:
+        return f"Table({self.name!r}, {self._paths.root!r})"
+
+    # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """The table's folder."""
+        return self._paths.root
+
+    def state(self) -> TableState:
+        """The table now; raises :class:`NotFound` if it is gone."""
+        state = load_state(self.name, self._paths, self.store)
+        if state is None:
+            raise NotFound(f"table '{self.name}' does not exist: {self._paths.root} holds no schema")
+        return state
+
+    @property
+    def schema(self) -> TableSchema:
+        """The latest schema."""
+        return self.state().schema
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The latest schema as Arrow's."""
+        return arrow_schema(self.schema.fields)
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The latest snapshot; None before the first commit."""
+        return self.state().snapshot
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | Predicate | None = None,
+        limit: int | None = None,
+    ) -> Scan:
+        """Describe rows to read: these columns (default: all), where this holds, at most so many.
+
+        ``where`` is a Spark SQL condition.  Nothing of the data is read before the scan is asked for it.
+        """
+        state = self.state()
+        scan = Scan(
+            state=state,
+            store=self.store,
+            columns=state.schema.field_names,
+            timezone=self._timezone,
+            _to_spark=self._to_spark,
+        )
+        if columns is not None:
+            scan = scan.select(columns)
+        if where is not None:
+            scan = scan.where(where)
+        return scan.limit(limit)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def append(self, rows: Rows) -> Snapshot | None:
+        """Add Arrow rows; all of them become visible at once, or none.  Returns the snapshot (None for no rows)."""
+        state = self.state()
+        self.check_writable(state)
+        return self.commit_files(state, write_rows(state, _tables(rows), self.store), "WRITE")
+
+    def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
+        """Replace the table's rows, or with ``partition`` those of the partitions that match it.
+
+        An empty ``partition`` replaces just the partitions that ``rows`` has.  Rows outside ``partition`` are an error.
+        """
+        state = self.state()
+        self.check_writable(state)
+        scope = overwrite_scope(state.schema, partition)
+        return self.commit_files(state, write_rows(state, _tables(rows), self.store), "OVERWRITE", scope)
+
+    def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
+        """Delete all rows, or those of the partitions that match."""
+        state = self.state()
+        self.check_writable(state)
+        if partition is not None and not partition:
+            raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
+        return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition))
+
+    def commit_files(
+        self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
+    ) -> Snapshot | None:
+        """Make new data files visible in one snapshot; if that fails for good, they are deleted."""
+        if not files and (overwrite is None or overwrite.dynamic):
+            return None
+        kind = "APPEND" if overwrite is None else "OVERWRITE"
+        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite)
+        return self._commit(state, plan, operation, files)
+
+    def _commit(
+        self, state: TableState, plan: CommitPlan, operation: str | None, made: Sequence[ManifestEntry]
+    ) -> Snapshot | None:
+        try:
+            return commit(self.store, state.paths, plan, state.schema, self._user, operation=operation)
+        except (CommitConflict, InvalidRequest):
+            self.discard(state, made)
+            raise
+
+    def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
+        """Delete new data files, and their indexes, that no commit will name."""
+        partitions = PartitionReader(state.schema, state.paths)
+        for entry in files:
+            path = partitions.data_path(entry)
+            self.store.delete(path)
+            for extra in entry.file.extra_files:
+                self.store.delete(f"{path.rsplit('/', 1)[0]}/{extra}")
+
+    def check_writable(self, state: TableState) -> None:
+        """Raise for tables that this version can read but must not write."""
+        if state.schema.primary_keys:
+            raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written")
+        check_options(self.name, dict(state.schema.options), state.schema.fields, state.schema.partition_keys)
+
+    # --- options -----------------------------------------------------------------------------------------------------
+
+    def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> TableSchema:
+        """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids."""
+        for _ in range(_ALTER_TRIES):
+            state = self.state()
+            changed = state.schema.with_options(set, unset)
+            opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
+            options = dict(changed.options)
+            check_options(self.name, options, state.schema.fields, state.schema.partition_keys)
+            if options == dict(state.schema.options):
+                return state.schema
+            new = state.schema.next(options=options)
+            if self.store.create(self._paths.schema(new.id), new.to_json().encode()):
+                return new
+        raise CommitConflict(f"table '{self.name}': other writers changed its schema {_ALTER_TRIES} times in a row; try again")
+
+    # --- indexes -----------------------------------------------------------------------------------------------------
+
+    def rewrite_file_index(self, where: str | None = None) -> list[Rewritten]:
+        """Build the file indexes that the options ask for and files lack; ``where`` may narrow partitions.
+
+        Returns what became of each file; one commit makes all of it visible.
+        """
+        state = self.state()
+        self.check_writable(state)
+        entries = self._partition_files(state, where)
+        done = rewrite_all(state, entries, self.store, self._runner())
+        changed = [d for d in done if d.new is not None]
+        if changed:
+            adds = tuple(d.new for d in changed if d.new is not None)
+            plan = CommitPlan(kind="COMPACT", adds=adds, deletes=tuple(d.old for d in changed))
+            try:
+                commit(self.store, state.paths, plan, state.schema, self._user, operation=None)
+            except (CommitConflict, InvalidRequest):
+                self._discard_indexes(state, changed)
+                raise
+        return done
+
+    def _discard_indexes(self, state: TableState, changed: Sequence[Rewritten]) -> None:
+        partitions = PartitionReader(state.schema, state.paths)
+        for d in changed:
+            assert d.new is not None
+            folder = partitions.data_path(d.new).rsplit("/", 1)[0]
+            for name in d.new.file.extra_files:
+                if name not in d.old.file.extra_files:
+                    self.store.delete(f"{folder}/{name}")
+
+    def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        entries = state.entries()
+        if where is None:
+            return entries
+        predicate = bind(parse_predicate(where, self._timezone), state.schema.fields, self._timezone)
+        others = columns_of(predicate) - frozenset(state.schema.partition_keys)
+        if others:
+            raise InvalidRequest(
+                f"table '{self.name}': the condition names '{min(others)}', but only partition columns "
+                f"({', '.join(state.schema.partition_keys) or 'there are none'}) can choose files"
+            )
+        partitions = PartitionReader(state.schema, state.paths)
+        return [e for e in entries if test_stats(predicate, partitions.stats(e.partition), 1) is not Verdict.NONE]
+
+
+def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) -> Overwrite:
+    """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec."""
+    if partition is None:
+        return Overwrite(partition=None, dynamic=False)
+    if not partition:
+        return Overwrite(partition=None, dynamic=bool(schema.partition_keys))
+    keys = {k.lower(): k for k in schema.partition_keys}
+    spec: dict[str, Any] = {}
+    for name, value in partition.items():
+        key = keys.get(name.lower())
+        if key is None:
+            raise InvalidRequest(
+                f"'{name}' is not a partition column; they are {', '.join(schema.partition_keys) or 'none'}"
+            )
+        spec[key] = value
+    return Overwrite(partition=spec, dynamic=False)
+
+
+def _tables(rows: Rows) -> Iterator[pa.Table]:
+    if isinstance(rows, pa.Table):
+        yield rows
+    elif isinstance(rows, pa.RecordBatch):
+        yield pa.Table.from_batches([rows])
+    elif hasattr(rows, "__arrow_c_stream__"):
+        yield from (pa.Table.from_batches([b]) for b in pa.RecordBatchReader.from_stream(rows))
+    else:
+        for batch in rows:
+            yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])

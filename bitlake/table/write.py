@@ -1,0 +1,158 @@
+"""Writing Arrow data in this process: rows fitted to the table, spread over partitions and buckets, one file each or more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.codec.bucket import bucket_of
+from bitlake.errors import InvalidRequest
+from bitlake.formats.conform import conform
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.adopt import AdoptContext
+from bitlake.table.data_file import DataFileWriter, FileMaker, arrow_to_physical
+from bitlake.table.state import TableState
+from bitlake.types import AtomicType, DataField, Root, arrow_schema
+from bitlake.types.datatypes import MAX_LENGTH
+
+
+def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Rows as the table's columns and types: names ignore case, missing nullable columns are NULL, CHAR is padded.
+
+    Raises :class:`InvalidRequest` naming table and column for what cannot be stored.
+    """
+    names: dict[str, str] = {}
+    known = {f.name.lower(): f.name for f in schema.fields}
+    for name in rows.column_names:
+        if name.lower() not in known:
+            raise InvalidRequest(
+                f"table '{table}' has no column '{name}'; its columns are {', '.join(f.name for f in schema.fields)}"
+            )
+        if name.lower() in names:
+            raise InvalidRequest(f"table '{table}': column '{name}' is given twice (names ignore case)")
+        names[name.lower()] = name
+    renamed = rows.rename_columns([known[n.lower()] for n in rows.column_names])
+    for field in schema.fields:
+        if field.name.lower() in names:
+            renamed = _fit_length(table, renamed, field)
+    try:
+        return conform(renamed, schema.fields, arrow_schema(schema.fields))
+    except InvalidRequest as e:
+        raise InvalidRequest(f"table '{table}': {e}") from e
+
+
+def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
+    made = field.type
+    if not isinstance(made, AtomicType) or made.length in (None, MAX_LENGTH):
+        return rows
+    at = rows.column_names.index(field.name)
+    column = rows.column(at)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if made.root in (Root.CHAR, Root.VARCHAR):
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return rows
+        lengths = pc.utf8_length(column)
+        if (pc.max(lengths).as_py() or 0) > made.length:
+            # Trailing blanks beyond the length are dropped, as SQL does.
+            column = pc.if_else(pc.greater(lengths, made.length), pc.utf8_rtrim(column, characters=" "), column)
+            if (pc.max(pc.utf8_length(column)).as_py() or 0) > made.length:
+                raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {made} allows")
+        if made.root is Root.CHAR:
+            column = pc.utf8_rpad(column, width=made.length, padding=" ")
+    elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        if (pc.max(pc.binary_length(column)).as_py() or 0) > (made.length or 0):
+            raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {made} allows")
+    return rows.set_column(at, field.name, column)
+
+
+def write_rows(
+    state: TableState, batches: Iterator[pa.Table], store: Store
+) -> list[ManifestEntry]:
+    """Write batches of rows as new data files and return their entries; on an error nothing is left behind.
+
+    One file is open per partition and bucket met so far.
+    """
+    schema = state.schema
+    context = AdoptContext.of(state, store)
+    maker = FileMaker.of(state.paths, schema, store)
+    writers: dict[tuple[tuple[Any, ...], int], DataFileWriter] = {}
+
+    def names() -> Iterator[str]:
+        number = 0
+        while True:
+            yield context.file_name(number)
+            number += 1
+
+    supply = names()
+    try:
+        for batch in batches:
+            rows = fit(state.name, batch, schema)
+            for partition, bucket, part in split_groups(rows, schema):
+                writer = writers.get((partition, bucket))
+                if writer is None:
+                    writer = writers[partition, bucket] = DataFileWriter(maker, partition, bucket, supply)
+                writer.write(part)
+        return context.in_sequence([entry for w in writers.values() for entry in w.finish()])
+    except BaseException:
+        for w in writers.values():
+            w.abort()
+        raise
+
+
+def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[Any, ...], int, pa.Table]]:
+    """The rows of each partition and bucket, in their order: (partition values, bucket, rows)."""
+    if rows.num_rows == 0:
+        return
+    options = opt.Options(schema.options)
+    total = options.of(opt.BUCKET)
+    keys = schema.partition_fields
+    buckets = np.zeros(rows.num_rows, np.int32)
+    if total > 0:
+        fields = [schema.field(k) for k in schema.bucket_keys]
+        columns = [rows.column(f.name) for f in fields]
+        buckets = bucket_of([f.type for f in fields], columns, total, options.of(opt.BUCKET_FUNCTION))
+    elif not keys:
+        yield (), 0, rows
+        return
+    codes = _group_codes(rows, keys, buckets)
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    ends = np.append(starts[1:], len(ordered))
+    # Sorting once lets each group be a slice: one gather of the rows, however many groups there are.
+    gathered = rows if len(starts) == 1 else rows.take(pa.array(order))
+    first = gathered.select([f.name for f in keys]).take(pa.array(starts)) if keys else None
+    values: list[tuple[Any, ...]] = [()] * len(starts)
+    if first is not None:
+        values = list(zip(*[arrow_to_physical(first.column(f.name), f) for f in keys], strict=True))
+    for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        yield values[i], int(buckets[order[start]]), gathered.slice(start, end - start)
+
+
+def _group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray) -> np.ndarray:
+    """A number for each row, equal exactly for rows of one partition and bucket."""
+    codes = buckets.astype(np.int64)
+    for field in keys:
+        column = rows.column(field.name)
+        if pa.types.is_floating(column.type):
+            # Bits tell 0.0 from -0.0, which are partitions of their own.
+            bits = pa.int32() if column.type == pa.float32() else pa.int64()
+            column = pa.chunked_array([c.view(bits) for c in column.chunks], bits)
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        # Renumber after each column, so that the product never overflows.
+        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
+    return codes
+
+
+__all__ = ["fit", "split_groups", "write_rows"]
