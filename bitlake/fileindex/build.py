@@ -1,0 +1,65 @@
+"""Building all indexes of one data file while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.errors import InvalidRequest
+from bitlake.fileindex.container import encode_container
+from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, IndexWriter, indexed_type
+from bitlake.types import DataField
+
+
+class IndexBuilder:
+    """``add`` the file's batches in order, then ``finish`` once.
+
+    ``specs`` come from :func:`~bitlake.fileindex.registry.parse_index_options`; ``fields`` are those of the file's
+    schema.  Memory: 4 bytes a row for each bitmap, 8 for each distinct value of a bloom filter, and distinct values.
+    """
+
+    def __init__(self, specs: Sequence[IndexSpec], fields: Sequence[DataField]) -> None:
+        self._specs = tuple(specs)
+        self._writers: list[IndexWriter] = []
+        self._sources: list[tuple[str, str | None]] = []
+        for spec in specs:
+            known = indexed_type(spec.column, fields)
+            if known is None:
+                raise InvalidRequest(f"index '{spec.index_type}' is of column '{spec.column}', which is not there")
+            field, key, values = known
+            self._writers.append(INDEX_TYPES[spec.index_type].writer(values, spec.options))
+            self._sources.append((field.name, key))
+        wanted = [s for s, spec in zip(self._sources, specs, strict=True)]
+        self._shared = {s for s in wanted if wanted.count(s) > 1}
+        self._done = not specs
+
+    def add(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Append a batch's rows; it holds at least the indexed columns, by name."""
+        columns: dict[tuple[str, str | None], pa.Array | pa.ChunkedArray] = {}
+        for source, writer in zip(self._sources, self._writers, strict=True):
+            if source not in columns:
+                columns[source] = self._column(batch, source)
+            writer.add(columns[source])
+
+    def _column(self, batch: pa.RecordBatch | pa.Table, source: tuple[str, str | None]) -> pa.Array | pa.ChunkedArray:
+        name, key = source
+        if name not in batch.schema.names:
+            raise InvalidRequest(f"column '{name}' is indexed, but not among the batch's: {batch.schema.names}")
+        column = batch.column(name)
+        if key is not None:
+            column = pc.map_lookup(column, pa.scalar(key, column.type.key_type), "first")
+        kind = column.type
+        if source in self._shared and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            column = column.dictionary_encode()  # once, for all its indexes
+        return column
+
+    def finish(self) -> bytes:
+        """The container of all indexes; empty when there is none to build."""
+        if not self._specs:
+            return b""
+        indexes: dict[str, dict[str, bytes | None]] = {}
+        for spec, writer in zip(self._specs, self._writers, strict=True):
+            indexes.setdefault(spec.column, {})[spec.index_type] = writer.finish()
+        return encode_container(indexes, [(spec.column, spec.index_type) for spec in self._specs])

@@ -1,0 +1,157 @@
+"""Asking all indexes of one data file about a predicate.
+
+An index that cannot be read never makes an answer wrong: its leaf stays unanswered, so every row can match, and the
+reason is kept in :attr:`OpenIndex.problems` for whoever counts and shows warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bitlake.errors import BitlakeError, CorruptError
+from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
+from bitlake.fileindex.registry import INDEX_TYPES, IndexReader, indexed_type
+from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.window import Fetch, Window
+from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Or, Predicate
+from bitlake.types import DataField
+
+_AHEAD = 16 * 1024
+"""Fetched at first: the header, and the whole of small containers."""
+
+
+class OpenIndex:
+    """The indexes of one data file; get one from :func:`open_index`.  Readers and their bytes are kept."""
+
+    def __init__(self, window: Window, fields: Sequence[DataField], row_count: int, strict: bool) -> None:
+        self._window = window
+        self._fields = tuple(fields)
+        self._row_count = row_count
+        self._strict = strict
+        self._readers: dict[tuple[str, str], IndexReader | None] = {}
+        self.columns: Mapping[str, Mapping[str, tuple[int, int]]] = {}
+        """Column → index type → (start, length) in the container."""
+        self.problems: list[str] = []
+        """What could not be read, each told once: column, index type and reason."""
+        try:
+            self.columns = self._header()
+        except BitlakeError as e:
+            self._problem("the file index", e)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes fetched so far."""
+        return self._window.bytes_read
+
+    def evaluate(self, predicate: Predicate) -> Selection:
+        """The rows for which a bound predicate can be TRUE.
+
+        A column without an index, or whose index cannot tell, leaves every row possible.  Several indexes of a column
+        are asked until one is exact.  Never raises for what is in the bytes, unless opened ``strict``.
+        """
+        match predicate:
+            case Constant(value):
+                return Selection.all(exact=True) if value else Selection.none()
+            case And(children):
+                found = Selection.all(exact=True)
+                for child in children:
+                    found &= self.evaluate(child)
+                    if found.is_empty:
+                        break
+                return found
+            case Or(children):
+                found = Selection.none()
+                for child in children:
+                    found |= self.evaluate(child)
+                    if found == _EVERY:
+                        break
+                return found
+            case Comparison() | In() | Like() | IsNull():
+                return self._leaf(predicate)
+            case _:  # Not and Between are gone once bound
+                return Selection.all()
+
+    def reader(self, column: str, index_type: str) -> IndexReader | None:
+        """The reader of one index, or None: not there, without rows, of an unknown type, or unreadable."""
+        place = self.columns.get(column, {}).get(index_type)
+        if place is None or place == EMPTY:
+            return None
+        key = (column, index_type)
+        if key not in self._readers:
+            try:
+                self._readers[key] = self._open(column, index_type, *place)
+            except BitlakeError as e:
+                self._readers[key] = None
+                self._problem(f"index '{index_type}' of column '{column}'", e)
+        return self._readers[key]
+
+    def ask(
+        self, column: str, index_type: str, question: Callable[[IndexReader], Selection | None]
+    ) -> Selection | None:
+        """Ask one index; None when it is not there, cannot tell, or fails (then it is not asked again)."""
+        reader = self.reader(column, index_type)
+        if reader is None:
+            return None
+        try:
+            return question(reader)
+        except BitlakeError as e:
+            self._readers[column, index_type] = None
+            self._problem(f"index '{index_type}' of column '{column}'", e)
+            return None
+
+    def _leaf(self, leaf: Leaf) -> Selection:
+        found = Selection.all()
+        here = self.columns.get(leaf.column, {})
+        for index_type in sorted(here, key=_asking_order):
+            answer = self.ask(leaf.column, index_type, lambda reader: reader.test(leaf))
+            if answer is not None:
+                found = found.both(answer)
+            if found.exact:
+                break
+        return found
+
+    def _header(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        prefix = self._window.view(0, FIXED_LENGTH)
+        length = header_length(prefix)
+        return read_header(self._window.view(0, length), self._window.length).columns
+
+    def _open(self, column: str, index_type: str, start: int, length: int) -> IndexReader | None:
+        known = indexed_type(column, self._fields)
+        index = INDEX_TYPES.get(index_type)
+        if index is None:
+            raise CorruptError(f"index type '{index_type}' is not known")
+        if known is None:
+            raise CorruptError(f"the file has no column '{column}'")
+        window = self._window
+
+        def fetch(offset: int, n: int) -> memoryview:
+            return window.view(start + offset, n, ahead=0)
+
+        return index.open(known[2], fetch, length, self._row_count)
+
+    def _problem(self, where: str, error: BitlakeError) -> None:
+        if self._strict:
+            if isinstance(error, CorruptError):
+                raise CorruptError(f"{where}: {error.what}", error.offset) from error
+            raise CorruptError(f"{where}: {error}") from error
+        self.problems.append(f"{where}: {error}")
+
+
+_EVERY = Selection.all()
+_ORDER = {name: i for i, name in enumerate(INDEX_TYPES)}
+
+
+def _asking_order(index_type: str) -> int:
+    return _ORDER.get(index_type, len(_ORDER))
+
+
+def open_index(
+    fetch: Fetch, length: int, fields: Sequence[DataField], row_count: int, strict: bool = False
+) -> OpenIndex:
+    """Open a container of ``length`` bytes behind ``fetch(offset, length)``.
+
+    ``fields``: of the schema the data file was written with; ``row_count``: of the data file.  Reads the header only.
+    An unreadable container has no columns and one problem; ``strict``: raises :class:`CorruptError` for any problem,
+    here and in :meth:`OpenIndex.evaluate`.
+    """
+    return OpenIndex(Window(fetch, length, _AHEAD), fields, row_count, strict)

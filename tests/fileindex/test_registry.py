@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+from bitlake.errors import InvalidRequest
+from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, indexed_type, parse_index_options
+from bitlake.types import DataField, MapType, parse_type
+
+FIELDS = [
+    DataField(0, "id", parse_type("BIGINT")),
+    DataField(1, "status", parse_type("STRING")),
+    DataField(2, "flag", parse_type("BOOLEAN")),
+    DataField(3, "m", MapType(parse_type("STRING NOT NULL"), parse_type("INT"))),
+    DataField(4, "n", MapType(parse_type("INT NOT NULL"), parse_type("INT"))),
+]
+
+
+def test_columns_and_their_options() -> None:
+    specs = parse_index_options(
+        {
+            "bucket": "1",
+            "file-index.in-manifest-threshold": "1kb",
+            "file-index.bitmap.columns": " status , flag",
+            "file-index.bitmap.status.version": "1",
+            "file-index.bloom-filter.columns": "id",
+            "file-index.bloom-filter.id.items": "100",
+            "file-index.bloom-filter.id.fpp": "0.01",
+            "file-index.some.more.parts.here": "ignored",
+        },
+        FIELDS,
+    )
+    assert specs == [
+        IndexSpec("status", "bitmap", {"version": "1"}),
+        IndexSpec("flag", "bitmap", {}),
+        IndexSpec("id", "bloom-filter", {"items": "100", "fpp": "0.01"}),
+    ]
+    assert parse_index_options({}, FIELDS) == []
+
+
+def test_map_keys() -> None:
+    specs = parse_index_options(
+        {
+            "file-index.bitmap.columns": "m[a],m[b]",
+            "file-index.bitmap.m.version": "1",
+            "file-index.bitmap.m[b].version": "2",
+        },
+        FIELDS,
+    )
+    assert specs == [IndexSpec("m[a]", "bitmap", {"version": "1"}), IndexSpec("m[b]", "bitmap", {"version": "2"})]
+    found = indexed_type("m[a]", FIELDS)
+    assert found is not None and found[1:] == ("a", parse_type("INT"))
+    assert indexed_type("m[a]", FIELDS[:2]) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"file-index.bitmp.columns": "id"}, "unknown index type 'bitmp'; known are bitmap"),
+        ({"file-index.bitmap.columns": "stats"}, "no column 'stats'; columns are status"),
+        ({"file-index.bitmap.columns": "id,,flag"}, "empty"),
+        ({"file-index.bitmap.columns": "m"}, r"m\[key\]"),
+        ({"file-index.bitmap.columns": "n[1]"}, "only string keys"),
+        ({"file-index.bitmap.columns": "id[a]"}, "no map column"),
+        ({"file-index.bloom-filter.columns": "flag"}, "is of type BOOLEAN; bloom-filter takes"),
+        ({"file-index.bitmap.columns": "id", "file-index.bitmap.status.version": "1"}, "list .status. in"),
+        ({"file-index.bitmap.columns": "id", "file-index.bitmap.id.versio": "1"}, "no option 'versio'"),
+        ({"file-index.bitmap.columns": "id", "file-index.bitmap.id.version": "7"}, "'7': must be a whole number"),
+    ],
+)
+def test_what_is_refused(options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidRequest, match=says):
+        parse_index_options(options, FIELDS)
+
+
+def test_every_option_is_documented_and_its_default_allowed() -> None:
+    for index in INDEX_TYPES.values():
+        for option in index.options.values():
+            assert option.doc.endswith(".")
+            assert option.default is None or option.parse(str(option.default)) == option.default
