@@ -106,17 +106,17 @@ def _zigzag(value: int) -> bytes:
     return bytes(out)
 
 
-def decode(data: bytes, what: str) -> list[dict[str, Any]]:
-    """The records of a container of any codec; timestamps stay numbers.
+def decode(data: bytes, what: str) -> Iterator[dict[str, Any]]:
+    """The records of a container of any codec, one by one; timestamps stay numbers.
 
-    Raises :class:`CorruptError` for anything that is not a whole, sound container.
+    Raises :class:`CorruptError`, when started or in between, for anything that is not a whole, sound container.
     """
     if not data.startswith(_MAGIC):
         raise CorruptError(f"{what} is not an Avro file", 0)
     try:
         # The header is the first occurrence by far; file names cannot hold the quotes.
         reader: Any = fastavro.reader(io.BytesIO(data.replace(_LOGICAL, _IGNORED, 1)))
-        return list(reader)
+        yield from reader
     except MemoryError as e:
         raise CorruptError(f"{what} claims more than there is memory for") from e
     except Exception as e:  # fastavro and the codecs raise nearly anything for damaged bytes

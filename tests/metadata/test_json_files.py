@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from fixtures import warehouse
+
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.metadata.jackson import dumps
+from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.types import ArrayType, DataField, RowType, parse_type
+
+
+def test_every_fixture_schema_is_rewritten_to_the_byte() -> None:
+    files = sorted(warehouse().glob("default.db/*/schema/schema-*"))
+    files += sorted(warehouse().glob("default.db/*/branch/*/schema/schema-*"))
+    assert len(files) >= 50
+    for f in files:
+        schema = TableSchema.from_json(f.read_bytes(), str(f))
+        assert schema.to_json().encode() == f.read_bytes()
+        assert f.name == f"schema-{schema.id}"
+
+
+def test_every_fixture_snapshot_and_tag_is_rewritten_to_the_byte() -> None:
+    files = [f for f in warehouse().glob("default.db/**/snapshot-*") if f.is_file()]
+    files += [f for f in warehouse().glob("default.db/**/tag-*") if f.is_file()]
+    assert len(files) >= 170
+    for f in files:
+        assert Snapshot.from_json(f.read_bytes(), str(f)).to_json().encode() == f.read_bytes()
+
+
+def test_jackson_text() -> None:
+    assert dumps({"a": [], "b": {}, "c": [{"d": 1}, True], "e": None}) == (
+        '{\n  "a" : [ ],\n  "b" : { },\n  "c" : [ {\n    "d" : 1\n  }, true ],\n  "e" : null\n}'
+    )
+    assert dumps('q"\\\n\x01é\x7f') == '"q\\"\\\\\\n\\u0001é\x7f"'
+    assert json.loads(dumps({"k\t": "v\x1f"})) == {"k\t": "v\x1f"}
+
+
+def make(**changes: object) -> TableSchema:
+    fields, highest = assign_ids([(n, parse_type("INT"), None) for n in ("id", "Dt", "user_id")])
+    return TableSchema(0, fields, highest, **changes)  # type: ignore[arg-type]
+
+
+def test_conveniences() -> None:
+    schema = make(partition_keys=("Dt",), primary_keys=("Dt", "id"), options={"bucket": "4"})
+    assert schema.bucket_keys == ("id",)
+    assert [f.name for f in schema.partition_fields] == ["Dt"]
+    assert schema.num_buckets == 4
+    assert schema.field("dt").name == "Dt"
+    with pytest.raises(NotFound, match="did you mean user_id"):
+        schema.field("userid")
+    more = schema.with_options({"bucket-key": "user_id", "x": "y"}, ["bucket"])
+    assert dict(more.options) == {"bucket-key": "user_id", "x": "y"}
+    assert more.bucket_keys == ("user_id",)
+    later = more.next(fields=more.fields[:1], highest_field_id=0, comment="c")
+    assert (later.id, later.highest_field_id, len(later.fields), later.comment) == (1, 2, 1, "c")
+    assert later.time_millis > 0
+    kind = parse_type("INT")
+    with pytest.raises(InvalidRequest, match="could be any"):
+        TableSchema(0, (DataField(0, "aB", kind), DataField(1, "Ab", kind)), 1).field("ab")
+
+
+def test_ids_of_nested_fields_come_after_their_children() -> None:
+    int_type = parse_type("INT")
+
+    def row(*fields: tuple[str, object]) -> RowType:
+        return RowType(tuple(DataField(-1, n, t) for n, t in fields))  # type: ignore[arg-type]
+
+    fields, highest = assign_ids(
+        [
+            ("a", int_type, None),
+            ("b", int_type, "words"),
+            ("st", row(("x", int_type), ("y", int_type), ("z", row(("d", int_type)))), None),
+            ("m", int_type, None),
+            ("aa", ArrayType(row(("k", int_type), ("v", ArrayType(int_type)))), None),
+        ]
+    )
+    struct = fields[2].type
+    assert isinstance(struct, RowType)
+    assert [f.id for f in fields] == [0, 1, 2, 7, 8]
+    assert [f.id for f in struct.fields] == [3, 4, 6]
+    inner = struct.fields[2].type
+    assert isinstance(inner, RowType)
+    assert inner.fields[0].id == 5
+    assert highest == 10
+    assert fields[1].description == "words"
+
+
+def test_old_versions_get_the_defaults_of_their_time() -> None:
+    text = make().to_json()
+    first = TableSchema.from_json(text.replace('"version" : 3,', "").encode())
+    assert dict(first.options) == {"bucket": "1", "file.format": "orc"}
+    second = TableSchema.from_json(text.replace('"version" : 3', '"version" : 2').encode())
+    assert dict(second.options) == {"file.format": "orc"}
+    with pytest.raises(UnsupportedFeature, match="version 4"):
+        TableSchema.from_json(text.replace('"version" : 3', '"version" : 4').encode())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [b"", b"{", b"[]", b'{"id": 1}', b'{"id": "x"}', b'{"id":0,"fields":[{}],"highestFieldId":0}', b"\xff"],
+)
+def test_damage_is_named(bad: bytes) -> None:
+    for read in (TableSchema.from_json, Snapshot.from_json):
+        with pytest.raises(CorruptError, match="some/path"):
+            read(bad, "some/path")
+
+
+def test_key_columns_must_exist() -> None:
+    text = make(partition_keys=("nope",)).to_json().encode()
+    with pytest.raises(CorruptError, match="nope"):
+        TableSchema.from_json(text)
+
+
+def test_unknown_members_and_explicit_nulls_are_ignored() -> None:
+    path = next(warehouse().glob("default.db/append_plain/snapshot/snapshot-1"))
+    value = json.loads(path.read_bytes())
+    snapshot = Snapshot.from_json(json.dumps({**value, "newer": [1], "watermark": None}).encode())
+    assert snapshot == Snapshot.from_json(path.read_bytes())

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bitlake.metadata.partition import java_float, partition_path
+from bitlake.metadata.paths import ManifestNames, TablePaths, data_file_name, parse_hint, parse_id
+from bitlake.types import DataField, parse_type
+
+MINUTE = 1704164640000000  # 2024-01-02 03:04:00 in µs
+
+
+def path_of(made: str, value: Any, *, legacy: bool = True) -> str:
+    return partition_path([DataField(0, "k", parse_type(made))], [value], legacy=legacy)
+
+
+# What Paimon named its folders: table-format spec, section 1.
+@pytest.mark.parametrize(
+    ("made", "value", "legacy", "plain"),
+    [
+        ("DATE", 19782, "19782", "2024-02-29"),
+        ("DATE", -1, "-1", "1969-12-31"),
+        ("TIMESTAMP(6)", MINUTE, "2024-01-02T03%3A04", "2024-01-02 03%3A04%3A00.000000"),
+        ("TIMESTAMP(6)", MINUTE + 5_678_000, "2024-01-02T03%3A04%3A05.678", "2024-01-02 03%3A04%3A05.678000"),
+        ("TIMESTAMP(9)", -1, "1969-12-31T23%3A59%3A59.999999999", "1969-12-31 23%3A59%3A59.999999999"),
+        ("TIMESTAMP(0)", MINUTE // 1000 + 1000, "2024-01-02T03%3A04%3A01", "2024-01-02 03%3A04%3A01"),
+        ("DOUBLE", 1e10, "1.0E10", "1.0E10"),
+        ("DECIMAL(10, 3)", 1500, "1.500", "1.500"),
+        ("DECIMAL(10, 3)", -5, "-0.005", "-0.005"),
+        ("BOOLEAN", True, "true", "true"),
+        ("STRING", "a/b=c", "a%2Fb%3Dc", "a%2Fb%3Dc"),
+        ("STRING", 'x y:%"#?é中^', "x y%3A%25%22%23%3Fé中%5E", "x y%3A%25%22%23%3Fé中%5E"),
+        ("STRING", " ", "__DEFAULT_PARTITION__", "__DEFAULT_PARTITION__"),
+        ("STRING", None, "__DEFAULT_PARTITION__", "__DEFAULT_PARTITION__"),
+        ("TIME(3)", 3723004, "3723004", "01%3A02%3A03.004"),
+    ],
+)
+def test_rendering(made: str, value: Any, legacy: str, plain: str) -> None:
+    assert path_of(made, value) == f"k={legacy}"
+    assert path_of(made, value, legacy=False) == f"k={plain}"
+
+
+def test_java_floats() -> None:
+    assert [java_float(v) for v in (123456.789, 0.1, 1e-10, 0.0, -0.0, 0.001, 9999999.0, 1e7, -2.5e-4, 100.0)] == [
+        "123456.789", "0.1", "1.0E-10", "0.0", "-0.0", "0.001", "9999999.0", "1.0E7", "-2.5E-4", "100.0",
+    ]  # fmt: skip
+    assert [java_float(v) for v in (float("nan"), float("inf"), float("-inf"))] == ["NaN", "Infinity", "-Infinity"]
+    assert java_float(0.1, single=True) == "0.1"
+
+
+def test_two_keys_and_none() -> None:
+    fields = [DataField(0, "a b", parse_type("INT")), DataField(1, "c=d", parse_type("STRING"))]
+    assert partition_path(fields, [1, None], default_name="none") == "a b=1/c%3Dd=none"
+    assert partition_path([], []) == ""
+
+
+def test_paths() -> None:
+    paths = TablePaths("file:/w/db.db/t/")
+    assert paths.data_file("k=1", 3, "x") == "file:/w/db.db/t/k=1/bucket-3/x"
+    assert paths.bucket_dir("", -2) == "file:/w/db.db/t/bucket-postpone"
+    assert paths.snapshot(7) == "file:/w/db.db/t/snapshot/snapshot-7"
+    assert TablePaths("/t", "b1").schema(0) == "/t/branch/branch-b1/schema/schema-0"
+    assert TablePaths("/t", "main").schema(0) == "/t/schema/schema-0"
+    assert TablePaths("/t", data_directory="d/e").bucket_dir("k=1", 0) == "/t/d/e/k=1/bucket-0"
+    assert [parse_id(n, "snapshot-") for n in ("snapshot-12", "snapshot-x", "LATEST", "snapshot-")] == [
+        12,
+        None,
+        None,
+        None,
+    ]
+    assert [parse_hint(b) for b in (b"12", b" 3\n", b"", b"x", b"-1", b"9" * 40)] == [12, 3, None, None, None, None]
+    names = ManifestNames("u")
+    assert [names.manifest(), names.manifest(), names.manifest_list()] == [
+        "manifest-u-0",
+        "manifest-u-1",
+        "manifest-list-u-0",
+    ]
+    assert data_file_name("data-", "u", 2, "parquet", "lz4") == "data-u-2.lz4.parquet"
