@@ -7,7 +7,7 @@ import inspect
 import bitlake
 from bitlake import errors
 
-PROMISED = {"connect", "Lake", "Table", "Scan"}
+PROMISED = {"connect", "Lake", "Table", "Scan", "Plan"}
 
 
 def error_types() -> set[str]:
