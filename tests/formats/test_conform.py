@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from bitlake.errors import InvalidRequest
+from bitlake.formats.conform import cast_column, conform
+from bitlake.types import DataField, arrow_schema, parse_type
+
+FIELDS = [DataField(0, "a", parse_type("INT NOT NULL")), DataField(1, "t", parse_type("TIMESTAMP(3)"))]
+SCHEMA = arrow_schema(FIELDS, ids=True)
+
+
+def test_a_batch_that_fits_is_not_copied() -> None:
+    batch = pa.RecordBatch.from_pydict({"a": pa.array([1], pa.int32()), "t": pa.array([5], pa.timestamp("ms"))})
+    made = conform(batch, FIELDS, SCHEMA)
+    assert made.schema.equals(SCHEMA, check_metadata=True)
+    assert made.column("a").chunk(0).buffers()[1].address == batch.column("a").buffers()[1].address
+
+
+def test_a_missing_nullable_column_is_null() -> None:
+    made = conform(pa.table({"a": [1, 2]}), FIELDS, SCHEMA)
+    assert made.column("t").null_count == 2 and made.column("a").type == pa.int32()
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    with pytest.raises(InvalidRequest, match="2 columns"):
+        conform(twice, FIELDS, SCHEMA)
+
+
+def test_timestamps_floor_also_before_the_epoch() -> None:
+    made = cast_column(pa.chunked_array([[-1, 1999]], pa.timestamp("us")), pa.timestamp("ms"))
+    assert made.cast(pa.int64()).to_pylist() == [-1, 1]
+
+
+def test_text_is_not_parsed() -> None:
+    with pytest.raises(pa.ArrowNotImplementedError):
+        cast_column(pa.array(["1"]).dictionary_encode(), pa.int64())

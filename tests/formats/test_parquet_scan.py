@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bitlake.errors import CorruptError, NotFound, StorageUnavailable
+from bitlake.formats.parquet_scan import read_columns
+from tests.formats.parquet_files import parquet
+
+TABLE = pa.table({"a": np.arange(1000), "s": [f"v{i % 9}" for i in range(1000)], "b.c": np.arange(1000) * 2})
+DATA = parquet(TABLE, row_group_size=300)
+
+
+def test_batches_in_order_from_a_path_and_from_a_stream(tmp_path: Path) -> None:
+    path = tmp_path / "f.parquet"
+    path.write_bytes(DATA)
+    for source in (str(path), pa.BufferReader(DATA), pa.OSFile(str(path))):
+        batches = list(read_columns(source, batch_size=128))
+        assert max(b.num_rows for b in batches) <= 128
+        assert pa.Table.from_batches(batches).equals(TABLE)
+
+
+def test_columns_in_the_order_asked_for_and_row_groups() -> None:
+    batches = list(read_columns(pa.BufferReader(DATA), ["b.c", "s"], row_groups=[1, 3], read_dictionary=["s"]))
+    table = pa.Table.from_batches(batches)
+    assert table.column_names == ["b.c", "s"] and pa.types.is_dictionary(table.schema.field("s").type)
+    assert table.column("b.c").to_pylist() == [2 * i for i in [*range(300, 600), *range(900, 1000)]]
+    assert sum(b.num_rows for b in read_columns(pa.BufferReader(DATA), [])) == 1000
+
+
+def test_errors_are_ours(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        list(read_columns(str(tmp_path / "none.parquet")))
+    with pytest.raises(NotFound, match="'x'"):
+        list(read_columns(pa.BufferReader(DATA), ["x"]))
+    with pytest.raises((CorruptError, StorageUnavailable)):
+        list(read_columns(str(tmp_path)))
+    with pytest.raises(CorruptError):
+        list(read_columns(pa.BufferReader(DATA[:-20])))
+    with pytest.raises(CorruptError):
+        list(read_columns(pa.BufferReader(DATA[:4] + bytes(300) + DATA[304:])))
