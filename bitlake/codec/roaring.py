@@ -80,6 +80,60 @@ def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     return b"".join(pieces), np.concatenate(([0], np.cumsum(sizes)))
 
 
+def serialize_mask(mask: npt.NDArray[np.bool_]) -> bytes:
+    """Serialize the rows where ``mask`` is true, as :func:`serialize` would; best when they are many.
+
+    A container that needs all its bits is copied from the packed mask, which is several times faster than through
+    positions.
+    """
+    packed = np.packbits(mask, bitorder="little")
+    bits = np.zeros((-(-len(packed) // _BITSET_BYTES), _BITSET_BYTES), np.uint8)
+    bits.reshape(-1)[: len(packed)] = packed
+    words = bits.view("<u8")
+    cards = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
+    # A run starts at each set bit whose lower neighbour, in the same container, is not set.
+    before = words << np.uint64(1)
+    before[:, 1:] |= words[:, :-1] >> np.uint64(63)
+    run_starts = words & ~before
+    runs = np.bitwise_count(run_starts).sum(axis=1, dtype=np.int64)
+    plain = np.where(cards > _ARRAY_LIMIT, _BITSET_BYTES, 2 * cards)
+    is_run = 2 + 4 * runs < plain
+    keys = np.flatnonzero(cards)
+    bodies = []
+    for key in keys.tolist():
+        if not is_run[key] and cards[key] > _ARRAY_LIMIT:
+            bodies.append(bits[key].tobytes())
+            continue
+        if not is_run[key]:
+            bodies.append(_set_bits(bits[key]).astype("<u2").tobytes())
+            continue
+        first = _set_bits(run_starts[key].view(np.uint8))
+        after = words[key] >> np.uint64(1)
+        after[:-1] |= words[key, 1:] << np.uint64(63)
+        last = _set_bits((words[key] & ~after).view(np.uint8))
+        pairs = np.stack([first, last - first], axis=1)
+        bodies.append(int(runs[key]).to_bytes(2, "little") + pairs.astype("<u2").tobytes())
+    return _with_header(keys, cards[keys], is_run[keys], bodies)
+
+
+def _set_bits(container: UInt8s) -> Int64s:
+    return np.flatnonzero(np.unpackbits(container, bitorder="little"))
+
+
+def _with_header(keys: Int64s, cards: Int64s, is_run: npt.NDArray[np.bool_], bodies: list[bytes]) -> bytes:
+    n = len(keys)
+    described = np.stack([keys, cards - 1], axis=1).astype("<u2").tobytes()
+    if is_run.any():
+        head = (_WITH_RUNS | (n - 1) << 16).to_bytes(4, "little")
+        head += np.packbits(is_run, bitorder="little").tobytes() + described
+    else:
+        head = _PLAIN.to_bytes(4, "little") + n.to_bytes(4, "little") + described
+    if not is_run.any() or n >= _OFFSETS_FROM:
+        sizes = np.array([0, *map(len, bodies[:-1])], np.int64)[:n]
+        head += (len(head) + 4 * n + np.cumsum(sizes)).astype("<u4").tobytes()
+    return b"".join([head, *bodies])
+
+
 def _serialize_small(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     """:func:`serialize_many` when every container is an array or a run container."""
     groups = len(bounds) - 1

@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.javahash import compute_if_absent_order
-from bitlake.codec.roaring import bitmap_of, serialize, serialize_many
+from bitlake.codec.roaring import serialize_many, serialize_mask
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.codes import Coded, Coder, first_rows, rows_by_group
 from bitlake.fileindex.entries import pack
@@ -92,6 +92,14 @@ class BitmapWriter:
         return b"".join([*head, body.data])
 
 
+_SINGLE_BYTES = 18
+"""Of a Roaring bitmap with one row."""
+_FEW_GROUPS, _MANY_ROWS = 24, 1 << 16
+"""With few values and many rows a mask for each value beats sorting the rows (4M rows, 5 values: half the time)."""
+_Grouped = tuple[Int64s, Int64s, bytes, Int64s]
+"""Per group: rows, first row; then the bitmaps of groups with more than one row, and their offsets."""
+
+
 class _Body:
     """The bitmaps of a column and where they are; arrays are indexed by code."""
 
@@ -102,28 +110,44 @@ class _Body:
         group = np.zeros(n + 1, np.int32)
         group[self.order] = np.arange(1, n + 1, dtype=np.int32)
         small = group.astype(np.uint8) if n < 1 << 8 else group.astype(np.uint16) if n < 1 << 16 else group
-        positions, bounds = rows_by_group(small[coded.codes], n + 1)
-        counts = np.diff(bounds)
+        few = n < _FEW_GROUPS and len(coded.codes) >= _MANY_ROWS
+        grouped = _by_masks if few else _by_sorting
+        counts, first, self.data, cuts = grouped(small[coded.codes], n + 1)
         self.nulls = int(counts[0])
         many = counts > 1
-        self.data, cuts = _serialize(positions, counts, many)
         sizes = np.full(n + 1, -1, np.int64)
         offsets = np.zeros(n + 1, np.int64)
         sizes[many] = np.diff(cuts)
         offsets[many] = cuts[:-1]
-        single = counts == 1
-        offsets[single] = -1 - positions[bounds[:-1][single]]
+        offsets[counts == 1] = -1 - first[counts == 1]
         self.null_offset = int(offsets[0])
-        self.null_length = len(serialize(bitmap_of(positions[:1]))) if self.nulls == 1 else int(sizes[0])
+        self.null_length = _SINGLE_BYTES if self.nulls == 1 else int(sizes[0])
         self.offsets: Int64s = offsets[group[:n]]
         self.lengths: Int64s = sizes[group[:n]]
         if len(self.data) > _MAX:
             raise InvalidRequest(f"a bitmap index of {n} values takes more than 2 GiB; write smaller files")
 
 
-def _serialize(positions: Int64s, counts: Int64s, many: npt.NDArray[np.bool_]) -> tuple[bytes, Int64s]:
-    bounds = np.concatenate(([0], np.cumsum(counts[many])))
-    return serialize_many(positions if many.all() else positions[np.repeat(many, counts)], bounds)
+def _by_sorting(groups: npt.NDArray[np.integer], n: int) -> _Grouped:
+    positions, bounds = rows_by_group(groups, n)
+    counts = np.diff(bounds)
+    many = counts > 1
+    kept = positions if many.all() else positions[np.repeat(many, counts)]
+    data, cuts = serialize_many(kept, np.concatenate(([0], np.cumsum(counts[many]))))
+    first = np.zeros(n, np.int64)
+    first[counts > 0] = positions[bounds[:-1][counts > 0]]
+    return counts, first, data, cuts
+
+
+def _by_masks(groups: npt.NDArray[np.integer], n: int) -> _Grouped:
+    counts, first, bodies = np.zeros(n, np.int64), np.zeros(n, np.int64), []
+    for g in range(n):
+        mask = groups == g
+        counts[g] = np.count_nonzero(mask)
+        first[g] = np.argmax(mask)
+        if counts[g] > 1:
+            bodies.append(serialize_mask(mask))
+    return counts, first, b"".join(bodies), np.cumsum([0, *map(len, bodies)], dtype=np.int64)
 
 
 def _java_order(keys: Keys, coded: Coded) -> Int64s:

@@ -6,7 +6,6 @@ A reader fetches the header, then only the blocks and bitmaps a predicate needs,
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -18,11 +17,12 @@ from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.answer import answer
 from bitlake.fileindex.entries import read_fixed, read_variable
-from bitlake.fileindex.keys import Key, Keys, keys_of
+from bitlake.fileindex.keys import Key, keys_of
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.window import Fetch, Window
-from bitlake.predicate.tree import Comparison, In, IsNull, Leaf, Like, Op
+from bitlake.predicate.tree import Comparison, Leaf, Like, Op
 from bitlake.types import DataType, Root
 
 _HEAD = 10
@@ -31,14 +31,11 @@ _SCAN_BYTES = 1 << 20
 
 
 class _Entries:
-    """Some values of the index with their (offset, length): a block of version 2, or all of version 1.
-
-    ``at`` is where they were read, for error messages.
-    """
+    """Some values of the index with their (offset, length): a block of version 2, or all of version 1."""
 
     __slots__ = ("_index", "_order", "_sorted", "keys", "places")
 
-    def __init__(self, rules: Keys, keys: list[bytes] | Int64s, places: Int64s) -> None:
+    def __init__(self, keys: list[bytes] | Int64s, places: Int64s) -> None:
         self.keys = keys
         self.places = places
         self._index: dict[bytes, int] | None = None
@@ -67,9 +64,9 @@ class BitmapReader:
         keys = keys_of(kind)
         if keys is None:
             raise InvalidRequest(f"a bitmap index cannot hold values of {kind}")
-        self._keys = keys
+        self.keys = keys
         self._window = Window(fetch, length)
-        self._row_count = row_count
+        self.row_count = row_count
         self._open = False
         self._values = 0
         self._null_place: tuple[int, int] | None = None
@@ -84,62 +81,41 @@ class BitmapReader:
         if not self._open:
             self._read_header()
             self._open = True
-        match leaf:
-            case IsNull(_, negated):
-                return self._not_null() if negated else Selection.of(self.nulls(), True)
-            case Comparison(_, Op.EQ, value):
-                return self._equal((value,))
-            case Comparison(_, Op.NE, value):
-                return self._different((value,))
-            case In(_, values, negated):
-                return self._different(values) if negated else self._equal(values)
-            case Comparison(_, op, value):
-                return self._range(op, value)
-            case Like():
-                return self._like(leaf)
+        return self._like(leaf) if isinstance(leaf, Like) else answer(self, leaf)
 
     def nulls(self) -> BitMap:
-        """The rows that are NULL; not to be changed."""
+        """The rows that are NULL."""
         if self._nulls is None:
             self._nulls = BitMap() if self._null_place is None else self._rows(*self._null_place)
         return self._nulls
 
-    def _not_null(self) -> Selection:
-        if not self.nulls():
-            return Selection.all(exact=True)
-        return Selection.all(exact=True).minus(self.nulls(), self._row_count)
+    def present(self) -> BitMap:
+        """The rows that are not NULL."""
+        return BitMap(range(self.row_count)) - self.nulls()
 
-    def _equal(self, values: Iterable[object]) -> Selection:
-        exact, keys = True, []
-        for value in values:
-            forms, sure = self._keys.equal_keys(value)
-            keys += forms
-            exact &= sure
-        return Selection.of(self._union(keys), exact)
-
-    def _different(self, values: tuple[object, ...]) -> Selection | None:
-        if self._keys.lossy:
-            return None
-        exact, keys = True, []
-        for value in values:
-            forms, sure = self._keys.equal_keys(value)
-            # When unsure whether a form equals the literal, only the literal itself may be taken out.
-            keys += forms if sure else forms[:1]
-            exact &= sure
-        gone = self._union(keys)
-        some = self._not_null().minus(gone, self._row_count)
-        return some if exact else some & Selection.all()
-
-    def _union(self, keys: list[Key]) -> BitMap:
+    def having(self, keys: list[Key]) -> BitMap:
+        """The rows with any of these keys."""
         places = [place for key in keys if (place := self._place(key)) is not None]
         return self._rows_of(np.array(places, np.int64).reshape(-1, 2))
+
+    def compared(self, op: Op, key: Key) -> BitMap | None:
+        """The rows whose key is <, <=, > or >= another; None unless the keys are few."""
+        scanned = self._scan()
+        if scanned is None:
+            return None
+        keys, places = scanned
+        if isinstance(key, bytes):
+            match = _COMPARE[op](keys, pa.scalar(key, self.keys.arrow)).to_numpy(zero_copy_only=False)
+        else:
+            match = _COMPARE_INTS[op](self.keys.order(self.keys.numpy(keys)), self._sortable(key))
+        return self._matching(places[match])
 
     def _rows_of(self, places: Int64s) -> BitMap:
         """The union of the rows at these (offset, length) places."""
         offsets = places[:, 0]
         single = -1 - offsets[offsets < 0]
-        if np.any(single >= self._row_count):
-            raise CorruptError(f"a bitmap index names row {int(single.max())} of {self._row_count}")
+        if np.any(single >= self.row_count):
+            raise CorruptError(f"a bitmap index names row {int(single.max())} of {self.row_count}")
         many = places[np.argsort(offsets, kind="stable")][len(single) :]
         bitmaps = [self._rows(int(o), int(n)) for o, n in many]
         if len(single):
@@ -151,7 +127,7 @@ class BitmapReader:
             return self._rows_of(np.array([[offset, length]], np.int64))
         at = self._body + offset
         try:
-            return deserialize(self._window.view(at, length), self._row_count)[0]
+            return deserialize(self._window.view(at, length), self.row_count)[0]
         except CorruptError as e:
             raise CorruptError(e.what, at + (e.offset or 0)) from e
 
@@ -171,20 +147,20 @@ class BitmapReader:
         return None if at is None else (int(entries.places[at, 0]), int(entries.places[at, 1]))
 
     def _sortable(self, key: Key) -> Key:
-        if isinstance(key, bytes) or not self._keys.floating:
+        if isinstance(key, bytes) or not self.keys.floating:
             return key
-        return int(self._keys.order(np.array([key], self._keys.dtype))[0])
+        return int(self.keys.order(np.array([key], self.keys.dtype))[0])
 
     def _block(self, i: int) -> _Entries:
         if i not in self._blocks:
             start, end = self._block_bounds[i], self._block_bounds[i + 1]
             count = Reader(self._window.view(start, 4), start).i4()
-            if self._keys.width:
-                keys, places, stop = read_fixed(self._keys, self._window, start + 4, count, 2)
-                self._blocks[i] = _Entries(self._keys, keys, places)
+            if self.keys.width:
+                keys, places, stop = read_fixed(self.keys, self._window, start + 4, count, 2)
+                self._blocks[i] = _Entries(keys, places)
             else:
                 names, places, stop = read_variable(self._window, start + 4, count, 2, end)
-                self._blocks[i] = _Entries(self._keys, names, places)
+                self._blocks[i] = _Entries(names, places)
             if stop > end:
                 raise CorruptError("a block of a bitmap index is longer than its place", start)
         return self._blocks[i]
@@ -197,38 +173,17 @@ class BitmapReader:
             return None
         blocks = [self._block(i) for i in range(len(self._first_keys))]
         if not blocks:
-            return pa.array([], self._keys.arrow), np.zeros((0, 2), np.int64)
-        keys = pa.concat_arrays([pa.array(b.keys).cast(self._keys.arrow) for b in blocks])
+            return pa.array([], self.keys.arrow), np.zeros((0, 2), np.int64)
+        keys = pa.concat_arrays([pa.array(b.keys).cast(self.keys.arrow) for b in blocks])
         return keys, np.concatenate([b.places for b in blocks])
 
-    def _matching(self, places: Int64s, exact: bool) -> Selection | None:
-        if int(np.maximum(places[:, 1], 0).sum()) > _SCAN_BYTES:
-            return None
-        return Selection.of(self._rows_of(places), exact)
-
-    def _range(self, op: Op, value: object) -> Selection | None:
-        if self._keys.type.root is Root.CHAR:
-            return None
-        if self._keys.floating and value == 0:  # -0.0 sorts before 0.0, but equals it
-            value = -0.0 if op in (Op.LT, Op.GE) else 0.0
-        key = self._keys.of_literal(value)
-        scanned = self._scan()
-        if scanned is None or key is None:
-            return None
-        keys, places = scanned
-        if self._keys.lossy:  # rows that share the literal's key may or may not match
-            op = Op.LE if op in (Op.LT, Op.LE) else Op.GE
-        if isinstance(key, bytes):
-            match = _COMPARE[op](keys, pa.scalar(key, self._keys.arrow)).to_numpy(zero_copy_only=False)
-        else:
-            order = self._keys.order(self._keys.numpy(keys))
-            match = _COMPARE_INTS[op](order, self._sortable(key))
-        return self._matching(places[match], not self._keys.lossy)
+    def _matching(self, places: Int64s) -> BitMap | None:
+        return None if int(np.maximum(places[:, 1], 0).sum()) > _SCAN_BYTES else self._rows_of(places)
 
     def _like(self, leaf: Like) -> Selection | None:
         """``'p%'``, ``'%p'`` and ``'%p%'``."""
         inner = leaf.pattern.strip("%")
-        if leaf.negated or self._keys.type.root is not Root.VARCHAR or not inner:
+        if leaf.negated or self.keys.type.root is not Root.VARCHAR or not inner:
             return None
         if any(c in inner for c in ("%", "_", leaf.escape)):
             return None
@@ -241,14 +196,15 @@ class BitmapReader:
         keys, places = scanned
         match ends:
             case (False, False):
-                return self._equal((inner,))
+                return answer(self, Comparison(leaf.column, Op.EQ, inner))
             case (False, True):
                 match_ = pc.starts_with(keys, inner.encode())
             case (True, False):
                 match_ = pc.ends_with(keys, inner.encode())
             case _:
                 match_ = pc.match_substring(keys, inner.encode())
-        return self._matching(places[match_.to_numpy(zero_copy_only=False)], True)
+        rows = self._matching(places[match_.to_numpy(zero_copy_only=False)])
+        return None if rows is None else Selection.of(rows, True)
 
     # Headers ------------------------------------------------------------------------------------------------------
 
@@ -260,8 +216,8 @@ class BitmapReader:
             raise UnsupportedFeature(f"bitmap index version {version} is not known, only 1 and 2")
         if version == 0 or has_nulls > 1:
             raise CorruptError("this is not a bitmap index", 0)
-        if rows != self._row_count:
-            raise CorruptError(f"the bitmap index is of {rows} rows, its data file has {self._row_count}", 1)
+        if rows != self.row_count:
+            raise CorruptError(f"the bitmap index is of {rows} rows, its data file has {self.row_count}", 1)
         if not 0 <= values <= rows:
             raise CorruptError(f"a bitmap index of {rows} rows cannot have {values} values", 5)
         self._values = values
@@ -274,8 +230,8 @@ class BitmapReader:
             null_offset = Reader(window.view(at, 4), at).i4()
             at += 4
         keys: list[bytes] | Int64s
-        if self._keys.width:
-            keys, tails, body = read_fixed(self._keys, window, at, self._values, 1)
+        if self.keys.width:
+            keys, tails, body = read_fixed(self.keys, window, at, self._values, 1)
         else:
             keys, tails, body = read_variable(window, at, self._values, 1)
         # No lengths are stored: a bitmap ends where the next one starts, the last one with the payload.
@@ -295,7 +251,7 @@ class BitmapReader:
             first: Key = b"" if isinstance(keys, list) else 0
             self._first_keys = [first]
             self._block_bounds = [at, body]
-            self._blocks[0] = _Entries(self._keys, keys, places)
+            self._blocks[0] = _Entries(keys, places)
         else:
             self._block_bounds = [at, at]
 
@@ -309,9 +265,9 @@ class BitmapReader:
         at += 4
         if not 0 <= count <= self._values:
             raise CorruptError(f"a bitmap index of {self._values} values cannot have {count} blocks", at - 4)
-        if self._keys.width:
-            keys, tails, at = read_fixed(self._keys, window, at, count, 1)
-            first: list[Key] = self._keys.order(keys.astype(self._keys.dtype)).tolist()
+        if self.keys.width:
+            keys, tails, at = read_fixed(self.keys, window, at, count, 1)
+            first: list[Key] = self.keys.order(keys.astype(self.keys.dtype)).tolist()
         else:
             names, tails, at = read_variable(window, at, count, 1)
             first = list(names)

@@ -59,7 +59,11 @@ class IndexBuilder:
         """The container of all indexes; empty when there is none to build."""
         if not self._specs:
             return b""
-        indexes: dict[str, dict[str, bytes | None]] = {}
+        return encode_container(self.payloads(), [(spec.column, spec.index_type) for spec in self._specs])
+
+    def payloads(self) -> dict[str, dict[str, bytes]]:
+        """The payloads by column and index type, for a container put together elsewhere; instead of :meth:`finish`."""
+        indexes: dict[str, dict[str, bytes]] = {}
         for spec, writer in zip(self._specs, self._writers, strict=True):
             indexes.setdefault(spec.column, {})[spec.index_type] = writer.finish()
-        return encode_container(indexes, [(spec.column, spec.index_type) for spec in self._specs])
+        return indexes

@@ -64,7 +64,8 @@ def split_map_key(name: str) -> tuple[str, str | None]:
 
 
 def encode_container(
-    indexes: Mapping[str, Mapping[str, bytes | None]], declared: Sequence[tuple[str, str]] | None = None
+    indexes: Mapping[str, Mapping[str, bytes | None] | Mapping[str, bytes]],
+    declared: Sequence[tuple[str, str]] | None = None,
 ) -> bytes:
     """The container of ``{column: {index type: payload}}``; a payload None is the empty marker.
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from bitlake.codec.roaring import EMPTY, bitmap_of, deserialize, positions_of, serialize, serialize_many
+from bitlake.codec.roaring import EMPTY, bitmap_of, deserialize, positions_of, serialize, serialize_many, serialize_mask
 from bitlake.errors import BitlakeError, CorruptError
 
 
@@ -19,6 +19,10 @@ def check(groups: list[list[int]]) -> None:
     assert len(offsets) == len(groups) + 1 and offsets[-1] == len(data)
     for g, rows in enumerate(groups):
         assert data[offsets[g] : offsets[g + 1]] == serialize(BitMap(rows)), g
+        if len(rows) == 0 or rows[-1] < 2**30:
+            mask = np.zeros(rows[-1] + 1 if rows else 0, bool)
+            mask[rows] = True
+            assert serialize_mask(mask) == serialize(BitMap(rows)), g
 
 
 @settings(max_examples=60, deadline=None)
@@ -48,6 +52,9 @@ def test_runs_bitsets_and_offset_headers_equal_croaring() -> None:
             [p + 65536 * k for k in range(9) for p in (range(10) if k % 2 else (1, 5))],
             [p for part in far for p in part],
             [2**31 - 1],
+            [p for p in range(200_000) if p % 5],
+            [p for p in range(200_000) if p % 64 not in (0, 63)],
+            [p for p in range(70_000) if p % 1000 < 900],
         ]
     )
     check([])

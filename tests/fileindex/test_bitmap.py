@@ -146,6 +146,16 @@ def test_many_values_and_big_bitmaps() -> None:
             assert got.positions(len(numbers)).tolist() == np.flatnonzero(numbers == v).tolist()
 
 
+def test_masks_and_sorting_write_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(6)
+    codes = rng.choice(6, 150_000, p=[0.5, 0.3, 0.15, 0.04, 0.00999, 0.00001])
+    codes[5] = 6
+    names = pa.array(["a", None, "b", "c", "d", "e", "only"]).take(pa.array(codes))
+    masks = written("STRING", names)
+    monkeypatch.setattr("bitlake.fileindex.bitmap._FEW_GROUPS", 0)
+    assert written("STRING", names) == masks
+
+
 def test_a_lookup_reads_little() -> None:
     data = written("STRING", pa.array([f"value {i % 50_000}" for i in range(100_000)]))
     read = []
