@@ -88,7 +88,9 @@ def _fit_length(table: str, column: Column, field: DataField) -> Column:
     too_long = F.raise_error(F.lit(message)).cast(T.StringType())
     fitted = F.rpad(column, made.length, " ") if made.root is Root.CHAR else column
     # Trailing blanks beyond the length are dropped rather than refused, in CHAR and VARCHAR alike.
-    trimmed = F.rpad(F.rtrim(column), made.length, " ") if made.root is Root.CHAR else F.substring(column, 1, made.length)
+    trimmed = (
+        F.rpad(F.rtrim(column), made.length, " ") if made.root is Root.CHAR else F.substring(column, 1, made.length)
+    )
     return (
         F.when(F.char_length(column) <= made.length, fitted)
         .when(F.char_length(F.rtrim(column)) <= made.length, trimmed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -19,10 +19,11 @@ from bitlake.spark.types import from_spark, spark_type
 from bitlake.spark.write import SparkWriter
 from bitlake.sql import statements as st
 from bitlake.table.create import ColumnSpec
+from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.state import TableState
 from bitlake.table.table import Table, overwrite_scope
 from bitlake.table.write import write_rows
-from bitlake.types import DataField
+from bitlake.types import DataField, arrow_type
 
 _COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
 _MODE = "spark.sql.sources.partitionOverwriteMode"
@@ -40,7 +41,9 @@ def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
     scope = None
     if statement.overwrite:
         static = {k: v for k, v in spec.items() if v is not None}
-        dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic" or any(v is None for v in spec.values())
+        dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic" or any(
+            v is None for v in spec.values()
+        )
         if dynamic and state.schema.partition_keys:
             scope = overwrite_scope(state.schema, {})
         else:
@@ -61,9 +64,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
         )
     if statement.if_not_exists and context.catalog.table_exists(name):
         return context.nothing()
-    columns = [
-        ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns
-    ]
+    columns = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
     frame: DataFrame | None = None
     if statement.query is not None:
         frame = query(context, statement.query)
@@ -122,17 +123,16 @@ def _is_local(frame: DataFrame) -> bool:
 
 def static_values(context: EngineContext, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Partition literals as the columns' own values (physical), cast as Spark casts them."""
-    from bitlake.table.data_file import arrow_to_physical
-
     fields = [state.schema.field(k) for k in spec]
-    columns = [F.expr(str(v)).cast(spark_type(f.type)).alias(f.name) for f, v in zip(fields, spec.values(), strict=True)]
+    columns = [_literal(v).cast(spark_type(f.type)).alias(f.name) for f, v in zip(fields, spec.values(), strict=True)]
     with spark_errors(f"reading the partition of table '{state.name}'"):
         row = context.spark.range(1).select(*columns).toArrow()
-    from bitlake.types import arrow_type
+    return {f.name: arrow_to_physical(row.column(f.name).cast(arrow_type(f.type)), f)[0] for f in fields}
 
-    return {
-        f.name: arrow_to_physical(row.column(f.name).cast(arrow_type(f.type)), f)[0] for f in fields
-    }
+
+def _literal(value: Any) -> Column:
+    """A literal of a PARTITION clause."""
+    return F.lit(None if isinstance(value, st.SqlNull) else value)
 
 
 def _partition_spec(table: str, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -168,15 +168,13 @@ def _named(
     columns = []
     for f in fields:
         if f.name in static:
-            columns.append(F.expr(str(static[f.name])).cast(spark_type(f.type)).alias(f.name))
+            columns.append(_literal(static[f.name]).cast(spark_type(f.type)).alias(f.name))
         else:
             columns.append(F.col("`" + f.name.replace("`", "``") + "`"))
     return named.select(*columns)
 
 
-def _listed(
-    table: str, state: TableState, names: Sequence[str], static: Mapping[str, Any]
-) -> list[DataField]:
+def _listed(table: str, state: TableState, names: Sequence[str], static: Mapping[str, Any]) -> list[DataField]:
     fields = [state.schema.field(n) for n in names]
     for i, f in enumerate(fields):
         if f.name in [g.name for g in fields[:i]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -104,6 +105,6 @@ def _spark_plan(frame: DataFrame, mode: str) -> str:
     java = getattr(frame, "_jdf", None)
     if java is None:
         raise InvalidRequest("EXPLAIN needs a classic Spark session; on Spark Connect use df.explain()")
-    jvm = frame.sparkSession._jvm
+    jvm: Any = frame.sparkSession._jvm
     kind = jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
     return str(java.queryExecution().explainString(kind))

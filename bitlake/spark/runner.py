@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from pyspark.cloudpickle import dumps, loads
 from pyspark.sql import SparkSession
+
+from bitlake.spark.pickling import dumps, loads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -55,9 +56,7 @@ def _cores(spark: SparkSession) -> int:
         return 8
 
 
-def _work(
-    call: bytes, packed: list[bytes], tasks: int, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
+def _work(call: bytes, packed: list[bytes], tasks: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     fn = loads(call)
     for batch in batches:
         for task in batch.column(0).to_pylist():
@@ -68,6 +67,6 @@ def _work(
 
 def _attempt(fn: Callable[[Any], Any], index: int, item: Any) -> bytes:
     try:
-        return bytes(dumps((index, None, fn(item))))
+        return dumps((index, None, fn(item)))
     except Exception as e:  # noqa: BLE001 - carried to the driver, where it is raised with its own type
-        return bytes(dumps((index, e, None)))
+        return dumps((index, e, None))

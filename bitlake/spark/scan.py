@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import spark_schema, spark_type
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
@@ -136,19 +135,17 @@ class SparkReader:
             _frames.put(key, found)
         return found
 
-    def _selective(
-        self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType
-    ) -> DataFrame:
+    def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
         """Page-selective reads in Python workers, a task for every few files."""
         request = ReadRequest(scan.state.schema, scan.columns, scan.predicate)
-        tasks = [cloudpickle.dumps(t) for t in tasks_of(files, plan.schemas)]
+        tasks = [dumps(t) for t in tasks_of(files, plan.schemas)]
         store = self._store
         schema = output_schema(scan.state.schema, scan.columns)
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    for table in read_file(store, cloudpickle.loads(tasks[number]), request, ReadCounts()):
+                    for table in read_file(store, loads(tasks[number]), request, ReadCounts()):
                         yield from table.cast(schema).to_batches(max_chunksize=10_000)
 
         return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, types)
@@ -190,7 +187,3 @@ def _uri(path: str) -> str:
         return path
     escaped = "".join("\\" + c if c in "{}[]*?\\" else c for c in os.path.abspath(path))
     return escaped
-
-
-LocalFrame = Callable[[Scan], DataFrame]
-__all__ = ["DRIVER_BYTES", "F", "LocalFrame", "ReadChoice", "SparkReader", "choose", "frame_schema", "local_frame"]

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.partition import render_value
 from bitlake.spark.context import EngineContext
+from bitlake.spark.dml import static_values
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
 from bitlake.table.partitions import PartitionReader
@@ -78,8 +79,6 @@ def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFram
     reader = PartitionReader(state.schema, state.paths)
     wanted = {}
     if statement.partition:
-        from bitlake.spark.dml import static_values
-
         spec = {state.schema.field(k).name: v for k, v in statement.partition.items()}
         wanted = static_values(context, state, spec)
     found = set()

@@ -72,10 +72,7 @@ def spark_type(made: DataType) -> T.DataType:
 def spark_schema(fields: Iterable[DataField], *, nullable: bool | None = None) -> T.StructType:
     """The Spark schema of a list of columns; ``nullable=True`` ignores NOT NULL at the top level."""
     return T.StructType(
-        [
-            T.StructField(f.name, spark_type(f.type), f.type.nullable if nullable is None else nullable)
-            for f in fields
-        ]
+        [T.StructField(f.name, spark_type(f.type), f.type.nullable if nullable is None else nullable) for f in fields]
     )
 
 

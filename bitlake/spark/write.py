@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -104,9 +105,7 @@ class SparkWriter:
             elif found.name.endswith(".parquet") and not found.name.startswith((".", "_")):
                 yield StagedFile(f"{folder}/{found.name}", found.size)
 
-    def _adopt(
-        self, schema: TableSchema, context: AdoptContext, staged: Sequence[StagedFile]
-    ) -> list[ManifestEntry]:
+    def _adopt(self, schema: TableSchema, context: AdoptContext, staged: Sequence[StagedFile]) -> list[ManifestEntry]:
         indexed = bool(parse_index_options(schema.options, schema.fields))
         local = not indexed and len(staged) <= _DRIVER_FOOTERS
         runner = LocalRunner() if local else SparkRunner(self._spark)
@@ -146,15 +145,16 @@ def bucket_column(schema: TableSchema) -> Column | None:
     def number(*columns: pa.Array) -> pa.Array:
         return pa.array(bucket_of(types, list(columns), total, function), pa.int32())
 
-    call = arrow_udf(number, T.IntegerType())
-    return call(*[F.col("`" + f.name.replace("`", "``") + "`") for f in fields])
+    call: Any = arrow_udf(number, T.IntegerType())  # type: ignore[call-overload]
+    bucket: Column = call(*[F.col("`" + f.name.replace("`", "``") + "`") for f in fields])
+    return bucket
 
 
 @contextmanager
 def session_conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     """Set a session's configuration for the length of a block; one block at a time."""
     with _conf_lock:
-        before = {name: spark.conf.get(name, None) for name in settings}
+        before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
         try:
             for name, value in settings.items():
                 spark.conf.set(name, value)

@@ -26,7 +26,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.data_file import DataFileWriter, FileMaker, arrow_to_physical
+from bitlake.table.data_file import DataFileWriter, FileMaker, arrow_to_physical, source_columns, text_columns
 from bitlake.table.sizing import target_file_size
 from bitlake.table.state import TableState
 from bitlake.types import arrow_field
@@ -81,9 +81,7 @@ class AdoptContext:
             start = following.get(key, 0) if bucketed else 0
             end = start + entry.file.row_count - 1
             following[key] = end + 1
-            out.append(
-                replace(entry, file=replace(entry.file, min_sequence_number=start, max_sequence_number=end))
-            )
+            out.append(replace(entry, file=replace(entry.file, min_sequence_number=start, max_sequence_number=end)))
         return out
 
 
@@ -103,9 +101,7 @@ def adopt_file(store: Store, context: AdoptContext, item: tuple[str, StagedFile]
         raise e if e.path else e.within(staged.path) from e
 
 
-def _adopt(
-    store: Store, context: AdoptContext, name: str, staged: StagedFile, footer: Footer
-) -> list[ManifestEntry]:
+def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, footer: Footer) -> list[ManifestEntry]:
     schema = context.schema
     maker = FileMaker.of(context.paths, schema, store)
     partition, bucket = _place(store, staged.path, context)
@@ -114,10 +110,12 @@ def _adopt(
         return _split(store, context, maker, name, staged, partition, bucket)
     specs = parse_index_options(schema.options, schema.fields)
     builder = IndexBuilder(specs, schema.fields)
-    columns = list(dict.fromkeys(s.source for s in specs))
+    columns = source_columns(specs, schema.fields)
     if columns:
         with store.open_input(staged.path) as source:
-            for batch in read_columns(source, columns, batch_size=_BATCH_ROWS, dictionary=True):
+            for batch in read_columns(
+                source, columns, batch_size=_BATCH_ROWS, read_dictionary=text_columns(columns, schema.fields)
+            ):
                 builder.add(batch)
     mins, maxs, nulls = footer_stats(footer, schema.fields)
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))

@@ -49,7 +49,9 @@ class FileSystemCatalog:
     def databases(self) -> list[str]:
         """The names of all databases, sorted."""
         found = self.store.list(self.warehouse)
-        return sorted(f.name.removesuffix(_DATABASE_SUFFIX) for f in found if f.is_dir and f.name.endswith(_DATABASE_SUFFIX))
+        return sorted(
+            f.name.removesuffix(_DATABASE_SUFFIX) for f in found if f.is_dir and f.name.endswith(_DATABASE_SUFFIX)
+        )
 
     def database_exists(self, name: str) -> bool:
         """Whether the database's folder is there; ``default`` always is."""

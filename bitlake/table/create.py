@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
@@ -16,7 +17,7 @@ from bitlake.types import AtomicType, DataField, DataType, Root
 log = logging.getLogger("bitlake")
 
 # Options that change what writers must do, in ways the append writers here do not.
-_NOT_HONOURED = (
+_NOT_HONOURED: tuple[opt.Option[Any], ...] = (
     opt.TYPE,
     opt.PATH,
     opt.DATA_FILE_DIRECTORY,
@@ -83,6 +84,7 @@ def check_options(
     opt.validate(options)
     parse_index_options(options, fields)
     parsed = opt.Options(options)
+    option: opt.Option[Any]
     for option in _NOT_HONOURED:
         if parsed.of(option) != option.default:
             raise UnsupportedFeature(
@@ -143,7 +145,9 @@ def _check_bucket(
                 f"the columns are {', '.join(by_name)} (blanks and case count)"
             )
         if not isinstance(field.type, AtomicType):
-            raise InvalidRequest(f"table '{table}': 'bucket-key' column '{name}' is {field.type}; nested types cannot be")
+            raise InvalidRequest(
+                f"table '{table}': 'bucket-key' column '{name}' is {field.type}; nested types cannot be"
+            )
         if name in partition_keys:
             raise InvalidRequest(f"table '{table}': 'bucket-key' column '{name}' is a partition column already")
     if function == "mod":
@@ -157,7 +161,9 @@ def _partition_keys(table: str, options: dict[str, str], given: Sequence[str]) -
     if text is None:
         return tuple(given)
     if given:
-        raise InvalidRequest(f"table '{table}': partition columns are given twice, by PARTITIONED BY and by 'partition'")
+        raise InvalidRequest(
+            f"table '{table}': partition columns are given twice, by PARTITIONED BY and by 'partition'"
+        )
     return tuple(name.strip() for name in text.split(","))
 
 
@@ -168,7 +174,11 @@ def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Se
     for column in columns:
         if column.name.lower() in seen:
             raise InvalidRequest(f"table '{table}': column '{column.name}' is there twice (names ignore case)")
-        if column.name.startswith(("_KEY_", "__paimon_")) or column.name in ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_ROW_ID"):
+        if column.name.startswith(("_KEY_", "__paimon_")) or column.name in (
+            "_SEQUENCE_NUMBER",
+            "_VALUE_KIND",
+            "_ROW_ID",
+        ):
             raise InvalidRequest(f"table '{table}': column name '{column.name}' is reserved by Paimon")
         seen[column.name.lower()] = column
     for i, key in enumerate(partition_keys):

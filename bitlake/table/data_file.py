@@ -5,7 +5,7 @@ Order of writes: the data file, then its ``.index`` file, and nothing refers to 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
+from bitlake.errors import InvalidRequest
 from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import IndexSpec, indexed_type, parse_index_options
 from bitlake.formats.parquet_write import ParquetWriter, WrittenFile
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry
@@ -25,7 +26,8 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.storage import Store
 from bitlake.table.sizing import target_file_size
-from bitlake.types import DataField
+from bitlake.types import AtomicType, DataField
+from bitlake.types.datatypes import STRINGS
 
 _WRITE_ROWS = 64 * 1024
 
@@ -40,6 +42,25 @@ def arrow_to_physical(array: pa.Array | pa.ChunkedArray, field: DataField) -> li
     if pa.types.is_decimal(kind):
         return [None if v is None else int(v.scaleb(kind.scale).to_integral_value()) for v in array.to_pylist()]
     return array.to_pylist()  # type: ignore[no-any-return]
+
+
+def source_column(spec: IndexSpec, fields: Sequence[DataField]) -> tuple[str, str | None]:
+    """The column that an index reads, and the map key in it that it is of, if any."""
+    known = indexed_type(spec.column, fields)
+    if known is None:
+        raise InvalidRequest(f"index '{spec.index_type}' is of column '{spec.column}', which is not there")
+    return known[0].name, known[1]
+
+
+def source_columns(specs: Sequence[IndexSpec], fields: Sequence[DataField]) -> list[str]:
+    """The columns that building these indexes reads, each once."""
+    return list(dict.fromkeys(source_column(s, fields)[0] for s in specs))
+
+
+def text_columns(names: Sequence[str], fields: Sequence[DataField]) -> list[str]:
+    """Those of the columns that are text: read as dictionaries, each distinct value is hashed and sorted once."""
+    texts = {f.name for f in fields if isinstance(f.type, AtomicType) and f.type.root in STRINGS}
+    return [n for n in names if n in texts]
 
 
 @dataclass(frozen=True, slots=True)

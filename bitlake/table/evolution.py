@@ -45,7 +45,9 @@ def map_fields(table: Sequence[DataField], file: Sequence[DataField]) -> FileMap
     """Match a table's columns with a file's by id."""
     by_id = {f.id: f for f in file}
     found = {f.name: by_id.get(f.id) for f in table}
-    same = all(other is not None and other.name == f.name and _same(f.type, other.type) for f, other in _pairs(table, found))
+    same = all(
+        other is not None and other.name == f.name and _same(f.type, other.type) for f, other in _pairs(table, found)
+    )
     return FileMapping(found, same)
 
 
@@ -175,4 +177,6 @@ def _align(array: pa.Array, to: DataType, file: DataType, path: str, column: str
         # Paimon narrows integers like Java's primitive casts and truncates timestamps: no overflow errors.
         return array.cast(wanted, safe=False)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise CorruptError(f"column '{column}' holds {array.type}, which cannot be read as {to}: {e}", None, path) from e
+        raise CorruptError(
+            f"column '{column}' holds {array.type}, which cannot be read as {to}: {e}", None, path
+        ) from e

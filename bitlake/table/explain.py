@@ -29,7 +29,9 @@ def row_ranges(positions: np.ndarray, most: int = _MAX_RUNS) -> str:
     breaks = np.flatnonzero(np.diff(positions) != 1) + 1
     starts = positions[np.concatenate(([0], breaks))]
     ends = positions[np.concatenate((breaks - 1, [len(positions) - 1]))]
-    shown = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True)]
+    shown = [
+        str(a) if a == b else f"{a}-{b}" for a, b in zip(starts[:most].tolist(), ends[:most].tolist(), strict=True)
+    ]
     more = len(starts) - len(shown)
     return ", ".join(shown) + (f", … ({more:,} more runs)" if more else "")
 
@@ -46,9 +48,13 @@ def explain_text(plan: Plan) -> str:
     lines.append(f"  files      {len(plan.files):,} of {m.files:,} read" + _reasons(plan))
     share = f" ({100 * m.rows_chosen / m.rows:.2g} %)" if m.rows else ""
     lines.append(f"  rows       {m.rows_chosen:,} of {m.rows:,} chosen{share}")
-    lines.append(f"  data       {human_bytes(sum(f.entry.file.file_size for f in plan.files))} in files to read, of {human_bytes(m.data_bytes)}")
+    lines.append(
+        f"  data       {human_bytes(sum(f.entry.file.file_size for f in plan.files))} in files to read, of {human_bytes(m.data_bytes)}"
+    )
     if m.index_files_opened or m.index_bytes_read:
-        lines.append(f"  index      {human_bytes(m.index_bytes_read)} read, {m.index_files_opened:,} .index files opened")
+        lines.append(
+            f"  index      {human_bytes(m.index_bytes_read)} read, {m.index_files_opened:,} .index files opened"
+        )
     lines.append(f"  planned in {m.plan_ms:.1f} ms")
     lines += [f"  warning    {p}" for p in plan.problems]
     lines += _files(plan.root, plan.files, plan.skipped)

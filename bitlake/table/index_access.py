@@ -1,8 +1,8 @@
-"""Opening a data file's index, wherever it is kept, with as few and as small reads as its size allows."""
+"""Opening a data file's index, wherever it is kept; what a predicate does not need is not read."""
 
 from __future__ import annotations
 
-from bitlake.errors import BitlakeError, CorruptError
+from bitlake.errors import CorruptError
 from bitlake.fileindex.open import OpenIndex, open_index
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
@@ -11,10 +11,6 @@ from bitlake.table.cache import Cache
 
 INDEX_SUFFIX = ".index"
 
-# One read of this size holds the header of any sane index, and all of a small one: a second request costs more than
-# the bytes do (a local read of 64 KB takes as long as one of 1 KB; an object store's first byte takes milliseconds).
-FIRST_READ = 64 * 1024
-
 _open: Cache[tuple[str, str], OpenIndex] = Cache(256 * 1024 * 1024)
 
 
@@ -22,7 +18,9 @@ def index_name(file: DataFileMeta) -> str | None:
     """The name of the file's separate index, or None; raises :class:`CorruptError` when the manifest names two."""
     names = [n for n in file.extra_files if n.endswith(INDEX_SUFFIX)]
     if len(names) > 1:
-        raise CorruptError(f"data file {file.file_name} names {len(names)} index files ({', '.join(names)}); one is allowed")
+        raise CorruptError(
+            f"data file {file.file_name} names {len(names)} index files ({', '.join(names)}); one is allowed"
+        )
     return names[0] if names else None
 
 
@@ -31,29 +29,11 @@ def has_index(file: DataFileMeta) -> bool:
     return file.embedded_index is not None or any(n.endswith(INDEX_SUFFIX) for n in file.extra_files)
 
 
-class IndexFile:
-    """Ranged reads of one ``.index`` file: the first one is generous, later ones are what is asked for."""
-
-    def __init__(self, store: Store, path: str) -> None:
-        self._store = store
-        self.path = path
-        self.length = store.size(path)
-        self.prefix = store.read_range(path, 0, min(FIRST_READ, self.length))
-        self.bytes_read = len(self.prefix)
-
-    def fetch(self, offset: int, length: int) -> bytes:
-        """The bytes of a range, from the first read where it reaches."""
-        if offset + length <= len(self.prefix):
-            return self.prefix[offset : offset + length]
-        self.bytes_read += length
-        return self._store.read_range(self.path, offset, length)
-
-
 def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema, strict: bool) -> OpenIndex | None:
     """Open the index of a data file written with ``schema``; None if it has none.
 
     What was opened and read stays cached: neither a data file nor its index ever changes.  Raises
-    :class:`BitlakeError` when the container itself cannot be read; the path is in the message.
+    :class:`bitlake.errors.BitlakeError` when the container itself cannot be read; the path is in the message.
     """
     if file.embedded_index is not None:
         content = file.embedded_index
@@ -79,18 +59,21 @@ def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSche
     key = (path, "")
     found = _open.get(key)
     if found is None or (strict and found.problems):
-        source = IndexFile(store, path)
+        length = store.size(path)
         try:
-            found = open_index(source.fetch, source.length, schema.fields, file.row_count, strict=strict)
+            found = open_index(
+                lambda offset, n: store.read_range(path, offset, n),
+                length,
+                schema.fields,
+                file.row_count,
+                strict=strict,
+            )
         except CorruptError as e:
             raise e.within(path) from e
-        _open.put(key, found, source.length)
+        _open.put(key, found, length)
     return found
 
 
 def forget_all() -> None:
     """Drop every cached index (tests that break files on purpose need it)."""
     _open.clear()
-
-
-__all__ = ["BitlakeError", "IndexFile", "forget_all", "has_index", "index_name", "open_for"]

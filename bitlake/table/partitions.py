@@ -39,9 +39,7 @@ class PartitionReader:
         """``k1=v1/k2=v2``, empty for an unpartitioned table."""
         found = self._folders.get(raw)
         if found is None:
-            found = partition_path(
-                self._fields, self.values(raw), default_name=self._default_name, legacy=self._legacy
-            )
+            found = partition_path(self._fields, self.values(raw), default_name=self._default_name, legacy=self._legacy)
             self._folders[raw] = found
         return found
 

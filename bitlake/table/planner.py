@@ -82,9 +82,7 @@ def plan_files(
     left = _by_metadata(request, entries, schemas, skipped)
     if request.predicate is not None and request.use_index:
         left = _by_index(request, left, store, skipped, problems, metrics)
-    files = [
-        PlannedFile(c.entry, c.path, c.partition, c.selection, c.pruned_by, c.index_place) for c in left
-    ]
+    files = [PlannedFile(c.entry, c.path, c.partition, c.selection, c.pruned_by, c.index_place) for c in left]
     if request.limit is not None:
         files = _by_limit(files, request, skipped)
     metrics.files_read = len(files)
@@ -138,7 +136,9 @@ def _by_metadata(
                 skipped.append(_skip(entry, path, SkipReason.PARTITION, detail))
                 continue
         if not buckets.keeps(entry):
-            skipped.append(_skip(entry, path, SkipReason.BUCKET, f"bucket {entry.bucket} holds none of the key's values"))
+            skipped.append(
+                _skip(entry, path, SkipReason.BUCKET, f"bucket {entry.bucket} holds none of the key's values")
+            )
             continue
         file_schema = schemas[entry.file.schema_id]
         candidate = _Candidate(entry, path, partitions.values(raw), predicate, file_schema)
@@ -189,7 +189,7 @@ class _BucketFilter:
         self._values: list[tuple[Any, ...]] = []
         self._possible: dict[int, frozenset[int]] = {}
         self._fields = [schema.field(k) for k in schema.bucket_keys]
-        self._function = opt.Options(schema.options).get(opt.BUCKET_FUNCTION_TYPE)
+        self._function = opt.Options(schema.options).get(opt.BUCKET_FUNCTION)
         combinations = 1
         for key in schema.bucket_keys:
             found: tuple[Any, ...] | None = None
@@ -252,9 +252,9 @@ def _by_index(
     metrics: ScanMetrics,
 ) -> list[_Candidate]:
     options = opt.Options(request.schema.options)
-    if not options.get(opt.FILE_INDEX_READ_ENABLED):
+    if not options.get(opt.INDEX_READ):
         return list(candidates)
-    strict = options.get(opt.FILE_INDEX_ON_UNREADABLE) == "fail"
+    strict = options.get(opt.INDEX_ON_UNREADABLE) == "fail"
 
     def judge(candidate: _Candidate) -> tuple[_Candidate, list[str], int]:
         return _judge(candidate, store, strict)
@@ -296,14 +296,18 @@ def _judge(candidate: _Candidate, store: Store, strict: bool) -> tuple[_Candidat
         if index is None:
             return candidate, [], 0
         before = index.bytes_read
-        selection = index.evaluate(candidate.predicate) & candidate.selection
+        selection = index.evaluate(candidate.predicate).both(candidate.selection)
     except BitlakeError as e:
         if strict:
             raise
         unread = replace(candidate, index_place=place)
         return unread, [f"cannot read the file index of {candidate.path}: {e}"], 0
     found = [f"cannot read the file index of {candidate.path}: {p}" for p in index.problems]
-    used = tuple(f"{kind}({column})" for column in sorted(columns_of(candidate.predicate)) for kind in index.columns.get(column, ()))
+    used = tuple(
+        f"{kind}({column})"
+        for column in sorted(columns_of(candidate.predicate))
+        for kind in index.columns.get(column, ())
+    )
     judged = replace(candidate, selection=selection, pruned_by=used, index_place=place)
     return judged, found, index.bytes_read - before
 

@@ -209,7 +209,9 @@ def _read_whole(
     store: Store, task: FileTask, footer: Footer, names: Sequence[str], counts: ReadCounts
 ) -> Iterator[tuple[pa.RecordBatch | pa.Table, np.ndarray]]:
     counts.add(bytes=_stored_bytes(footer, names), requests=1, row_groups=len(footer.row_groups))
-    picked = None if task.selection.count(task.row_count) == task.row_count else task.selection.positions(task.row_count)
+    picked = (
+        None if task.selection.count(task.row_count) == task.row_count else task.selection.positions(task.row_count)
+    )
     start = 0
     try:
         with store.open_input(task.path) as source:
@@ -232,7 +234,9 @@ def _read_whole(
 def _stored_bytes(footer: Footer, names: Sequence[str]) -> int:
     """Compressed bytes of whole columns."""
     wanted = [footer.column(n) for n in names]
-    return sum(g.chunks[leaf].compressed for g in footer.row_groups for c in wanted for leaf in range(c.leaf, c.leaf_end))
+    return sum(
+        g.chunks[leaf].compressed for g in footer.row_groups for c in wanted for leaf in range(c.leaf, c.leaf_end)
+    )
 
 
 def _footer(store: Store, task: FileTask) -> Footer:

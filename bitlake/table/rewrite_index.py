@@ -22,7 +22,7 @@ from bitlake.formats.parquet_scan import read_columns
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.data_file import FileMaker
+from bitlake.table.data_file import FileMaker, source_column, source_columns, text_columns
 from bitlake.table.evolution import map_fields
 from bitlake.table.index_access import INDEX_SUFFIX, index_name
 from bitlake.table.partitions import PartitionReader
@@ -71,15 +71,14 @@ def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[Re
     return tasks
 
 
-def _in_file_names(
-    wanted: Sequence[IndexSpec], schema: TableSchema, file_schema: TableSchema
-) -> tuple[IndexSpec, ...]:
+def _in_file_names(wanted: Sequence[IndexSpec], schema: TableSchema, file_schema: TableSchema) -> tuple[IndexSpec, ...]:
     mapping = map_fields(schema.fields, file_schema.fields).fields
     out = []
     for spec in wanted:
-        source: DataField | None = mapping[spec.source]
+        top, key = source_column(spec, schema.fields)
+        source: DataField | None = mapping[top]
         if source is not None:
-            out.append(spec.renamed(source.name))
+            out.append(replace(spec, column=source.name if key is None else f"{source.name}[{key}]"))
     return tuple(out)
 
 
@@ -105,9 +104,7 @@ def rewrite_file(store: Store, schema: TableSchema, maker: FileMaker, task: Rewr
     return Rewritten(replace(task.entry, kind=EntryKind.DELETE), new, names, len(content))
 
 
-def rewrite_all(
-    state: TableState, entries: Sequence[ManifestEntry], store: Store, runner: Runner
-) -> list[Rewritten]:
+def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Store, runner: Runner) -> list[Rewritten]:
     """Run :func:`rewrite_file` over the files; on an error, the new index files made so far are deleted."""
     tasks = plan_rewrite(state, entries)
     maker = FileMaker.of(state.paths, state.schema, store)
@@ -156,9 +153,11 @@ def _build(store: Store, task: RewriteTask, specs: Sequence[IndexSpec]) -> dict[
     if not specs:
         return {}
     builder = IndexBuilder(list(specs), task.file_schema.fields)
-    columns = list(dict.fromkeys(s.source for s in specs))
+    columns = source_columns(specs, task.file_schema.fields)
     with store.open_input(task.path) as source:
-        for batch in read_columns(source, columns, batch_size=_BATCH_ROWS, dictionary=True):
+        for batch in read_columns(
+            source, columns, batch_size=_BATCH_ROWS, read_dictionary=text_columns(columns, task.file_schema.fields)
+        ):
             builder.add(batch)
     return builder.payloads()
 

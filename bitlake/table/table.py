@@ -189,7 +189,9 @@ class Table:
             new = state.schema.next(options=options)
             if self.store.create(self._paths.schema(new.id), new.to_json().encode()):
                 return new
-        raise CommitConflict(f"table '{self.name}': other writers changed its schema {_ALTER_TRIES} times in a row; try again")
+        raise CommitConflict(
+            f"table '{self.name}': other writers changed its schema {_ALTER_TRIES} times in a row; try again"
+        )
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 

@@ -73,9 +73,7 @@ def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
     return rows.set_column(at, field.name, column)
 
 
-def write_rows(
-    state: TableState, batches: Iterator[pa.Table], store: Store
-) -> list[ManifestEntry]:
+def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> list[ManifestEntry]:
     """Write batches of rows as new data files and return their entries; on an error nothing is left behind.
 
     One file is open per partition and bucket met so far.

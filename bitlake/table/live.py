@@ -1,0 +1,259 @@
+"""What a table consists of now: its latest schema and snapshot, and the live files of a snapshot.
+
+Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
+repeats.  Manifests never change once written, so decoded ones are kept in a process-wide cache by full path.
+Source for the hints: table-format spec, section 1.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from bitlake.errors import CorruptError, NotFound
+from bitlake.metadata.manifest import (
+    EntryKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    decode_manifest,
+    decode_manifest_list,
+)
+from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.storage import Store
+
+T = TypeVar("T")
+_READERS = 8
+"""Manifests fetched at a time."""
+
+
+class WeighedCache(Generic[T]):
+    """The most recently used values up to a total weight.  Mutable, safe for threads; values must not change."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._weight = 0
+        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> T | None:
+        """The value, now the most recently used one, or None."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def put(self, key: str, value: T, weight: int) -> None:
+        """Keep a value, dropping the least recently used ones above the limit."""
+        with self._lock:
+            old = self._values.pop(key, None)
+            self._weight += weight - (0 if old is None else old[1])
+            self._values[key] = (value, weight)
+            while self._weight > self._limit and len(self._values) > 1:
+                self._weight -= self._values.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._values.clear()
+            self._weight = 0
+
+
+# About 1 kB an entry: 200 MB at the very most, reached only by tables of that many files.
+_manifests: WeighedCache[tuple[ManifestEntry, ...]] = WeighedCache(200_000)
+_lists: WeighedCache[tuple[ManifestFileMeta, ...]] = WeighedCache(100_000)
+_live: WeighedCache[tuple[ManifestEntry, ...]] = WeighedCache(400_000)
+_schemas: WeighedCache[TableSchema] = WeighedCache(4_000_000)
+
+
+def clear_caches() -> None:
+    """Forget all cached metadata of this process; for tests and measurements."""
+    for cache in (_manifests, _lists, _live, _schemas):
+        cache.clear()
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def snapshot_ids(store: Store, paths: TablePaths) -> list[int]:
+    """The ids of all snapshot files, ascending; names that are no snapshots are ignored."""
+    found = (parse_id(f.name, "snapshot-") for f in store.list(paths.snapshot_dir))
+    return sorted(i for i in found if i is not None)
+
+
+def latest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+    """The last snapshot's id, None before the first.
+
+    The LATEST hint is believed only if its snapshot exists and the next one does not; else the folder is listed.
+    (Paimon believes it without the first check: a hint too high makes a table unreadable there, here it is harmless.)
+    """
+    hint = _read_hint(store, paths.latest_hint)
+    if hint and not store.exists(paths.snapshot(hint + 1)) and store.exists(paths.snapshot(hint)):
+        return hint
+    return max(snapshot_ids(store, paths), default=None)
+
+
+def earliest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+    """The first snapshot's id, None if there is none; the EARLIEST hint is believed if its snapshot exists."""
+    hint = _read_hint(store, paths.earliest_hint)
+    if hint and store.exists(paths.snapshot(hint)):
+        return hint
+    return min(snapshot_ids(store, paths), default=None)
+
+
+def _read_hint(store: Store, path: str) -> int | None:
+    try:
+        return parse_hint(store.read(path))
+    except NotFound:
+        return None
+
+
+def load_snapshot(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot:
+    """One snapshot; raises :class:`NotFound`.  Not cached: a rollback may reuse its id."""
+    path = paths.snapshot(snapshot_id)
+    return Snapshot.from_json(store.read(path), path)
+
+
+def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
+    """The table as it is now; None before the first commit."""
+    latest = latest_snapshot_id(store, paths)
+    return None if latest is None else load_snapshot(store, paths, latest)
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
+    """The highest schema id; None if the table has no schema, that is, does not exist."""
+    found = (parse_id(f.name, "schema-") for f in store.list(paths.schema_dir))
+    return max((i for i in found if i is not None), default=None)
+
+
+def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:
+    """One schema version; raises :class:`NotFound`.
+
+    The file is read each time and only its parsing is cached, by content: a table dropped and made anew has other
+    schemas under the same names.
+    """
+    path = paths.schema(schema_id)
+    data = store.read(path)
+    key = f"{path}\0{data.hex()}"
+    found = _schemas.get(key)
+    if found is None:
+        found = TableSchema.from_json(data, path)
+        _schemas.put(key, found, len(data))
+    return found
+
+
+def latest_schema(store: Store, paths: TablePaths) -> TableSchema | None:
+    """The current schema; None if the table does not exist."""
+    latest = latest_schema_id(store, paths)
+    return None if latest is None else load_schema(store, paths, latest)
+
+
+# --- manifests and files ----------------------------------------------------------------------------------------------
+
+
+def read_manifest_list(store: Store, paths: TablePaths, name: str) -> tuple[ManifestFileMeta, ...]:
+    """The manifests of a list, cached; raises :class:`CorruptError` naming the file."""
+    return _read(store, paths.manifest(name), _lists, decode_manifest_list)
+
+
+def read_manifest(store: Store, paths: TablePaths, name: str) -> tuple[ManifestEntry, ...]:
+    """The entries of a manifest, cached; raises :class:`CorruptError` naming the file."""
+    return _read(store, paths.manifest(name), _manifests, decode_manifest)
+
+
+def _read(
+    store: Store, path: str, cache: WeighedCache[tuple[T, ...]], decode: Callable[[bytes], list[T]]
+) -> tuple[T, ...]:
+    found = cache.get(path)
+    if found is None:
+        try:
+            found = tuple(decode(store.read(path)))
+        except CorruptError as e:
+            raise e.within(path) from e
+        cache.put(path, found, len(found) + 1)
+    return found
+
+
+def read_manifests(
+    store: Store, paths: TablePaths, metas: Iterable[ManifestFileMeta]
+) -> list[tuple[ManifestEntry, ...]]:
+    """The entries of several manifests in their order; those not cached are fetched side by side."""
+    names = [m.file_name for m in metas]
+    missing = [n for n in names if _manifests.get(paths.manifest(n)) is None]
+    if len(missing) > 1:
+        with ThreadPoolExecutor(min(_READERS, len(missing)), "bitlake-manifests") as pool:
+            fetched = dict(zip(missing, pool.map(lambda n: read_manifest(store, paths, n), missing)))
+        return [fetched[n] if n in fetched else read_manifest(store, paths, n) for n in names]
+    return [read_manifest(store, paths, n) for n in names]
+
+
+def snapshot_manifests(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """All manifests of a snapshot: its base list, then its delta list."""
+    return [
+        *read_manifest_list(store, paths, snapshot.base_manifest_list),
+        *read_manifest_list(store, paths, snapshot.delta_manifest_list),
+    ]
+
+
+def read_snapshot_files(
+    store: Store,
+    paths: TablePaths,
+    snapshot: Snapshot,
+    partition_filter: Callable[[bytes], bool] | None = None,
+    manifest_filter: Callable[[ManifestFileMeta], bool] | None = None,
+) -> list[ManifestEntry]:
+    """The live files of a snapshot, as ADD entries in manifest order.
+
+    ``partition_filter`` keeps partitions by their row; ``manifest_filter`` may skip manifests that cannot hold a
+    partition that passes (judged by partition statistics, which cover DELETE entries too).  A second call for the same
+    snapshot without ``manifest_filter`` reads nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the
+    file: a missing manifest usually means that the snapshot has expired meanwhile.
+    """
+    key = paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
+    live: tuple[ManifestEntry, ...] | list[ManifestEntry] | None = _live.get(key)
+    if live is None:
+        metas = snapshot_manifests(store, paths, snapshot)
+        if manifest_filter is not None:
+            kept = [m for m in metas if manifest_filter(m)]
+            whole = len(kept) == len(metas)
+            metas = kept
+        else:
+            whole = True
+        live = live_entries(read_manifests(store, paths, metas))
+        if whole:
+            _live.put(key, tuple(live), len(live) + 1)
+    if partition_filter is None:
+        return list(live)
+    passes: dict[bytes, bool] = {}
+    out = []
+    for e in live:
+        verdict = passes.get(e.partition)
+        if verdict is None:
+            verdict = passes[e.partition] = partition_filter(e.partition)
+        if verdict:
+            out.append(e)
+    return out
+
+
+def live_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestEntry]:
+    """The ADD entries that no DELETE entry of any of the manifests cancels, in their order."""
+    adds: list[ManifestEntry] = []
+    deletes: list[ManifestEntry] = []
+    for entries in manifests:
+        for e in entries:
+            (adds if e.kind is EntryKind.ADD else deletes).append(e)
+    if not deletes:
+        return adds
+    # File names decide nearly always; the whole identity is made only for names that are in question.
+    names = {d.file.file_name for d in deletes}
+    gone = {d.identity for d in deletes}
+    return [e for e in adds if e.file.file_name not in names or e.identity not in gone]
