@@ -5,7 +5,9 @@ pages and the dictionary pages of all columns and row groups in one batch, joine
 them (:mod:`bitlake.formats.parquet_mini`); take the rows.  Nested columns are fetched by row group, as are columns
 without an offset index: their pages cannot be told apart by row.
 
-Measured: 4 × 1,000 clustered rows of a 4M-row orders file, all 7 columns, footer cached, local file: see ``MAX_GAP``.
+Measured on a local file of 4M orders (136 MB, 7 columns, 4,096 rows a page), footer cached, one thread: 4 × 1,000
+clustered rows 4.0 ms (579 KB, 36 ranges; 5 of 6 parts are pyarrow decoding), one row 1.1 ms (141 KB), 1,000 scattered
+rows 0.5 s (most pages hold one); two decoding threads would save 1.3 ms of the first.
 """
 
 from __future__ import annotations
