@@ -71,8 +71,8 @@ def events(rows: int = 1000, statuses: int = 4) -> pa.Table:
     return pa.table(
         {
             "id": pa.array(number, pa.int64()),
-            "status": pa.array([f"S{i * 7919 % statuses}" for i in number]),
-            "region": pa.array([None if i % 7 == 0 else ("US", "EU", "ASIA")[i * 31 % 3] for i in number]),
+            "status": pa.array([f"S{i * 7919 % statuses}" for i in number], pa.string()),
+            "region": pa.array([None if i % 7 == 0 else ("US", "EU", "ASIA")[i * 31 % 3] for i in number], pa.string()),
             "amount": pa.array([(i * 1_000_003 % 9973) / 4 for i in number], pa.float64()),
         }
     )

@@ -52,10 +52,6 @@ def new_schema(
     """
     chosen = dict(options)
     partition_keys = _partition_keys(table, chosen, partition_keys)
-    if chosen.get("primary-key"):
-        raise UnsupportedFeature(
-            f"table '{table}': primary-key tables cannot be written yet; leave out 'primary-key' for an append table"
-        )
     _check_columns(table, columns, partition_keys)
     fields, highest = assign_ids([(c.name, c.type, c.comment) for c in columns])
     fields = tuple(replace(f, default_value=c.default_value) for f, c in zip(fields, columns, strict=True))
@@ -82,6 +78,13 @@ def check_options(
     Raises :class:`InvalidRequest` naming option, value and what is allowed.
     """
     opt.validate(options)
+    if options.get("primary-key"):
+        raise UnsupportedFeature(
+            f"table '{table}': tables with a primary key are only read by this version; leave out 'primary-key' for an "
+            "append table"
+        )
+    if "partition" in options:
+        raise InvalidRequest(f"table '{table}': 'partition' cannot be set once the table exists")
     parse_index_options(options, fields)
     parsed = opt.Options(options)
     option: opt.Option[Any]

@@ -5,6 +5,7 @@ Order of writes: the data file, then its ``.index`` file, and nothing refers to 
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,8 @@ from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import STRINGS
 
 _WRITE_ROWS = 64 * 1024
+# Python's default context rounds to 28 digits; decimals here have up to 38.
+_EXACT = decimal.Context(prec=100)
 
 
 def arrow_to_physical(array: pa.Array | pa.ChunkedArray, field: DataField) -> list[Any]:
@@ -40,7 +43,7 @@ def arrow_to_physical(array: pa.Array | pa.ChunkedArray, field: DataField) -> li
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
     if pa.types.is_decimal(kind):
-        return [None if v is None else int(v.scaleb(kind.scale).to_integral_value()) for v in array.to_pylist()]
+        return [None if v is None else int(v.scaleb(kind.scale, _EXACT)) for v in array.to_pylist()]
     return array.to_pylist()  # type: ignore[no-any-return]
 
 

@@ -21,13 +21,14 @@ from bitlake.predicate.tree import Predicate, columns_of
 from bitlake.storage import Store
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
+from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import Rewritten, rewrite_all
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
 from bitlake.table.state import TableState, load_state
 from bitlake.table.write import write_rows
-from bitlake.types import arrow_schema
+from bitlake.types import arrow_schema, arrow_type
 
 _ALTER_TRIES = 20
 
@@ -129,7 +130,7 @@ class Table:
         """
         state = self.state()
         self.check_writable(state)
-        scope = overwrite_scope(state.schema, partition)
+        scope = overwrite_scope(state.schema, physical_partition(self.name, state.schema, partition))
         return self.commit_files(state, write_rows(state, _tables(rows), self.store), "OVERWRITE", scope)
 
     def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
@@ -240,7 +241,10 @@ class Table:
 
 
 def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) -> Overwrite:
-    """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec."""
+    """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec.
+
+    The spec's values are physical (:mod:`bitlake.predicate.tree`).
+    """
     if partition is None:
         return Overwrite(partition=None, dynamic=False)
     if not partition:
@@ -255,6 +259,23 @@ def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) ->
             )
         spec[key] = value
     return Overwrite(partition=spec, dynamic=False)
+
+
+def physical_partition(
+    table: str, schema: TableSchema, partition: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """A partition spec of Python values as physical ones; raises :class:`InvalidRequest` for a value of another type."""
+    if partition is None:
+        return None
+    out = {}
+    for name, value in partition.items():
+        field = schema.field(name)
+        try:
+            array = pa.array([value], arrow_type(field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
+            raise InvalidRequest(f"table '{table}': partition value {value!r} is no {field.type} ('{name}'): {e}") from e
+        out[field.name] = arrow_to_physical(array, field)[0]
+    return out
 
 
 def _tables(rows: Rows) -> Iterator[pa.Table]:

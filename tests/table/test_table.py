@@ -123,10 +123,10 @@ def test_a_value_that_is_nowhere_opens_no_file(lake: bitlake.Lake) -> None:
 
 def test_files_roll_at_the_target_size(lake: bitlake.Lake) -> None:
     rows = pa.table({"id": pa.array(range(200_000)), "x": pa.array([f"{i * 2654435761 % 2**32:x}" for i in range(200_000)])})
-    table = made(lake, rows, options={"target-file-size": "500 kb"})
+    table = made(lake, rows, options={"target-file-size": "200 kb"})
     sizes = [f.entry.file.file_size for f in table.scan().plan().files]
     assert len(sizes) > 2
-    assert max(sizes) < 2 * 500 * 1024
+    assert max(sizes) < 2 * 200 * 1024
     assert table.scan(columns=["id"]).to_arrow().column("id").to_pylist() == list(range(200_000))
     by_rows = made(lake, events(1000), name="by_rows", options={"target-file-row-num": "300"})
     assert [f.row_count for f in by_rows.scan().plan().files] == [300, 300, 300, 100]
