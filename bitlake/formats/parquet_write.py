@@ -45,7 +45,8 @@ PAGE_ROWS = 4096
 PAGE_BYTES = 256 << 10
 DICTIONARY_BYTES = 64 << 10
 
-_HAS_PAGE_ROWS = "max_rows_per_page" in inspect.signature(pq.ParquetWriter.__init__).parameters
+_PARAMETERS = inspect.signature(pq.ParquetWriter.__init__).parameters
+_NEWER = ("max_rows_per_page", "write_time_adjusted_to_utc")  # older pyarrow lacks them; files stay valid without
 _GUESSED_RATIO = 0.5
 _CODECS = ("zstd", "snappy", "gzip", "lz4", "none")  # what Java's Parquet decodes without an extra jar
 _LEVELLED = ("zstd", "gzip")
@@ -109,14 +110,16 @@ class ParquetWriter:
             "write_page_index": True,
             "store_decimal_as_integer": True,
             "write_time_adjusted_to_utc": True,
+            "max_rows_per_page": page_rows,
             # The switch is per file; Java reads INT96 in a column of lower precision just as well.
             "use_deprecated_int96_timestamps": any(map(_has_nanoseconds, self._schema.types)),
             "data_page_version": "1.0",
             "data_page_size": page_bytes,
             "dictionary_pagesize_limit": dictionary_bytes,
         }
-        if _HAS_PAGE_ROWS:
-            self._options["max_rows_per_page"] = page_rows
+        for name in _NEWER:
+            if name not in _PARAMETERS:
+                del self._options[name]
 
     @property
     def schema(self) -> pa.Schema:

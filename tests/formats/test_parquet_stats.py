@@ -15,6 +15,7 @@ import pytest
 
 from bitlake.formats.parquet_pages import read_rows
 from bitlake.formats.parquet_stats import footer_stats
+from bitlake.formats.parquet_write import ParquetWriter
 from bitlake.types import DataField, from_arrow, parse_type
 from tests.fixtures import warehouse
 from tests.formats.parquet_files import Source, parquet
@@ -140,6 +141,23 @@ def test_types_written_by_spark(spark: Any, tmp_path: Path) -> None:
         assert check_file(source.data, whole) >= known
         found, _ = read_rows(source.footer(), source.fetch_ranges, np.array([1, 2]), whole.column_names)
         assert found.equals(whole.slice(1))
+    check_spark_reads_ours(spark, table, tmp_path / "ours.parquet")
+
+
+def check_spark_reads_ours(spark: Any, table: pa.Table, path: Path) -> None:
+    """The other way: a file of ours, nested columns and INT96 included, as Spark reads it."""
+    kind = pa.struct([("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.int32()))])
+    table = table.append_column("n", pa.array([{"l": [1, None], "m": [("k", 2)]}, None, {"l": None, "m": []}], kind))
+    for unit in ("us", "ns"):
+        made = table.append_column("extra", table.column("us").cast(pa.timestamp(unit, "UTC")))
+        with path.open("wb") as f:
+            writer = ParquetWriter(f, fields_of(made.schema), page_rows=1)
+            writer.write(made)
+            writer.close()
+        expected = made.set_column(made.num_columns - 1, "extra", made.column("us"))
+        found = spark.read.parquet(str(path)).toArrow()
+        for name in expected.column_names:
+            assert found.column(name).cast(expected.column(name).type).equals(expected.column(name)), (unit, name)
 
 
 def one(column: pa.Array, kind: str, **options: Any) -> tuple[Any, Any, int | None]:
