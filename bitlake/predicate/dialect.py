@@ -7,7 +7,9 @@ concatenated literal in both.
 
 from __future__ import annotations
 
-from sqlglot import Token
+from typing import ClassVar
+
+from sqlglot import Token, TokenType
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
@@ -21,6 +23,9 @@ class SparkSql(Spark):
         """Spark's tokens, with doubled quotes."""
 
         STRING_ESCAPES = ["'", '"', "\\"]  # noqa: RUF012 (sqlglot's own way of declaring it)
+
+        # Left empty, so that the rest of CALL, SHOW and the like is tokens too, not one string.
+        COMMANDS: ClassVar[set[TokenType]] = set()
 
 
 SPARK_SQL = SparkSql()

@@ -1,0 +1,194 @@
+"""CREATE DATABASE and CREATE TABLE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.predicate.dialect import caret
+from bitlake.sql import statements as st
+from bitlake.sql.clauses import properties
+from bitlake.sql.cursor import Cursor
+from bitlake.sql.ddl_types import read_type
+from bitlake.sql.statements import ColumnDef, CreateTable, Statement
+
+_AFTER_DEFAULT = (",", "COMMENT", "NOT", "DEFAULT", "GENERATED")
+_QUERY = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
+_REFUSED = {
+    "LOCATION": "a table's folder follows from the warehouse and its name",
+    "CLUSTERED": "set 'bucket' and 'bucket-key' in TBLPROPERTIES",
+    "CLUSTER": "set 'bucket' and 'bucket-key' in TBLPROPERTIES",
+    "SKEWED": "leave it out",
+    "ROW": "leave it out; the file format is a table property",
+    "STORED": "leave it out; the file format is a table property",
+    "LIKE": "write the columns out",
+}
+
+
+def create(c: Cursor) -> Statement | None:
+    """CREATE …; None for what is Spark's (views, functions …)."""
+    c.expect("CREATE")
+    if c.word() in ("DATABASE", "SCHEMA", "NAMESPACE"):
+        c.i += 1
+        return _database(c)
+    if c.looking_at("OR", "REPLACE", "TABLE"):
+        raise UnsupportedFeature("CREATE OR REPLACE TABLE is not implemented; DROP TABLE first")
+    if c.looking_at("EXTERNAL", "TABLE"):
+        raise UnsupportedFeature("CREATE EXTERNAL TABLE is not implemented; lake tables live in their warehouse")
+    return _table(c) if c.accept("TABLE") else None
+
+
+def _database(c: Cursor) -> Statement:
+    exists = c.accept("IF", "NOT", "EXISTS")
+    name = c.database()
+    comment: str | None = None
+    options: dict[str, str] = {}
+    while not c.at_end:
+        if c.accept("COMMENT"):
+            comment = c.string("a comment in quotes")
+        elif c.accept("WITH", "DBPROPERTIES") or c.accept("WITH", "PROPERTIES"):
+            options = properties(c)
+        elif c.looking_at("LOCATION"):
+            raise UnsupportedFeature("CREATE DATABASE … LOCATION: a database's folder follows from the warehouse")
+        else:
+            c.fail("COMMENT, WITH DBPROPERTIES or the end of the statement")
+    return st.CreateDatabase(name, exists, comment, options)
+
+
+def _table(c: Cursor) -> Statement:
+    exists = c.accept("IF", "NOT", "EXISTS")
+    made = CreateTable(c.table(), exists)
+    if c.looking_at("(") and c.word(1) not in ("SELECT", "WITH", "VALUES"):
+        made = _columns(c, made)
+    seen: set[str] = set()
+    while not c.at_end:
+        at = c.position
+        clause = c.word()
+        if clause in seen and clause != "AS":
+            raise InvalidRequest(f"{clause} is given twice at {caret(c.text, at)}")
+        seen.add(clause)
+        if clause in ("AS", *_QUERY) and not c.looking_at("WITH", "("):
+            c.accept("AS")
+            if c.word() not in _QUERY:
+                c.fail("a query after AS")
+            if made.columns:
+                raise InvalidRequest(
+                    f"CREATE TABLE … AS takes its columns from the query; leave the column list out, "
+                    f"or create the table first: {caret(c.text, at)}"
+                )
+            return replace(made, query=c.rest())
+        made = _clause(c, made)
+    if not made.columns:
+        c.fail(f"the columns of table '{made.name}' in brackets, or AS and a query")
+    return made
+
+
+def _clause(c: Cursor, made: CreateTable) -> CreateTable:
+    if c.accept("USING"):
+        return replace(made, using=c.name("a format, as in USING paimon"))
+    if c.accept("COMMENT"):
+        return replace(made, comment=c.string("a comment in quotes"))
+    if c.accept("TBLPROPERTIES") or c.accept("OPTIONS") or c.accept("WITH"):
+        at = c.position
+        added = properties(c)
+        twice = sorted(set(added) & set(made.properties))
+        if twice:
+            raise InvalidRequest(f"property '{twice[0]}' is given twice at {caret(c.text, at)}")
+        return replace(made, properties={**made.properties, **added})
+    if c.accept("PARTITIONED", "BY"):
+        return _partitioned(c, made)
+    refused = _REFUSED.get(c.word())
+    if refused is not None:
+        raise UnsupportedFeature(f"CREATE TABLE … {c.word()} is not supported: {refused}")
+    raise c.error("USING, PARTITIONED BY, COMMENT, TBLPROPERTIES, AS or the end of the statement")
+
+
+def _partitioned(c: Cursor, made: CreateTable) -> CreateTable:
+    """Names of columns, or as in Hive columns with their types, which come after the others."""
+    c.expect("(")
+    names: list[str] = []
+    columns = list(made.columns)
+    while True:
+        at = c.position
+        if c.word(1) == "(":
+            raise UnsupportedFeature(
+                f"partition transforms are not supported; partition by columns: {caret(c.text, at)}"
+            )
+        if c.word(1) in (",", ")"):
+            name = c.name("a partition column")
+        else:
+            column = _column(c, columns)
+            columns.append(column)
+            name = column.name
+        if name.lower() in (n.lower() for n in names):
+            raise InvalidRequest(f"partition column '{name}' is given twice at {caret(c.text, at)}")
+        names.append(name)
+        if not c.accept(","):
+            break
+    c.expect(")")
+    return replace(made, partitioned_by=tuple(names), columns=tuple(columns))
+
+
+def _columns(c: Cursor, made: CreateTable) -> CreateTable:
+    c.expect("(")
+    columns: list[ColumnDef] = []
+    key: tuple[str, ...] = ()
+    while True:
+        if c.looking_at("PRIMARY", "KEY", "(") or c.looking_at("CONSTRAINT"):
+            if c.accept("CONSTRAINT"):
+                c.name("a constraint's name")
+            if not c.looking_at("PRIMARY", "KEY"):
+                raise UnsupportedFeature(f"only PRIMARY KEY constraints are supported: {caret(c.text, c.position)}")
+            key = _primary_key(c, key)
+        else:
+            columns.append(_column(c, columns))
+            if c.looking_at("PRIMARY", "KEY"):
+                c.accept("PRIMARY", "KEY")
+                _not_enforced(c)
+                key = (*key, columns[-1].name)
+        if not c.accept(","):
+            break
+    if not c.accept(")"):
+        c.fail("',' or ')' after the column")
+    return replace(made, columns=tuple(columns), primary_key=key)
+
+
+def _primary_key(c: Cursor, key: tuple[str, ...]) -> tuple[str, ...]:
+    at = c.position
+    c.expect("PRIMARY", "KEY")
+    names = c.names("a column name")
+    _not_enforced(c)
+    if key:
+        raise InvalidRequest(f"the table has two primary keys: {caret(c.text, at)}")
+    return names
+
+
+def _not_enforced(c: Cursor) -> None:
+    c.accept("NOT", "ENFORCED")
+    c.accept("RELY") or c.accept("NORELY")
+
+
+def _column(c: Cursor, before: list[ColumnDef]) -> ColumnDef:
+    at = c.position
+    name = c.name("a column name")
+    if any(name.lower() == b.name.lower() for b in before):
+        raise InvalidRequest(f"column '{name}' is given twice at {caret(c.text, at)}")
+    kind = read_type(c)
+    given: dict[str, Any] = {}
+    while True:
+        if c.accept("NOT", "NULL"):
+            given["not_null"] = True
+        elif c.accept("NULL"):
+            pass
+        elif c.accept("COMMENT"):
+            given["comment"] = c.string("a comment in quotes")
+        elif c.accept("DEFAULT"):
+            given["default_sql"] = c.until(*_AFTER_DEFAULT)
+        elif c.looking_at("GENERATED"):
+            raise UnsupportedFeature(f"generated columns are not supported: {caret(c.text, c.position)}")
+        else:
+            break
+    if given.get("not_null"):
+        kind = replace(kind, nullable=False)
+    return ColumnDef(name, kind, **given)

@@ -1,0 +1,239 @@
+"""The statements bitlake understands, as values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitlake.types import DataType
+
+
+class SqlNull(enum.Enum):
+    """NULL written as a partition value, as opposed to None for a partition left to the rows."""
+
+    NULL = "NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table as named in SQL; ``database`` None means the current one.
+
+    ``catalog`` is only set for a catalog that is not the lake's (``spark_catalog``).
+    """
+
+    database: str | None
+    table: str
+    catalog: str | None = None
+
+    def __str__(self) -> str:
+        return ".".join(quote_name(p) for p in (self.catalog, self.database, self.table) if p is not None)
+
+
+def quote_name(name: str) -> str:
+    """A name in backticks, unless it is a plain word."""
+    plain = name.replace("_", "a").isalnum() and name.isascii() and not name[0].isdigit()
+    return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDef:
+    """A column of CREATE TABLE; its type carries NOT NULL too, ``default_sql`` is SQL text."""
+
+    name: str
+    type: DataType
+    comment: str | None = None
+    not_null: bool = False
+    default_sql: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateDatabase:
+    """CREATE DATABASE."""
+
+    name: str
+    if_not_exists: bool = False
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DropDatabase:
+    """DROP DATABASE."""
+
+    name: str
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UseDatabase:
+    """USE."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTable:
+    """CREATE TABLE, with ``query`` for CREATE TABLE … AS; ``primary_key`` from a PRIMARY KEY clause."""
+
+    name: TableName
+    if_not_exists: bool = False
+    columns: tuple[ColumnDef, ...] = ()
+    partitioned_by: tuple[str, ...] = ()
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    query: str | None = None
+    using: str | None = None
+    primary_key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropTable:
+    """DROP TABLE."""
+
+    name: TableName
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InsertInto:
+    """INSERT INTO / OVERWRITE.
+
+    ``partition`` maps columns to values (Python literals, :class:`SqlNull` for NULL), or to None for a dynamic one;
+    None if there is no PARTITION clause.  ``query`` is the text of the SELECT, VALUES or TABLE as written.
+    """
+
+    table: TableName
+    query: str
+    columns: tuple[str, ...] | None = None
+    partition: Mapping[str, Any] | None = None
+    overwrite: bool = False
+    by_name: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTableSet:
+    """ALTER TABLE … SET TBLPROPERTIES."""
+
+    table: TableName
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTableUnset:
+    """ALTER TABLE … UNSET TBLPROPERTIES."""
+
+    table: TableName
+    keys: tuple[str, ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowDatabases:
+    """SHOW DATABASES [LIKE]; the pattern is Spark's: ``*`` and ``|``."""
+
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTables:
+    """SHOW TABLES [IN database] [LIKE]."""
+
+    database: str | None = None
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreateTable:
+    """SHOW CREATE TABLE."""
+
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class ShowPartitions:
+    """SHOW PARTITIONS [PARTITION (…)]."""
+
+    table: TableName
+    partition: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTblProperties:
+    """SHOW TBLPROPERTIES, of one key or all."""
+
+    table: TableName
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """DESCRIBE TABLE, of one column or all."""
+
+    table: TableName
+    extended: bool = False
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """TRUNCATE TABLE [PARTITION (…)]."""
+
+    table: TableName
+    partition: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """CALL of a procedure (``sys.name``, lower case); arguments are Python values."""
+
+    procedure: str
+    positional: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """EXPLAIN; ``mode`` is simple, extended, codegen, cost or formatted."""
+
+    query: str
+    mode: str = "simple"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, as written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Anything else that Spark may know."""
+
+    text: str
+
+
+Statement = (
+    CreateDatabase
+    | DropDatabase
+    | UseDatabase
+    | CreateTable
+    | DropTable
+    | InsertInto
+    | AlterTableSet
+    | AlterTableUnset
+    | ShowDatabases
+    | ShowTables
+    | ShowCreateTable
+    | ShowPartitions
+    | ShowTblProperties
+    | Describe
+    | Truncate
+    | Call
+    | Explain
+    | Query
+    | Other
+)
