@@ -35,7 +35,7 @@ import pyarrow as pa
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.javahash import compute_if_absent_order
 from bitlake.codec.roaring import serialize_many, serialize_mask
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.codes import Coded, Coder, first_rows, rows_by_group
 from bitlake.fileindex.entries import pack
 from bitlake.fileindex.keys import Keys, keys_of
@@ -125,7 +125,7 @@ class _Body:
         self.offsets: Int64s = offsets[group[:n]]
         self.lengths: Int64s = sizes[group[:n]]
         if len(self.data) > _MAX:
-            raise InvalidRequest(f"a bitmap index of {n} values takes more than 2 GiB; write smaller files")
+            raise UnsupportedFeature(f"a bitmap index of {n} values takes more than 2 GiB; write smaller files")
 
 
 def _by_sorting(groups: npt.NDArray[np.integer], n: int) -> _Grouped:
@@ -178,7 +178,7 @@ def _blocks(keys: Keys, dictionary: pa.Array, body: _Body, block_size: int) -> b
     directory = pack(keys, ordered.take(pa.array(starts, pa.int64())), offsets)[0]
     total = len(data) + 4 * len(starts)
     if total > _MAX:
-        raise InvalidRequest(f"a bitmap index of {len(ordered)} values takes more than 2 GiB; write smaller files")
+        raise UnsupportedFeature(f"a bitmap index of {len(ordered)} values takes more than 2 GiB; write smaller files")
     return b"".join([_I4.pack(len(starts)), directory, _I4.pack(total), *pieces])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, IndexWriter, indexed_type
 from bitlake.types import DataField
@@ -22,7 +22,7 @@ class IndexBuilder:
 
     def __init__(self, specs: Sequence[IndexSpec], fields: Sequence[DataField]) -> None:
         self._specs = tuple(specs)
-        self._writers: list[IndexWriter] = []
+        self._writers: list[IndexWriter | None] = []
         self._sources: list[tuple[str, str | None]] = []
         for spec in specs:
             known = indexed_type(spec.column, fields)
@@ -33,15 +33,27 @@ class IndexBuilder:
             self._sources.append((field.name, key))
         wanted = [s for s, spec in zip(self._sources, specs, strict=True)]
         self._shared = {s for s in wanted if wanted.count(s) > 1}
-        self._done = not specs
+        self.problems: list[str] = []
+        """Indexes this file goes without, and why: values their format cannot hold."""
 
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Append a batch's rows; it holds at least the indexed columns, by name."""
         columns: dict[tuple[str, str | None], pa.Array | pa.ChunkedArray] = {}
-        for source, writer in zip(self._sources, self._writers, strict=True):
+        for i, (source, writer) in enumerate(zip(self._sources, self._writers, strict=True)):
+            if writer is None:
+                continue
             if source not in columns:
                 columns[source] = self._column(batch, source)
-            writer.add(columns[source])
+            try:
+                writer.add(columns[source])
+            except UnsupportedFeature as e:
+                self._give_up(i, e)
+
+    def _give_up(self, i: int, reason: UnsupportedFeature) -> None:
+        # Data must not be refused because one index cannot hold it.
+        self._writers[i] = None
+        spec = self._specs[i]
+        self.problems.append(f"index '{spec.index_type}' of column '{spec.column}' is not written: {reason}")
 
     def _column(self, batch: pa.RecordBatch | pa.Table, source: tuple[str, str | None]) -> pa.Array | pa.ChunkedArray:
         name, key = source
@@ -56,14 +68,21 @@ class IndexBuilder:
         return column
 
     def finish(self) -> bytes:
-        """The container of all indexes; empty when there is none to build."""
-        if not self._specs:
-            return b""
-        return encode_container(self.payloads(), [(spec.column, spec.index_type) for spec in self._specs])
+        """The container of all indexes; empty when there is none."""
+        indexes = self.payloads()
+        declared = [(s.column, s.index_type) for s in self._specs if s.index_type in indexes.get(s.column, {})]
+        return encode_container(indexes, declared) if indexes else b""
 
     def payloads(self) -> dict[str, dict[str, bytes]]:
         """The payloads by column and index type, for a container put together elsewhere; instead of :meth:`finish`."""
         indexes: dict[str, dict[str, bytes]] = {}
-        for spec, writer in zip(self._specs, self._writers, strict=True):
-            indexes.setdefault(spec.column, {})[spec.index_type] = writer.finish()
+        for i, (spec, writer) in enumerate(zip(self._specs, self._writers, strict=True)):
+            if writer is None:
+                continue
+            try:
+                payload = writer.finish()
+            except UnsupportedFeature as e:
+                self._give_up(i, e)
+                continue
+            indexes.setdefault(spec.column, {})[spec.index_type] = payload
         return indexes

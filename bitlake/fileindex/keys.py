@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from bitlake.codec.hashing import Int32s, Int64s, UInt64s, murmur_bytes, number_hash, xxh64
 from bitlake.codec.javahash import long_hashes
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import BINARIES, STRINGS, TIMESTAMPS
@@ -93,8 +93,9 @@ class Keys:
     def of_array(self, array: pa.Array) -> pa.Array:
         """The keys of a column's values; NULLs stay.
 
-        A dictionary array gives a dictionary array whose dictionary holds distinct keys without NULL.  Raises
-        :class:`InvalidRequest` when the array's type cannot hold this column's values.
+        A dictionary array gives a dictionary array whose dictionary holds distinct keys without NULL.
+        Raises :class:`InvalidRequest` when the array's type cannot hold this column's values, and
+        :class:`UnsupportedFeature` when a value is too big for any index (a DECIMAL beyond 64 bits).
         """
         if isinstance(array, pa.DictionaryArray):
             keys = self.of_array(array.dictionary).dictionary_encode()
@@ -140,7 +141,7 @@ class Keys:
         if array.null_count:
             wide &= array.is_valid().to_numpy(zero_copy_only=False)
         if np.any(wide):
-            raise InvalidRequest(f"an unscaled {self.type} value needs more than 64 bits, which no index can hold")
+            raise UnsupportedFeature(f"an unscaled {self.type} value needs more than 64 bits")
         return _with_nulls_of(array, np.ascontiguousarray(words[:, 0]))
 
     def of_literal(self, value: Any) -> Key | None:

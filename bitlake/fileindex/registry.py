@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.fileindex import bitmap, bitmap_read, bloom
+from bitlake.fileindex import bitmap, bitmap_read, bloom, bsi, range_bitmap
 from bitlake.fileindex.container import split_map_key
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.settings import IndexOption
@@ -65,6 +65,8 @@ def _kind(name: str, module: Any, writer: Any, opener: Any) -> IndexType:
 INDEX_TYPES: dict[str, IndexType] = {
     "bitmap": _kind("bitmap", bitmap, bitmap.BitmapWriter, bitmap_read.open_bitmap),
     "bloom-filter": _kind("bloom-filter", bloom, bloom.BloomWriter, bloom.open_bloom),
+    "range-bitmap": _kind("range-bitmap", range_bitmap, range_bitmap.RangeBitmapWriter, range_bitmap.open_range_bitmap),
+    "bsi": _kind("bsi", bsi, bsi.BsiWriter, bsi.open_bsi),
 }
 
 

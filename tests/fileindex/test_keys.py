@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.keys import Keys, keys_of
 from bitlake.types import parse_type
 
@@ -85,6 +85,6 @@ def test_what_does_not_fit() -> None:
     assert keys_of(parse_type("VARIANT")) is None
     with pytest.raises(InvalidRequest):
         keys("INT").of_array(pa.array(["a"]))
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(UnsupportedFeature):
         keys("DECIMAL(38, 0)").of_array(pa.array([decimal.Decimal(2**63)], pa.decimal128(38, 0)))
     assert keys("DECIMAL(38, 0)").of_array(pa.array([-(2**63)], pa.decimal128(38, 0))).to_pylist() == [-(2**63)]

@@ -1,0 +1,76 @@
+"""Rows by the bits of a number each has: the kernels under range-bitmap and bsi.
+
+Slice ``i`` holds the rows whose number has bit ``i``; comparing is a walk over the slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from bitlake.codec.roaring import serialize_mask
+
+
+def encode_slices(numbers: npt.NDArray[np.integer], present: npt.NDArray[np.bool_], slices: int) -> list[bytes]:
+    """The serialized slices of non-negative numbers; rows not ``present`` are in none."""
+    held = np.where(present, numbers, 0)
+    return [serialize_mask((held & held.dtype.type(1 << i)) != 0) for i in range(slices)]
+
+
+def equal(slices: Sequence[BitMap], present: BitMap, number: int) -> BitMap:
+    """The rows of ``present`` that have ``number``."""
+    if number < 0 or number >> len(slices):
+        return BitMap()
+    rows = present.copy()
+    for i, rows_of_bit in enumerate(slices):
+        if number >> i & 1:
+            rows &= rows_of_bit
+        else:
+            rows -= rows_of_bit
+        if not rows:
+            break
+    return rows
+
+
+def at_least(slices: Sequence[BitMap], present: BitMap, number: int) -> BitMap:
+    """The rows of ``present`` whose number is ``number`` or more."""
+    if number <= 0:
+        return present.copy()
+    number -= 1  # more than number - 1
+    if number >> len(slices):
+        return BitMap()
+    # From the lowest 0 bit upwards: a 1 in number demands the bit, a 0 makes it enough.
+    low = 0
+    while number >> low & 1:
+        low += 1
+    if low >= len(slices):
+        return BitMap()
+    rows = slices[low].copy()
+    for i in range(low + 1, len(slices)):
+        if number >> i & 1:
+            rows &= slices[i]
+        else:
+            rows |= slices[i]
+    return rows & present
+
+
+def top(slices: Sequence[BitMap], rows: BitMap, k: int, largest: bool) -> tuple[BitMap, BitMap]:
+    """The k largest (or smallest) of ``rows``: (surely among them, tied for the places left).
+
+    O'Neil's algorithm.  Requires 0 < k < len(rows).
+    """
+    sure, tied = BitMap(), rows.copy()
+    for rows_of_bit in reversed(slices):
+        better = tied & rows_of_bit if largest else tied - rows_of_bit
+        n = len(sure) + len(better)
+        if n >= k:
+            tied = better
+            if n == k:
+                break
+        else:
+            sure |= better
+            tied -= better
+    return sure, tied

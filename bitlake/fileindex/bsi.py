@@ -1,0 +1,203 @@
+"""The ``bsi`` index (deprecated in Paimon): numbers as bit slices, positive and negative ones apart.
+
+::
+
+    u1 version=1 | i4 rows | u1 has positive | [part] | u1 has negative | [part]
+    part: u1 version=1 | i8 min | i8 max | E: rows of the part | i4 slices | slice 0 | slice 1 | ...
+
+The positive part holds values >= 0, the negative one the absolute values of those below.  Slice ``i`` holds the rows
+whose value minus ``min`` has bit ``i``; Paimon always writes min = 0 and as many slices as max - min has bits.  Bitmaps
+are portable Roaring without lengths, integers big-endian.  Source: index-format spec, section 5.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from bitlake.codec.bytes import Reader
+from bitlake.codec.hashing import Int64s
+from bitlake.codec.roaring import deserialize, serialize_mask
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.answer import answer
+from bitlake.fileindex.bit_slices import at_least, encode_slices, equal
+from bitlake.fileindex.keys import Key, chunks, keys_of
+from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.settings import IndexOption
+from bitlake.fileindex.window import Fetch, Window
+from bitlake.predicate.tree import Leaf, Op
+from bitlake.types import DataType, Root
+from bitlake.types.datatypes import INTEGERS, TIMESTAMPS
+
+OPTIONS: tuple[IndexOption[int], ...] = ()
+WHY_NOT = "bsi takes integers, DECIMAL, DATE, TIME and timestamps"
+_SUPPORTED = INTEGERS | TIMESTAMPS | {Root.DATE, Root.TIME, Root.DECIMAL}
+_VERSION = 1
+_LEAST = -(1 << 63)
+_HEAD = struct.Struct(">Bi")
+_PART = struct.Struct(">Bqq")
+_I4 = struct.Struct(">i")
+
+
+def supports(kind: DataType) -> bool:
+    """Whether values of this type can be indexed."""
+    keys = keys_of(kind)
+    return keys is not None and keys.type.root in _SUPPORTED
+
+
+class BsiWriter:
+    """Gathers a column's values; ``add`` any number of times, then ``finish`` once.  8 bytes a row."""
+
+    def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
+        keys = keys_of(kind)
+        if keys is None or not supports(kind):
+            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+        self._keys = keys
+        self._values: list[Int64s] = []
+        self._present: list[npt.NDArray[np.bool_]] = []
+
+    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
+        """Append a column's rows; raises :class:`UnsupportedFeature` for -2^63, whose absolute value overflows."""
+        for chunk in chunks(column):
+            keys = self._keys.of_array(chunk)
+            if isinstance(keys, pa.DictionaryArray):
+                keys = keys.dictionary_decode()
+            values = self._keys.numpy(keys).astype(np.int64)
+            present = np.ones(len(values), bool)
+            if keys.null_count:
+                present = keys.is_valid().to_numpy(zero_copy_only=False)
+            if self._keys.width == 8 and np.any(values == _LEAST):
+                raise UnsupportedFeature("a bsi index cannot hold -9223372036854775808")
+            self._values.append(values)
+            self._present.append(present)
+
+    def finish(self) -> bytes:
+        """The payload."""
+        values = np.concatenate([np.zeros(0, np.int64), *self._values])
+        present = np.concatenate([np.zeros(0, bool), *self._present])
+        out = [_HEAD.pack(_VERSION, len(values))]
+        for rows, numbers in ((present & (values >= 0), values), (present & (values < 0), -values)):
+            out += [b"\1", *_part(numbers, rows)] if rows.any() else [b"\0"]
+        return b"".join(out)
+
+
+def _part(numbers: Int64s, rows: npt.NDArray[np.bool_]) -> list[bytes]:
+    largest = int(numbers[rows].max())
+    slices = largest.bit_length()
+    head = _PART.pack(_VERSION, 0, largest)
+    return [head, serialize_mask(rows), _I4.pack(slices), *encode_slices(numbers, rows, slices)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    least: int
+    most: int
+    present: BitMap
+    slices: list[BitMap]
+
+    def equal(self, number: int) -> BitMap:
+        return equal(self.slices, self.present, number - self.least)
+
+    def at_least(self, number: int) -> BitMap:
+        if number > self.most:
+            return BitMap()
+        return at_least(self.slices, self.present, number - self.least)
+
+
+class BsiReader:
+    """Answers every operator but LIKE, exactly (timestamps beyond microseconds: never too few rows)."""
+
+    def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
+        keys = keys_of(kind)
+        if keys is None:
+            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+        self.keys = keys
+        self.row_count = row_count
+        # Nothing in the payload tells where a slice starts, so it is read whole.
+        self._window = Window(fetch, length, length)
+        self._parts: tuple[_Part, _Part] | None = None
+
+    def test(self, leaf: Leaf) -> Selection | None:
+        """The rows for which the leaf is TRUE, or None when this index cannot tell."""
+        return answer(self, leaf)
+
+    def present(self) -> BitMap:
+        """The rows that are not NULL."""
+        positive, negative = self._read()
+        return positive.present | negative.present
+
+    def nulls(self) -> BitMap:
+        """The rows that are NULL."""
+        return BitMap(range(self.row_count)) - self.present()
+
+    def having(self, keys: list[Key]) -> BitMap:
+        """The rows with any of these keys."""
+        positive, negative = self._read()
+        rows = BitMap()
+        for key in keys:
+            assert isinstance(key, int)
+            rows |= positive.equal(key) if key >= 0 else negative.equal(-key)
+        return rows
+
+    def compared(self, op: Op, key: Key) -> BitMap:
+        """The rows whose key is <, <=, > or >= another."""
+        assert isinstance(key, int)
+        positive, negative = self._read()
+        start = key + (op in (Op.GT, Op.LE))  # the rows from here on, or all others
+        if start >= 0:
+            above = positive.at_least(start)
+        else:  # all positive ones, and the negative ones whose absolute value is small enough
+            above = positive.present | (negative.present - negative.at_least(1 - start))
+        return above if op in (Op.GT, Op.GE) else self.present() - above
+
+    def _read(self) -> tuple[_Part, _Part]:
+        if self._parts is None:
+            reader = Reader(self._window.view(0, self._window.length))
+            version, rows = reader.u1(), reader.i4()
+            if version > _VERSION:
+                raise UnsupportedFeature(f"bsi version {version} is not known, only {_VERSION}")
+            if version != _VERSION:
+                raise CorruptError("this is not a bsi index", 0)
+            if rows != self.row_count:
+                raise CorruptError(f"the bsi index is of {rows} rows, its data file has {self.row_count}", 1)
+            positive, negative = self._part(reader), self._part(reader)
+            if positive.present & negative.present:
+                raise CorruptError("a bsi index has rows that are positive and negative", reader.offset)
+            self._parts = positive, negative
+        return self._parts
+
+    def _part(self, reader: Reader) -> _Part:
+        at = reader.offset
+        there = reader.u1()
+        if not there:
+            return _Part(0, 0, BitMap(), [])
+        version, least, most = reader.u1(), reader.i8(), reader.i8()
+        if there != 1 or version != _VERSION or not 0 <= least <= most:
+            raise CorruptError("a part of a bsi index contradicts itself", at)
+        present = self._bitmap(reader)
+        at = reader.offset
+        count = reader.count("the number of slices", 8)
+        if not (most - least).bit_length() <= count <= 64:
+            raise CorruptError(f"{count} slices cannot hold values from {least} to {most}", at)
+        return _Part(least, most, present, [self._bitmap(reader) for _ in range(count)])
+
+    def _bitmap(self, reader: Reader) -> BitMap:
+        at = reader.offset
+        rest = reader.take(reader.remaining)
+        try:
+            bitmap, size = deserialize(rest, self.row_count)
+        except CorruptError as e:
+            raise CorruptError(e.what, at + (e.offset or 0)) from e
+        reader.seek(at + size)
+        return bitmap
+
+
+def open_bsi(kind: DataType, fetch: Fetch, length: int, row_count: int) -> BsiReader:
+    """A lazy reader of a payload of ``length`` bytes."""
+    return BsiReader(kind, fetch, length, row_count)

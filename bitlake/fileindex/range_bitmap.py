@@ -1,0 +1,260 @@
+"""The ``range-bitmap`` index: values as codes in their order, codes as bit slices.  Comparisons and TopN.
+
+::
+
+    i4 header length (after this field)
+    u1 version=1 | i4 rows | i4 distinct values | [smallest key | largest key if any] | i4 dictionary length
+    dictionary                                          see bitlake.fileindex.range_dictionary
+    i4 header length = 10 + 8*slices | u1 version=1 | u1 slices | i4 E length | i4 slice directory length = 8*slices
+    slices x ( i4 offset, i4 length )                   from the end of E
+    E: the rows that are not NULL | slice 0 | slice 1 | ...
+
+Slice ``i`` holds the rows whose code has bit ``i``; there are max(1, bits of the largest code) slices, but 64 empty
+ones when every row is NULL (a quirk of Paimon's).  Integers are big-endian, keys as :mod:`bitlake.fileindex.keys`
+tells, bitmaps portable Roaring.  Source: index-format spec, section 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyroaring import BitMap
+
+from bitlake.codec.bytes import Reader
+from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.answer import answer
+from bitlake.fileindex.bit_slices import at_least, encode_slices, equal, top
+from bitlake.fileindex.codes import Coder
+from bitlake.fileindex.keys import Key, keys_of
+from bitlake.fileindex.range_dictionary import Dictionary, encode_dictionary
+from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.settings import IndexOption, memory
+from bitlake.fileindex.window import Fetch, Window
+from bitlake.predicate.tree import Leaf, Op
+from bitlake.types import DataType, Root
+from bitlake.types.datatypes import BINARIES, TIMESTAMPS
+
+CHUNK_SIZE: IndexOption[int] = IndexOption(
+    "chunk-size", memory, None, "Most bytes of a chunk of values; default 16kb, and 0b for BOOLEAN, TINYINT, SMALLINT."
+)
+OPTIONS = (CHUNK_SIZE,)
+WHY_NOT = "range-bitmap takes strings, BOOLEAN, numbers (DECIMAL up to precision 18), DATE, TIME, timestamps up to 6"
+_DEFAULT_CHUNK = 16 * 1024
+_ONE_KEY_CHUNKS = frozenset({Root.BOOLEAN, Root.TINYINT, Root.SMALLINT})
+_VERSION = 1
+_EMPTY_SLICES = 64
+_MAX = 2**31 - 1
+_I4 = struct.Struct(">i")
+_HEAD = struct.Struct(">Bii")
+_SLICES = struct.Struct(">iBBii")
+
+
+def supports(kind: DataType) -> bool:
+    """Whether values of this type can be indexed."""
+    keys = keys_of(kind)
+    if keys is None or keys.type.root in BINARIES:
+        return False
+    if keys.type.root is Root.DECIMAL:
+        return (keys.type.precision or 0) <= 18
+    return keys.type.root not in TIMESTAMPS or (keys.type.precision or 0) <= 6
+
+
+class RangeBitmapWriter:
+    """Gathers a column's values; ``add`` any number of times, then ``finish`` once."""
+
+    def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
+        keys = keys_of(kind)
+        if keys is None or not supports(kind):
+            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+        self._keys = keys
+        size = CHUNK_SIZE.of(options)
+        self._chunk_size = (0 if keys.type.root in _ONE_KEY_CHUNKS else _DEFAULT_CHUNK) if size is None else size
+        self._coder = Coder(keys)
+
+    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
+        """Append a column's rows."""
+        self._coder.add(column)
+
+    def finish(self) -> bytes:
+        """The payload."""
+        coded = self._coder.finish()
+        n = coded.cardinality
+        order = self._keys.sort_indices(coded.dictionary)
+        ordered = coded.dictionary.take(pa.array(order))
+        rank = np.full(n + 1, -1, np.int32)  # the last one is for NULL, code -1
+        rank[order] = np.arange(n, dtype=np.int32)
+        bounds = [self._keys.encode(ordered[i].as_py()) for i in (0, n - 1)] if n else []
+        dictionary = encode_dictionary(self._keys, ordered, self._chunk_size)
+        head = b"".join([_HEAD.pack(_VERSION, len(coded.codes), n), *bounds, _I4.pack(len(dictionary))])
+        sorted_already = bool(np.all(order == np.arange(n)))
+        codes = coded.codes if sorted_already else rank[coded.codes]
+        payload = b"".join([_I4.pack(len(head)), head, dictionary, *_bit_slices(codes, n)])
+        if len(payload) > _MAX:
+            raise UnsupportedFeature(f"a range-bitmap of {n} values takes more than 2 GiB; write smaller files")
+        return payload
+
+
+def _bit_slices(codes: npt.NDArray[np.int32], cardinality: int) -> list[bytes]:
+    present = codes >= 0
+    count = max(1, (cardinality - 1).bit_length()) if cardinality else _EMPTY_SLICES
+    existing = serialize_mask(present)
+    slices = encode_slices(codes, present, count) if cardinality else [existing] * count
+    lengths = np.array([len(s) for s in slices], np.int64)
+    directory = np.stack([np.cumsum(lengths) - lengths, lengths], axis=1).astype(">i4").tobytes()
+    head = _SLICES.pack(10 + len(directory), _VERSION, count, len(existing), len(directory))
+    return [head, directory, existing, *slices]
+
+
+class RangeBitmapReader:
+    """Answers every operator but LIKE, exactly, and TopN."""
+
+    def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
+        keys = keys_of(kind)
+        if keys is None:
+            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+        self.keys = keys
+        self.row_count = row_count
+        self._window = Window(fetch, length)
+        self._cardinality = -1
+        self._dictionary: Dictionary | None = None
+        self._present: BitMap | None = None
+        self._directory = np.zeros((0, 2), np.int64)
+        self._slices_at = 0
+        self._slices: dict[int, BitMap] = {}
+
+    def test(self, leaf: Leaf) -> Selection | None:
+        """The rows for which the leaf is TRUE, or None when this index cannot tell."""
+        self._open()
+        return answer(self, leaf)
+
+    def present(self) -> BitMap:
+        """The rows that are not NULL."""
+        self._open()
+        if self._present is None:
+            self._present = self._bitmap(self._slices_at - self._present_length, self._present_length)
+        return self._present
+
+    def nulls(self) -> BitMap:
+        """The rows that are NULL."""
+        return BitMap(range(self.row_count)) - self.present()
+
+    def having(self, keys: list[Key]) -> BitMap:
+        """The rows with any of these keys."""
+        found = [self._find(key) for key in keys]
+        rows = [equal(self._all_slices(), self.present(), code) for code, there in found if there]
+        return BitMap.union(*rows) if len(rows) > 1 else rows[0] if rows else BitMap()
+
+    def compared(self, op: Op, key: Key) -> BitMap:
+        """The rows whose key is <, <=, > or >= another."""
+        code, there = self._find(key)
+        # Rows from the first code that is not smaller (or: is greater) on.
+        start = code + (there and op in (Op.GT, Op.LE))
+        above = at_least(self._all_slices(), self.present(), start) if start < self._cardinality else BitMap()
+        return above if op in (Op.GT, Op.GE) else self.present() - above
+
+    def top_n(
+        self, k: int, descending: bool, nulls_first: bool, found: BitMap | None = None, strict: bool = True
+    ) -> BitMap:
+        """The rows with the k largest (``descending``) or smallest values among ``found`` (None: all rows).
+
+        ``strict``: k rows, however many tie for the last place (of tied values those at the end of the file, of NULLs
+        those at its start, as Paimon does).  Otherwise all that tie, for sorting by further columns.
+        """
+        present = self.present() if found is None else self.present() & found
+        nulls = self.nulls() if found is None else self.nulls() & found
+        if k <= 0:
+            return BitMap()
+        if nulls_first:
+            if len(nulls) >= k:
+                return nulls[:k] if strict else nulls
+            return nulls | self._best(k - len(nulls), descending, present, strict)
+        if len(present) >= k:
+            return self._best(k, descending, present, strict)
+        return present | (nulls[: k - len(present)] if strict else nulls)
+
+    def _best(self, k: int, descending: bool, rows: BitMap, strict: bool) -> BitMap:
+        if len(rows) <= k:
+            return rows.copy()
+        sure, tied = top(self._all_slices(), rows, k, descending)
+        if strict:
+            places = positions_of(tied)
+            return sure | bitmap_of(places[len(places) - (k - len(sure)) :])
+        best = sure | tied
+        if self.keys.floating:  # 0.0 and -0.0 tie, but have different codes
+            zeros = self.having(self.keys.equal_keys(0.0)[0]) & rows
+            if zeros & best:
+                best |= zeros
+        return best
+
+    def _find(self, key: Key) -> tuple[int, bool]:
+        self._open()
+        return (0, False) if self._dictionary is None else self._dictionary.find(key)
+
+    def _all_slices(self) -> list[BitMap]:
+        for i, (offset, length) in enumerate(self._directory.tolist()):
+            if i not in self._slices:
+                self._slices[i] = self._bitmap(self._slices_at + offset, length)
+        return [self._slices[i] for i in range(len(self._directory))]
+
+    def _bitmap(self, at: int, length: int) -> BitMap:
+        try:
+            return deserialize(self._window.view(at, length), self.row_count)[0]
+        except CorruptError as e:
+            raise CorruptError(e.what, at + (e.offset or 0)) from e
+
+    def _open(self) -> None:
+        if self._cardinality >= 0:
+            return
+        window = self._window
+        length = Reader(window.view(0, 4)).i4()
+        if not 13 <= length <= window.length - 4:
+            raise CorruptError(f"a range-bitmap cannot have a header of {length} bytes", 0)
+        reader = Reader(window.view(4, length), 4)
+        version, rows, cardinality = reader.u1(), reader.i4(), reader.i4()
+        if version != _VERSION:
+            raise UnsupportedFeature(f"range-bitmap version {version} is not known, only {_VERSION}")
+        if rows != self.row_count:
+            raise CorruptError(f"the range-bitmap is of {rows} rows, its data file has {self.row_count}", 5)
+        if not 0 <= cardinality <= rows:
+            raise CorruptError(f"a range-bitmap of {rows} rows cannot have {cardinality} values", 9)
+        for _ in range(2 if cardinality else 0):  # smallest and largest key: the dictionary has them too
+            reader.take(self.keys.width or reader.i4())
+        dictionary, at = reader.i4(), 4 + length
+        if not 0 <= dictionary <= window.length - at:
+            raise CorruptError(f"a dictionary of {dictionary} bytes does not fit its range-bitmap", at)
+        self._open_slices(at + dictionary, cardinality)
+        if cardinality:
+            self._dictionary = Dictionary(self.keys, window, at, dictionary, cardinality)
+        self._cardinality = cardinality
+
+    def _open_slices(self, at: int, cardinality: int) -> None:
+        reader = Reader(self._window.view(at, _SLICES.size), at)
+        length, version, count, present, directory = (
+            reader.i4(),
+            reader.u1(),
+            reader.u1(),
+            reader.i4(),
+            reader.i4(),
+        )
+        if version != _VERSION:
+            raise UnsupportedFeature(f"bit-slice version {version} is not known, only {_VERSION}")
+        if directory != 8 * count or length != 10 + directory or present < 0:
+            raise CorruptError("the header of a range-bitmap's slices contradicts itself", at)
+        if cardinality and count < (cardinality - 1).bit_length():
+            raise CorruptError(f"{count} slices cannot hold {cardinality} values", at)
+        at += _SLICES.size
+        self._directory = np.frombuffer(self._window.view(at, directory), ">i4").astype(np.int64).reshape(-1, 2)
+        self._present_length = present
+        self._slices_at = at + directory + present
+        if self._slices_at > self._window.length:
+            raise CorruptError("the slices of a range-bitmap are outside of it", at)
+
+
+def open_range_bitmap(kind: DataType, fetch: Fetch, length: int, row_count: int) -> RangeBitmapReader:
+    """A lazy reader of a payload of ``length`` bytes."""
+    return RangeBitmapReader(kind, fetch, length, row_count)
