@@ -12,8 +12,12 @@ from typing import Any, TypeVar
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.optiontypes import (
-    Option,
-    StatsMode,
+    Option as Option,
+)
+from bitlake.metadata.optiontypes import (
+    StatsMode as StatsMode,
+)
+from bitlake.metadata.optiontypes import (
     at_least,
     parse_bool,
     parse_column_list,

@@ -78,9 +78,14 @@ class ManifestWriter:
             except StorageUnavailable:
                 continue
 
-    def keep_all(self) -> None:
-        """Forget what was written so far, so that it is never discarded."""
-        self._written.clear()
+    def release(self) -> list[str]:
+        """Forget what was written, so that it is never discarded, and return it."""
+        held, self._written = self._written, []
+        return held
+
+    def take_back(self, held: list[str]) -> None:
+        """Undo :meth:`release`."""
+        self._written = held + self._written
 
     def merge(self, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
         """The manifests of a new base list in place of ``metas``: the same live files and pending deletes."""

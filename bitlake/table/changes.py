@@ -1,0 +1,200 @@
+"""What a commit changes on top of a snapshot, and what must hold for it: recomputed for every attempt.
+
+Checks (table-format spec, section 9): every DELETE hits a live file; no file is added twice; all files of a partition
+agree on their number of buckets (Paimon skips that for plain appends, and then mixes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bitlake.codec.binary_row import decode_row
+from bitlake.errors import CommitConflict, InvalidRequest, UnsupportedFeature
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.partition import partition_path
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.storage import Store
+from bitlake.table.live import read_snapshot_files
+from bitlake.table.manifests import PartitionSet
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Which live files an overwrite deletes.
+
+    ``dynamic``: those of the partitions that the added files are in.  Else ``partition`` (physical values by partition
+    column) selects the partitions that have these values; None or empty selects the whole table.
+    """
+
+    partition: Mapping[str, Any] | None = None
+    dynamic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPlan:
+    """The changes of one commit.
+
+    ``kind`` is APPEND, COMPACT or OVERWRITE.  ``deletes`` name live files exactly as they were read (their kind does
+    not matter); an ``overwrite`` adds what it selects when committing.  ``requires_schema``: refuse unless the table's
+    latest schema still has this id.
+    """
+
+    kind: str
+    adds: tuple[ManifestEntry, ...] = ()
+    deletes: tuple[ManifestEntry, ...] = ()
+    overwrite: Overwrite | None = None
+    requires_schema: int | None = None
+
+    @property
+    def checked(self) -> bool:
+        """Whether the commit depends on what is live now."""
+        return bool(self.deletes) or self.overwrite is not None or self.kind != "APPEND"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A plan against one table: answers what it comes to on top of any snapshot."""
+
+    store: Store
+    paths: TablePaths
+    plan: CommitPlan
+    schema: TableSchema
+
+    def check_plan(self) -> None:
+        """Raise for a plan that no state of the table could take."""
+        plan = self.plan
+        if plan.kind not in ("APPEND", "COMPACT", "OVERWRITE"):
+            raise InvalidRequest(f"a commit cannot be of kind '{plan.kind}'")
+        if any(e.file.level > 0 for e in plan.adds):
+            raise UnsupportedFeature("files above level 0 cannot be committed by this version")
+        if self.schema.opts.of(opt.ROW_TRACKING) or self.schema.opts.of(opt.DATA_EVOLUTION):
+            raise UnsupportedFeature("tables with row tracking cannot be written by this version")
+        names = [(e.partition, e.bucket, e.file.file_name) for e in plan.adds]
+        if len(set(names)) != len(names):
+            raise InvalidRequest("the commit adds the same file twice")
+        identities = {e.identity for e in plan.adds}
+        both = next((e for e in plan.deletes if e.identity in identities), None)
+        if both is not None:
+            raise InvalidRequest(f"the commit both adds and deletes {both.file.file_name} unchanged")
+
+    def entries(self, latest: Snapshot | None) -> tuple[ManifestEntry, ...]:
+        """The entries of the delta on top of ``latest``, DELETE before ADD, after all checks."""
+        plan = self.plan
+        self._check_scope()
+        bucketed = any(e.total_buckets > 0 for e in plan.adds)
+        if not plan.checked and not bucketed:
+            return plan.adds
+        live = self._live(latest)
+        # Expiry walks a delta in order by path: a DELETE after the ADD of one path would remove a live file.
+        deletes = self._deletes(live)
+        gone = {e.identity for e in deletes}
+        rest = [e for e in live if e.identity not in gone]
+        self._check_new(rest)
+        self._check_buckets(rest)
+        self._check_index(latest, deletes)
+        return (*deletes, *plan.adds)
+
+    def _live(self, latest: Snapshot | None) -> list[ManifestEntry]:
+        """The live files that the checks need: all of them, or those of the partitions added to and deleted from."""
+        if latest is None:
+            return []
+        overwrite = self.plan.overwrite
+        types = [f.type for f in self.schema.partition_fields]
+        if (overwrite is not None and not overwrite.dynamic) or not types:
+            return read_snapshot_files(self.store, self.paths, latest)
+        touched = {e.partition for e in (*self.plan.adds, *self.plan.deletes)}
+        meets = PartitionSet(touched, types).meets
+        return read_snapshot_files(self.store, self.paths, latest, touched.__contains__, meets)
+
+    def _deletes(self, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+        alive = {e.identity: e for e in live}
+        missing = [e for e in self.plan.deletes if e.identity not in alive]
+        if missing:
+            names = ", ".join(sorted(e.file.file_name for e in missing)[:3])
+            raise CommitConflict(
+                f"{len(missing)} files to be replaced are no longer live in {self.paths.root} ({names}): "
+                "another commit replaced or deleted them; read the table again and retry"
+            )
+        chosen = {e.identity: alive[e.identity] for e in self.plan.deletes}
+        if self.plan.overwrite is not None:
+            scope = self._scope()
+            chosen |= {e.identity: e for e in live if scope is None or scope(e.partition)}
+        return [replace(e, kind=EntryKind.DELETE) for e in chosen.values()]
+
+    def _scope(self) -> Callable[[bytes], bool] | None:
+        """The overwrite's test of a partition row; None selects all."""
+        overwrite = self.plan.overwrite
+        assert overwrite is not None
+        if overwrite.dynamic:
+            return {e.partition for e in self.plan.adds}.__contains__
+        if not overwrite.partition:
+            return None
+        fields = self.schema.partition_fields
+        names = [f.name for f in fields]
+        unknown = [n for n in overwrite.partition if n not in names]
+        if unknown:
+            raise InvalidRequest(f"'{unknown[0]}' is not a partition column; they are {', '.join(names) or 'none'}")
+        wanted = [(names.index(n), v) for n, v in overwrite.partition.items()]
+        types = [f.type for f in fields]
+
+        def matches(row: bytes) -> bool:
+            values = decode_row(types, row)
+            return all(values[i] == v for i, v in wanted)
+
+        return matches
+
+    def _check_scope(self) -> None:
+        overwrite = self.plan.overwrite
+        if overwrite is None or overwrite.dynamic or not overwrite.partition:
+            return
+        scope = self._scope()
+        outside = next((e for e in self.plan.adds if scope is not None and not scope(e.partition)), None)
+        if outside is not None:
+            raise InvalidRequest(
+                f"partition {self._name(outside.partition)} of the new rows is not in what is being overwritten"
+            )
+
+    def _check_new(self, rest: Sequence[ManifestEntry]) -> None:
+        names = {(e.partition, e.bucket, e.file.file_name) for e in self.plan.adds}
+        twice = next((e for e in rest if (e.partition, e.bucket, e.file.file_name) in names), None)
+        if twice is not None:
+            raise CommitConflict(
+                f"file {twice.file.file_name} is live in {self.paths.root} already; it cannot be added again"
+            )
+
+    def _check_buckets(self, rest: Sequence[ManifestEntry]) -> None:
+        seen: dict[bytes, int] = {}
+        for e in (*rest, *self.plan.adds):
+            if e.total_buckets > 0 and seen.setdefault(e.partition, e.total_buckets) != e.total_buckets:
+                where = self._name(e.partition)
+                raise CommitConflict(
+                    f"table {self.paths.root}{f', partition {where}' if where else ''}: its files have "
+                    f"{seen[e.partition]} buckets and new ones {e.total_buckets}; "
+                    "INSERT OVERWRITE it to change the number"
+                )
+
+    def _check_index(self, latest: Snapshot | None, deletes: Sequence[ManifestEntry]) -> None:
+        if latest is None or latest.index_manifest is None or self._replaces_all():
+            return
+        kept = {e.file.file_name for e in self.plan.adds}
+        if any(e.file.file_name not in kept for e in deletes):
+            raise UnsupportedFeature(
+                f"table {self.paths.root} has deletion vectors: this version can only overwrite it as a whole"
+            )
+
+    def index_manifest(self, latest: Snapshot | None) -> str | None:
+        """The index manifest of the new snapshot: inherited unless the whole table is replaced."""
+        return None if latest is None or self._replaces_all() else latest.index_manifest
+
+    def _replaces_all(self) -> bool:
+        overwrite = self.plan.overwrite
+        return overwrite is not None and not overwrite.dynamic and not overwrite.partition
+
+    def _name(self, partition: bytes) -> str:
+        fields = self.schema.partition_fields
+        return partition_path(fields, decode_row([f.type for f in fields], partition))
