@@ -98,9 +98,7 @@ class Lake:
         """A table by name, ``orders`` or ``db.orders``; raises :class:`bitlake.errors.NotFound`."""
         identifier = self._identify(name)
         self.catalog.load_schema(identifier)
-        return Table(
-            str(identifier), self.catalog.table_path(identifier), self.catalog.store, to_spark=self._to_spark
-        )
+        return Table(str(identifier), self.catalog.table_path(identifier), self.catalog.store, to_spark=self._to_spark)
 
     def create_table(
         self,

@@ -56,7 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(console: Console, folder: Path, rows: int) -> None:
-    console.print(Panel.fit("[bold]bitlake[/]: Paimon lake tables with their whole index system, in Python and on Spark"))
+    console.print(
+        Panel.fit("[bold]bitlake[/]: Paimon lake tables with their whole index system, in Python and on Spark")
+    )
     lake = bitlake.connect(str(folder / "lake"))
     with console.status("Starting Spark …"):
         started = time.perf_counter()
@@ -71,7 +73,12 @@ def _run(console: Console, folder: Path, rows: int) -> None:
 
 def _article(console: Console, lake: bitlake.Lake) -> None:
     console.print(Rule("[bold]1  Bitmap indexes on two small tables"))
-    for title, statements in (("user_events", USER_EVENTS), ("Queries", QUERIES), ("orders", ORDERS), ("Indexes later", ALTER_ORDERS)):
+    for title, statements in (
+        ("user_events", USER_EVENTS),
+        ("Queries", QUERIES),
+        ("orders", ORDERS),
+        ("Indexes later", ALTER_ORDERS),
+    ):
         console.print(Rule(f"[dim]{title}", style="dim", align="left"))
         for text in statements:
             _statement(console, lake, text)
@@ -173,7 +180,9 @@ def _comparison(lake: bitlake.Lake, query: str) -> Grid:
     ratio = (plain.plan().metrics.data_bytes_read or 1) / max(
         1, cold.plan().metrics.data_bytes_read + cold.plan().metrics.index_bytes_read
     )
-    grid.caption = f"{ratio:,.0f} × fewer bytes; {slow / fast:,.1f} × faster in process, {sql_slow / sql_fast:,.1f} × in Spark SQL"
+    grid.caption = (
+        f"{ratio:,.0f} × fewer bytes; {slow / fast:,.1f} × faster in process, {sql_slow / sql_fast:,.1f} × in Spark SQL"
+    )
     return grid
 
 

@@ -14,10 +14,12 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import spark_schema, spark_type
 from bitlake.storage import Store
@@ -61,10 +63,11 @@ class ReadChoice:
 def choose(plan: Plan) -> ReadChoice:
     """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader."""
     special = any(c in (FILE_PATH, ROW_INDEX, PARTITION, BUCKET) for c in plan.columns)
-    cost = sum(chosen_bytes(f) for f in plan.files)
-    few = cost <= DRIVER_BYTES and plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
+    few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
+    cost = sum(chosen_bytes(f) for f in plan.files) if few else 0
+    few = few and cost <= DRIVER_BYTES
     picked = any(not f.whole for f in plan.files)
-    if not plan.files or (few and (picked or special or cost <= DRIVER_BYTES // 8)):
+    if not plan.files or (not plan.columns and plan.predicate is None) or (few and (picked or special or cost <= DRIVER_BYTES // 8)):
         return ReadChoice(plan.files, (), ())
     native: list[PlannedFile] = []
     selective: list[PlannedFile] = []
@@ -76,12 +79,11 @@ def choose(plan: Plan) -> ReadChoice:
 
 
 def chosen_bytes(file: PlannedFile) -> int:
-    """About how many bytes the chosen rows' pages take: scattered rows touch a page each."""
-    if file.whole:
+    """About how many bytes the pages that hold chosen rows take, if pages are as large as bitlake's own."""
+    if file.chosen_rows > DRIVER_ROWS:
         return file.entry.file.file_size
-    pages = max(1, file.row_count // 5000)
-    share = min(1.0, min(file.chosen_rows, pages) / pages + file.chosen_rows / max(1, file.row_count))
-    return math.ceil(file.entry.file.file_size * share)
+    pages = len(np.unique(file.selection.positions(file.row_count) // PAGE_ROWS))
+    return math.ceil(file.entry.file.file_size * min(1.0, pages * PAGE_ROWS / file.row_count))
 
 
 def _native_types(plan: Plan) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -154,17 +154,18 @@ def bucket_column(schema: TableSchema) -> Column | None:
 def session_conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     """Set a session's configuration for the length of a block; one block at a time."""
     with _conf_lock:
-        before: dict[str, str | None] = {name: spark.conf.get(name, None) for name in settings}
+        get: Callable[[str, None], str | None] = spark.conf.get  # the stubs say that it is never None
+        before = {name: get(name, None) for name in settings}
         try:
             for name, value in settings.items():
                 spark.conf.set(name, value)
             yield
         finally:
-            for name, value in before.items():
-                if value is None:
+            for name, old in before.items():
+                if old is None:
                     spark.conf.unset(name)
                 else:
-                    spark.conf.set(name, value)
+                    spark.conf.set(name, old)
 
 
 __all__ = ["SparkWriter", "bucket_column", "group_column", "session_conf"]

@@ -224,7 +224,7 @@ def _atomic_text(made: AtomicType) -> str:
         return f"TIMESTAMP({made.precision}) WITH LOCAL TIME ZONE"
     if root in (Root.TIME, Root.TIMESTAMP):
         return f"{root.value}({made.precision})"
-    return root.value
+    return str(root.value)
 
 
 def type_from_json(value: Any) -> DataType:
