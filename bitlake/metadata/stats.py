@@ -6,11 +6,11 @@ column of the file's schema, a list covers exactly those in that order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitlake.codec.binary_row import decode_arity, decode_field, encode_row_with_arity
+from bitlake.codec.binary_row import decode_arity, encode_row_with_arity, field_decoder, null_bytes
 from bitlake.errors import CorruptError
 from bitlake.metadata.manifest import DataFileMeta, SimpleStats
 from bitlake.metadata.options import STATS_DENSE, STATS_KEEP_FIRST
@@ -104,27 +104,55 @@ def _raised_bytes(data: bytes) -> bytes | None:
     return kept[:-1] + bytes((kept[-1] + 1,)) if kept else None
 
 
-_Places = tuple[tuple[str, ...], dict[str, tuple[int, DataType]]]
-_places: dict[tuple[int, tuple[str, ...] | None], tuple[tuple[DataField, ...], _Places]] = {}
-_PLACES_KEPT = 1024
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a column is in the statistics rows, and how to read it from one."""
+
+    index: int
+    decode: Callable[[bytes], Any]
+    # Asked of every file, so not worked out from the type each time (hashing an enum member is slow).
+    is_float: bool = False
+    is_text: bool = False
+    is_cut: bool = False
 
 
-def _positions(fields: tuple[DataField, ...], columns: tuple[str, ...] | None) -> _Places:
-    """Names covered, and by name the place in the statistics rows and the type; shared by files of one schema.
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The statistics rows of files with one schema and one list of covered columns."""
 
-    Cached by the identity of ``fields``: hashing a wide schema for each of many files would cost more than the rest.
-    """
+    arity: bytes
+    """As the rows begin: big-endian int32."""
+    least: int
+    """Bytes that a row of this arity has at least."""
+    places: dict[str, _Place]
+
+
+_layouts: dict[tuple[int, tuple[str, ...] | None], tuple[tuple[DataField, ...], _Layout]] = {}
+_LAYOUTS_KEPT = 1024
+
+
+def _layout(fields: tuple[DataField, ...], columns: tuple[str, ...] | None) -> _Layout:
+    """Cached by the identity of ``fields``: hashing a wide schema for each file would cost more than all the rest."""
     key = (id(fields), columns)
-    known = _places.get(key)
+    known = _layouts.get(key)
     if known is not None and known[0] is fields:
         return known[1]
     types = {f.name: f.type for f in fields}
     names = tuple(types) if columns is None else columns
-    made = (names, {n: (i, types[n]) for i, n in enumerate(names) if n in types})
-    if len(_places) >= _PLACES_KEPT:
-        _places.clear()
-    _places[key] = (fields, made)
+    places = {n: _place(types[n], len(names), i) for i, n in enumerate(names) if n in types}
+    made = _Layout(len(names).to_bytes(4, "big"), 4 + null_bytes(len(names)) + 8 * len(names), places)
+    if len(_layouts) >= _LAYOUTS_KEPT:
+        _layouts.clear()
+    _layouts[key] = (fields, made)
     return made
+
+
+def _place(made: DataType, arity: int, index: int) -> _Place:
+    if not isinstance(made, AtomicType) or made.root is Root.VARIANT:
+        return _Place(index, lambda row: None)
+    root, decode = made.root, field_decoder(made, arity, index)
+    is_text = root in STRINGS
+    return _Place(index, decode, root in (Root.FLOAT, Root.DOUBLE), is_text, is_text or root in BINARIES)
 
 
 class FileStats(Mapping[str, ColumnStats]):
@@ -133,54 +161,57 @@ class FileStats(Mapping[str, ColumnStats]):
     Columns without statistics are absent.  Reading raises :class:`CorruptError` for damaged rows.
     """
 
-    __slots__ = ("_arity", "_decoded", "_names", "_places", "_stats")
+    __slots__ = ("_decoded", "_layout", "_stats")
 
     def __init__(self, stats: SimpleStats, fields: tuple[DataField, ...], columns: tuple[str, ...] | None) -> None:
         self._stats = stats
-        self._names, self._places = _positions(fields, columns)
-        self._arity = -1
-        self._decoded: dict[str, ColumnStats] = {}
+        self._layout = _layout(fields, columns)
+        self._decoded: dict[str, ColumnStats] | None = None
 
     def __getitem__(self, name: str) -> ColumnStats:
-        found = self._decoded.get(name)
+        place = self._layout.places[name]
+        known = self._decoded
+        if known is None:
+            self._check()
+            known = self._decoded = {}
+        found = known.get(name)
         if found is None:
-            index, made = self._places[name]
-            found = self._decoded[name] = self._decode(index, made)
+            found = known[name] = self._decode(place)
         return found
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """The column's statistics, or ``default`` if it has none."""
+        return self[name] if name in self._layout.places else default
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._places)
+        return iter(self._layout.places)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._layout.places)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._layout.places
 
-    def _decode(self, index: int, made: DataType) -> ColumnStats:
-        stats, arity = self._stats, self._arity
-        if arity < 0:
-            arity = decode_arity(stats.min)
-            if arity != decode_arity(stats.max) or arity != len(self._names):
-                raise CorruptError(f"statistics of {arity} columns stand where {len(self._names)} are listed")
-            self._arity = arity
+    def _check(self) -> None:
+        stats, layout = self._stats, self._layout
+        for row in (stats.min, stats.max):
+            if not row.startswith(layout.arity) or len(row) < layout.least:
+                expected = int.from_bytes(layout.arity, "big")
+                raise CorruptError(f"statistics of {decode_arity(row)} columns stand where {expected} are listed")
+
+    def _decode(self, place: _Place) -> ColumnStats:
+        stats = self._stats
         counts = stats.null_counts
-        nulls = counts[index] if counts is not None and index < len(counts) else None
-        if not isinstance(made, AtomicType) or made.root is Root.VARIANT:
-            return ColumnStats(None, None, nulls, False)
-        low = decode_field(made, stats.min, arity, index)
-        high = decode_field(made, stats.max, arity, index)
-        if made.root in (Root.FLOAT, Root.DOUBLE):
+        nulls = counts[place.index] if counts is not None and place.index < len(counts) else None
+        low, high = place.decode(stats.min), place.decode(stats.max)
+        if place.is_float:
             # Java orders NaN last, other writers leave it out: a NaN bound says nothing.
             low = None if low != low else low
             high = None if high != high else high
-            return ColumnStats(low, high, nulls, False)
-        if made.root in STRINGS:
-            if high is not None and high.endswith("?"):
-                # Perhaps Paimon's mark of a bound it could not raise past U+D7FF; U+E000 there bounds either way.
-                high = high[:-1] + "\ue000"
-            return ColumnStats(low, high, nulls, True)
-        return ColumnStats(low, high, nulls, made.root in BINARIES)
+        if place.is_text and high is not None and high.endswith("?"):
+            # Perhaps Paimon's mark of a bound it could not raise past U+D7FF; U+E000 there bounds either way.
+            high = high[:-1] + "\ue000"
+        return ColumnStats(low, high, nulls, place.is_cut)
 
 
 def column_stats(file: DataFileMeta, fields: Sequence[DataField]) -> FileStats:
