@@ -201,13 +201,12 @@ def _serialize_small(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
 
 
 def _put2(out: UInt8s, at: Int64s, values: npt.NDArray[np.integer]) -> None:
-    out[at] = values & 0xFF
-    out[at + 1] = values >> 8
+    """Write u2 numbers at any byte offsets: through a view in which every byte starts a number."""
+    np.ndarray((len(out) - 1,), "<u2", out.data, strides=(1,))[at] = values
 
 
 def _put4(out: UInt8s, at: Int64s, values: Int64s) -> None:
-    for i in range(4):
-        out[at + i] = values >> (8 * i) & 0xFF
+    np.ndarray((len(out) - 3,), "<u4", out.data, strides=(1,))[at] = values
 
 
 def deserialize(data: memoryview | bytes, limit: int) -> tuple[BitMap, int]:

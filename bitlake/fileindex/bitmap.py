@@ -88,7 +88,7 @@ class BitmapWriter:
             head.append(pack(self._keys, coded.dictionary.take(pa.array(body.order)), body.offsets[body.order])[0])
         else:
             head.append(_II.pack(body.null_offset, body.null_length) if body.nulls else b"")
-            head.append(_blocks(self._keys, coded.dictionary, body, self._block_size))
+            head.append(_blocks(self._keys, coded, body, self._block_size))
         return b"".join([*head, body.data])
 
 
@@ -163,10 +163,10 @@ def _java_order(keys: Keys, coded: Coded) -> Int64s:
     return order
 
 
-def _blocks(keys: Keys, dictionary: pa.Array, body: _Body, block_size: int) -> bytes:
+def _blocks(keys: Keys, coded: Coded, body: _Body, block_size: int) -> bytes:
     """The directory, the size of all blocks, and the blocks."""
-    order = keys.sort_indices(dictionary)
-    ordered = dictionary.take(pa.array(order))
+    order = np.arange(coded.cardinality) if coded.ordered else keys.sort_indices(coded.dictionary)
+    ordered = coded.dictionary if coded.ordered else coded.dictionary.take(pa.array(order))
     data, ends = pack(keys, ordered, body.offsets[order], body.lengths[order])
     starts = _block_starts(ends, block_size - 4)
     pieces = [

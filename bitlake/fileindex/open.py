@@ -7,15 +7,20 @@ reason is kept in :attr:`OpenIndex.problems` for whoever counts and shows warnin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
+from bitlake.fileindex.range_bitmap import RangeBitmapReader
 from bitlake.fileindex.registry import INDEX_TYPES, IndexReader, indexed_type
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.window import Fetch, Window
 from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Or, Predicate
 from bitlake.types import DataField
 
+T = TypeVar("T")
 _AHEAD = 16 * 1024
 """Fetched at first: the header, and the whole of small containers."""
 
@@ -85,9 +90,7 @@ class OpenIndex:
                 self._problem(f"index '{index_type}' of column '{column}'", e)
         return self._readers[key]
 
-    def ask(
-        self, column: str, index_type: str, question: Callable[[IndexReader], Selection | None]
-    ) -> Selection | None:
+    def ask(self, column: str, index_type: str, question: Callable[[IndexReader], T | None]) -> T | None:
         """Ask one index; None when it is not there, cannot tell, or fails (then it is not asked again)."""
         reader = self.reader(column, index_type)
         if reader is None:
@@ -98,6 +101,28 @@ class OpenIndex:
             self._readers[column, index_type] = None
             self._problem(f"index '{index_type}' of column '{column}'", e)
             return None
+
+    def top_n(
+        self,
+        column: str,
+        k: int,
+        descending: bool,
+        nulls_first: bool,
+        found: BitMap | None = None,
+        strict: bool = True,
+    ) -> BitMap | None:
+        """The rows with the k largest or smallest values of a column among ``found`` (None: all rows).
+
+        None without a range-bitmap.  ``strict``: exactly k rows, if there are; else with all that tie for the last
+        place, as sorting by further columns needs.
+        """
+
+        def question(reader: IndexReader) -> BitMap | None:
+            if not isinstance(reader, RangeBitmapReader):
+                return None
+            return reader.top_n(k, descending, nulls_first, found, strict)
+
+        return self.ask(column, "range-bitmap", question)
 
     def _leaf(self, leaf: Leaf) -> Selection:
         found = Selection.all()

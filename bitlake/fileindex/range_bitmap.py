@@ -84,15 +84,16 @@ class RangeBitmapWriter:
         """The payload."""
         coded = self._coder.finish()
         n = coded.cardinality
-        order = self._keys.sort_indices(coded.dictionary)
-        ordered = coded.dictionary.take(pa.array(order))
-        rank = np.full(n + 1, -1, np.int32)  # the last one is for NULL, code -1
-        rank[order] = np.arange(n, dtype=np.int32)
+        ordered, codes = coded.dictionary, coded.codes
+        if not coded.ordered:
+            order = self._keys.sort_indices(coded.dictionary)
+            ordered = coded.dictionary.take(pa.array(order))
+            rank = np.full(n + 1, -1, np.int32)  # the last one is for NULL, code -1
+            rank[order] = np.arange(n, dtype=np.int32)
+            codes = rank[codes]
         bounds = [self._keys.encode(ordered[i].as_py()) for i in (0, n - 1)] if n else []
         dictionary = encode_dictionary(self._keys, ordered, self._chunk_size)
-        head = b"".join([_HEAD.pack(_VERSION, len(coded.codes), n), *bounds, _I4.pack(len(dictionary))])
-        sorted_already = bool(np.all(order == np.arange(n)))
-        codes = coded.codes if sorted_already else rank[coded.codes]
+        head = b"".join([_HEAD.pack(_VERSION, len(codes), n), *bounds, _I4.pack(len(dictionary))])
         payload = b"".join([_I4.pack(len(head)), head, dictionary, *_bit_slices(codes, n)])
         if len(payload) > _MAX:
             raise UnsupportedFeature(f"a range-bitmap of {n} values takes more than 2 GiB; write smaller files")

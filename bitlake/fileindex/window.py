@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
+from threading import Lock
 
 from bitlake.errors import CorruptError
 
@@ -15,14 +16,15 @@ class Window:
     """A lazy view of ``length`` bytes behind ``fetch``.
 
     A fetch asks for at least ``ahead`` bytes, as headers and neighbours are usually wanted next; what was fetched is
-    kept.  Every access is checked against ``length``.
+    kept.  Every access is checked against ``length``.  Safe to share between threads.
     """
 
-    __slots__ = ("_ahead", "_fetch", "_parts", "_starts", "bytes_read", "length")
+    __slots__ = ("_ahead", "_fetch", "_lock", "_parts", "_starts", "bytes_read", "length")
 
     def __init__(self, fetch: Fetch, length: int, ahead: int = 4096) -> None:
         self._fetch = fetch
         self._ahead = ahead
+        self._lock = Lock()
         self._starts: list[int] = []
         self._parts: list[memoryview] = []
         self.length = length
@@ -32,11 +34,12 @@ class Window:
         """Bytes ``[offset, offset + n)``; raises :class:`CorruptError` outside of the index or on a short fetch."""
         if offset < 0 or n < 0 or offset + n > self.length:
             raise CorruptError(f"{n} bytes at {offset} are outside of an index of {self.length} bytes", offset)
-        i = bisect_right(self._starts, offset) - 1
-        if i >= 0:
-            at = offset - self._starts[i]
-            if at + n <= len(self._parts[i]):
-                return self._parts[i][at : at + n]
+        with self._lock:
+            i = bisect_right(self._starts, offset) - 1
+            if i >= 0:
+                at = offset - self._starts[i]
+                if at + n <= len(self._parts[i]):
+                    return self._parts[i][at : at + n]
         if n == 0:
             return memoryview(b"")
         size = min(max(n, self._ahead if ahead is None else ahead), self.length - offset)
@@ -44,7 +47,9 @@ class Window:
         part = (got if isinstance(got, memoryview) else memoryview(got)).cast("B")
         if len(part) < n:
             raise CorruptError(f"the index ends after {offset + len(part)} of {self.length} bytes", offset)
-        self.bytes_read += len(part)
-        self._starts.insert(i + 1, offset)
-        self._parts.insert(i + 1, part)
+        with self._lock:
+            self.bytes_read += len(part)
+            i = bisect_right(self._starts, offset)
+            self._starts.insert(i, offset)
+            self._parts.insert(i, part)
         return part[:n]

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
 from bitlake.errors import CorruptError, StorageUnavailable
 from bitlake.fileindex.build import IndexBuilder
@@ -151,6 +152,14 @@ def test_unreadable_indexes_answer_nothing_and_say_so() -> None:
             opened(data, 4, strict=True).evaluate(Comparison(name, Op.EQ, "a"))
     index = opened(good, 5)
     assert index.evaluate(leaf) == Selection.all() and "4 rows" in index.problems[0]
+
+
+def test_top_n() -> None:
+    data = container({"i": [3, None, 9, 1], "s": ["a"] * 4}, [("i", "range-bitmap"), ("s", "bitmap")])
+    index = opened(data, 4)
+    assert index.top_n("i", 2, descending=True, nulls_first=False) == BitMap([0, 2])
+    assert index.top_n("i", 1, descending=True, nulls_first=False, found=BitMap([0, 3])) == BitMap([0])
+    assert index.top_n("s", 1, True, False) is None and index.top_n("plain", 1, True, False) is None
 
 
 def test_a_failing_store_degrades_too() -> None:
