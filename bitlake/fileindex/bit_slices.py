@@ -5,7 +5,8 @@ Slice ``i`` holds the rows whose number has bit ``i``; comparing is a walk over 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,19 +21,27 @@ def encode_slices(numbers: npt.NDArray[np.integer], present: npt.NDArray[np.bool
     return [serialize_mask((held & held.dtype.type(1 << i)) != 0) for i in range(slices)]
 
 
-def equal(slices: Sequence[BitMap], present: BitMap, number: int) -> BitMap:
-    """The rows of ``present`` that have ``number``."""
-    if number < 0 or number >> len(slices):
-        return BitMap()
-    rows = present.copy()
-    for i, rows_of_bit in enumerate(slices):
-        if number >> i & 1:
-            rows &= rows_of_bit
-        else:
-            rows -= rows_of_bit
-        if not rows:
-            break
-    return rows
+def any_of(slices: Sequence[BitMap], present: BitMap, numbers: Iterable[int]) -> BitMap:
+    """The rows of ``present`` that have one of these numbers.
+
+    Halves rows and numbers from the top slice down, so that a long list costs no more than some passes over the rows.
+    """
+    wanted = sorted({n for n in numbers if n >= 0 and not n >> len(slices)})
+    found: list[BitMap] = []
+    _descend(slices, present, wanted, len(slices), found)
+    return BitMap.union(*found) if len(found) > 1 else found[0].copy() if found else BitMap()
+
+
+def _descend(slices: Sequence[BitMap], rows: BitMap, wanted: list[int], bits: int, found: list[BitMap]) -> None:
+    if not wanted or not rows:
+        return
+    if len(wanted) == 1 << bits:  # every number there is below here
+        found.append(rows)
+        return
+    bit = bits - 1
+    cut = bisect_left(wanted, 1, key=lambda n: n >> bit & 1)
+    _descend(slices, rows - slices[bit] if cut else rows, wanted[:cut], bit, found)
+    _descend(slices, rows & slices[bit] if cut < len(wanted) else rows, wanted[cut:], bit, found)
 
 
 def at_least(slices: Sequence[BitMap], present: BitMap, number: int) -> BitMap:
@@ -58,7 +67,7 @@ def at_least(slices: Sequence[BitMap], present: BitMap, number: int) -> BitMap:
 
 
 def top(slices: Sequence[BitMap], rows: BitMap, k: int, largest: bool) -> tuple[BitMap, BitMap]:
-    """The k largest (or smallest) of ``rows``: (surely among them, tied for the places left).
+    """The k largest (or smallest) of ``rows``: (surely among them, the rest or all that tie for it).
 
     O'Neil's algorithm.  Requires 0 < k < len(rows).
     """

@@ -13,7 +13,7 @@ are portable Roaring without lengths, integers big-endian.  Source: index-format
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import deserialize, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.answer import answer
-from bitlake.fileindex.bit_slices import at_least, encode_slices, equal
+from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices
 from bitlake.fileindex.keys import Key, chunks, keys_of
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.settings import IndexOption
@@ -101,8 +101,8 @@ class _Part:
     present: BitMap
     slices: list[BitMap]
 
-    def equal(self, number: int) -> BitMap:
-        return equal(self.slices, self.present, number - self.least)
+    def any_of(self, numbers: Iterable[int]) -> BitMap:
+        return any_of(self.slices, self.present, [n - self.least for n in numbers])
 
     def at_least(self, number: int) -> BitMap:
         if number > self.most:
@@ -139,11 +139,8 @@ class BsiReader:
     def having(self, keys: list[Key]) -> BitMap:
         """The rows with any of these keys."""
         positive, negative = self._read()
-        rows = BitMap()
-        for key in keys:
-            assert isinstance(key, int)
-            rows |= positive.equal(key) if key >= 0 else negative.equal(-key)
-        return rows
+        numbers = [key for key in keys if isinstance(key, int)]
+        return positive.any_of(n for n in numbers if n >= 0) | negative.any_of(-n for n in numbers if n < 0)
 
     def compared(self, op: Op, key: Key) -> BitMap:
         """The rows whose key is <, <=, > or >= another."""

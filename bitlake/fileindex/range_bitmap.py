@@ -28,7 +28,7 @@ from bitlake.codec.bytes import Reader
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.answer import answer
-from bitlake.fileindex.bit_slices import at_least, encode_slices, equal, top
+from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices, top
 from bitlake.fileindex.codes import Coder
 from bitlake.fileindex.keys import Key, keys_of
 from bitlake.fileindex.range_dictionary import Dictionary, encode_dictionary
@@ -147,8 +147,8 @@ class RangeBitmapReader:
     def having(self, keys: list[Key]) -> BitMap:
         """The rows with any of these keys."""
         found = [self._find(key) for key in keys]
-        rows = [equal(self._all_slices(), self.present(), code) for code, there in found if there]
-        return BitMap.union(*rows) if len(rows) > 1 else rows[0] if rows else BitMap()
+        codes = [code for code, there in found if there]
+        return any_of(self._all_slices(), self.present(), codes) if codes else BitMap()
 
     def compared(self, op: Op, key: Key) -> BitMap:
         """The rows whose key is <, <=, > or >= another."""
@@ -197,6 +197,10 @@ class RangeBitmapReader:
         return (0, False) if self._dictionary is None else self._dictionary.find(key)
 
     def _all_slices(self) -> list[BitMap]:
+        if not self._slices and len(self._directory):  # all at once: they lie together, after the rows not NULL
+            start = self._slices_at - (0 if self._present else self._present_length)
+            end = self._slices_at + int(self._directory.sum(axis=1).max())
+            self._window.view(start, end - start, ahead=0)
         for i, (offset, length) in enumerate(self._directory.tolist()):
             if i not in self._slices:
                 self._slices[i] = self._bitmap(self._slices_at + offset, length)
