@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bitlake import _clock
@@ -36,7 +36,7 @@ from bitlake.table.changes import Changes, CommitPlan, Overwrite
 from bitlake.table.live import latest_schema_id, latest_snapshot, load_snapshot, snapshot_manifests
 from bitlake.table.manifests import ManifestWriter
 
-__all__ = ["CommitPlan", "Overwrite", "commit"]
+__all__ = ["CommitPlan", "OutcomeUnknown", "Overwrite", "commit"]
 
 WRITER = "bitlake"
 """What ``writerVersion`` of our snapshots says."""
@@ -56,6 +56,7 @@ def commit(
     identifier: int = BATCH_IDENTIFIER,
     operation: str | None = None,
     options: Mapping[str, str] | None = None,
+    on_failure: Callable[[], None] | None = None,
 ) -> Snapshot | None:
     """Publish ``plan`` as the next snapshot and return it.
 
@@ -64,11 +65,27 @@ def commit(
 
     Raises :class:`CommitConflict` when a file to delete is gone or another writer's change cannot be combined with
     this one, :class:`InvalidRequest` for a plan that can never be committed, and :class:`StorageUnavailable` when the
-    storage keeps failing — the message then says whether the outcome is unknown.  In the first two cases nothing is
-    visible.
+    storage keeps failing: as :class:`OutcomeUnknown` if the snapshot may be there, and else nothing is visible.
+
+    ``on_failure`` is called before any exception leaves, an interrupt included, if **surely** nothing is visible: the
+    place to delete the files that ``plan`` adds.
     """
     changes = Changes(store, paths, plan, schema)
-    return _Committer(changes, commit_user, identifier, operation, Options(options or schema.options)).run()
+    made = _Committer(changes, commit_user, identifier, operation, Options(options or schema.options))
+    try:
+        return made.run()
+    except BaseException:
+        if on_failure is not None and not made.uncertain:
+            on_failure()
+        raise
+
+
+class OutcomeUnknown(StorageUnavailable):
+    """The storage failed while the snapshot was being published: it may be there or not, and ``uuid`` would tell."""
+
+    def __init__(self, message: str, uuid: str) -> None:
+        self.uuid = uuid
+        super().__init__(message)
 
 
 class _Lost(Exception):
@@ -91,6 +108,8 @@ class _Committer:
     uuid: str = field(default_factory=_clock.new_uuid)
     tried: list[int] = field(default_factory=list)
     """Ids whose publication has an unknown outcome."""
+    uncertain: bool = False
+    """Whether the commit may have taken place, for all that is known now."""
     delta: tuple[tuple[ManifestEntry, ...], list[ManifestFileMeta]] | None = None
     """The entries last written as delta manifests, and these: a lost race seldom changes them."""
 
@@ -136,14 +155,11 @@ class _Committer:
         timeout = self.options.of(opt.COMMIT_TIMEOUT)
         late = timeout is not None and _clock.now_ms() - started > timeout
         if failed is not None and (late or failures > self.options.of(opt.COMMIT_MAX_RETRIES)):
-            outcome = (
-                f"whether it took place is unknown: look for a snapshot with uuid {self.uuid}"
-                if self.tried
-                else "nothing of it is visible"
-            )
-            raise StorageUnavailable(
-                f"commit to {self.paths.root} failed {failures} times ({failed.__cause__ or failed}); {outcome}"
-            ) from failed
+            message = f"commit to {self.paths.root} failed {failures} times ({failed.__cause__ or failed}); "
+            if self.uncertain:
+                message += f"whether it took place is unknown: look for a snapshot with uuid {self.uuid}"
+                raise OutcomeUnknown(message, self.uuid) from failed
+            raise StorageUnavailable(message + "nothing of it is visible") from failed
         if late or races > _MOST_RACES:
             self._discard_all(writer)
             raise CommitConflict(
@@ -163,6 +179,7 @@ class _Committer:
             found = self._find_ours()
             if found is not None:
                 return self._committed(found)
+            self.uncertain = False  # every id tried is free or somebody else's
         latest = latest_snapshot(self.store, self.paths)
         schema_id = self._schema_id()
         entries = self.changes.entries(latest)
@@ -175,9 +192,11 @@ class _Committer:
         snapshot = self._write_lists(writer, latest, schema_id, entries, merge)
         # From here on the snapshot may exist, whatever exception ends this: nobody may delete its files.
         held = writer.release()
+        self.uncertain = True
         try:
             self._publish(snapshot)
         except _Lost:
+            self.uncertain = False
             writer.take_back(held)
             writer.discard(mark)
             raise

@@ -5,8 +5,9 @@ Order of writes: the data file, then its ``.index`` file, and nothing refers to 
 
 from __future__ import annotations
 
+import contextlib
 import decimal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.registry import IndexSpec, indexed_type, parse_index_options
 from bitlake.formats.parquet_write import ParquetWriter, WrittenFile
@@ -31,6 +32,7 @@ from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import STRINGS
 
 _WRITE_ROWS = 64 * 1024
+_LEAST_ROWS = 1024
 # Python's default context rounds to 28 digits; decimals here have up to 38.
 _EXACT = decimal.Context(prec=100)
 
@@ -138,6 +140,22 @@ class FileMaker:
         return (index_file,), None
 
 
+def discard_files(store: Store, paths: Iterable[str]) -> None:
+    """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
+    for path in paths:
+        with contextlib.suppress(StorageUnavailable):
+            store.delete(path)
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Arrow's own files raise the operating system's errors, when a disk is full for example."""
+    try:
+        yield
+    except OSError as e:
+        raise StorageUnavailable(f"cannot write {path}: {e.strerror or e}") from e
+
+
 class DataFileWriter:
     """Writes rows of one partition and bucket into files of about ``target-file-size``.
 
@@ -174,15 +192,18 @@ class DataFileWriter:
 
     def write(self, table: pa.Table) -> None:
         """Add rows, opening and finishing files as they fill."""
-        for start in range(0, table.num_rows, _WRITE_ROWS):
-            part = table.slice(start, _WRITE_ROWS)
+        # Small enough steps that a file ends near its target, whatever the batches are.
+        step = max(_LEAST_ROWS, min(_WRITE_ROWS, self._target * table.num_rows // max(1, 8 * table.nbytes)))
+        for start in range(0, table.num_rows, step):
+            part = table.slice(start, step)
             while part.num_rows:
                 if self._writer is None:
                     self._open()
                 assert self._writer is not None and self._builder is not None
                 room = part.num_rows if self._most_rows is None else self._most_rows - self._writer.row_count
                 head, part = part.slice(0, room), part.slice(room)
-                self._writer.write(head)
+                with _writing(self._made[-1]):
+                    self._writer.write(head)
                 self._builder.add(head)
                 full = self._most_rows is not None and self._writer.row_count >= self._most_rows
                 if full or self._writer.bytes_written >= self._target:
@@ -196,36 +217,37 @@ class DataFileWriter:
     def abort(self) -> None:
         """Delete everything this writer made."""
         if self._output is not None:
-            self._output.close()
+            with contextlib.suppress(OSError):
+                self._output.close()
             self._writer = self._output = None
-        for path in self._made:
-            self._maker.store.delete(path)
-            self._maker.store.delete(f"{path}.index")
+        discard_files(self._maker.store, [p for path in self._made for p in (path, f"{path}.index")])
 
     def _open(self) -> None:
         self._name = next(self._names)
         path = self._maker.path(self._partition, self._bucket, self._name)
         self._made.append(path)
         self._output = self._maker.store.open_output(path)
-        self._writer = ParquetWriter(
-            self._output,
-            self._maker.schema.fields,
-            compression=self._compression,
-            level=self._level,
-            row_group_bytes=max(1 << 20, min(self._group_bytes, self._target)),
-        )
+        with _writing(path):
+            self._writer = ParquetWriter(
+                self._output,
+                self._maker.schema.fields,
+                compression=self._compression,
+                level=self._level,
+                row_group_bytes=max(1 << 20, min(self._group_bytes, self._target)),
+            )
         self._builder = IndexBuilder(self._specs, self._maker.schema.fields)
 
     def _close(self) -> None:
         if self._writer is None:
             return
         assert self._builder is not None
-        written = self._writer.close()
-        self._output.close()
+        with _writing(self._made[-1]):
+            written = self._writer.close()
+            self._output.close()
         index = self._builder.finish()
         entry = self._maker.entry(self._partition, self._bucket, self._name, written, index)
         self._writer = self._output = self._builder = None
         self._entries.append(entry)
 
 
-__all__ = ["DataFileWriter", "FileMaker", "arrow_to_physical"]
+__all__ = ["DataFileWriter", "FileMaker", "arrow_to_physical", "discard_files"]

@@ -29,27 +29,21 @@ def has_index(file: DataFileMeta) -> bool:
     return file.embedded_index is not None or any(n.endswith(INDEX_SUFFIX) for n in file.extra_files)
 
 
-def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema, strict: bool) -> OpenIndex | None:
+def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema) -> OpenIndex | None:
     """Open the index of a data file written with ``schema``; None if it has none.
 
-    What was opened and read stays cached: neither a data file nor its index ever changes.  Raises
-    :class:`bitlake.errors.BitlakeError` when the container itself cannot be read; the path is in the message.
+    What was opened and read stays cached, because neither a data file nor its index ever changes; one that had problems
+    is opened anew, so that a storage failure passes and a lasting problem shows up in every plan that it concerns.
+    Raises :class:`bitlake.errors.BitlakeError` for an index file that is not there or cannot be asked for its size.
     """
     if file.embedded_index is not None:
         content = file.embedded_index
         key = (data_path, f"embedded:{len(content)}:{hash(content)}")
         found = _open.get(key)
-        if found is None or (strict and found.problems):
-            try:
-                found = open_index(
-                    lambda offset, length: content[offset : offset + length],
-                    len(content),
-                    schema.fields,
-                    file.row_count,
-                    strict=strict,
-                )
-            except CorruptError as e:
-                raise e.within(f"the index embedded in the manifest for {data_path}") from e
+        if found is None or found.problems:
+            found = open_index(
+                lambda offset, length: content[offset : offset + length], len(content), schema.fields, file.row_count
+            )
             _open.put(key, found, len(content))
         return found
     name = index_name(file)
@@ -58,18 +52,11 @@ def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSche
     path = f"{data_path.rsplit('/', 1)[0]}/{name}"
     key = (path, "")
     found = _open.get(key)
-    if found is None or (strict and found.problems):
+    if found is None or found.problems:
         length = store.size(path)
-        try:
-            found = open_index(
-                lambda offset, n: store.read_range(path, offset, n),
-                length,
-                schema.fields,
-                file.row_count,
-                strict=strict,
-            )
-        except CorruptError as e:
-            raise e.within(path) from e
+        found = open_index(
+            lambda offset, n: store.read_range(path, offset, n), length, schema.fields, file.row_count
+        )
         _open.put(key, found, length)
     return found
 

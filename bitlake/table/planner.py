@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
-from bitlake.errors import BitlakeError
+from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
@@ -280,7 +280,8 @@ def _by_index(
         if result.selection.is_empty:
             where = "" if result.index_place is None else f", {result.index_place}"
             assert result.predicate is not None
-            detail = f"{' and '.join(result.pruned_by) or 'index'}{where}: no row has {to_sql(result.predicate, result.schema.fields)}"
+            by, wanted = " and ".join(result.pruned_by) or "index", to_sql(result.predicate, result.schema.fields)
+            detail = f"{by}{where}: no row has {wanted}"
             skipped.append(_skip(result.entry, result.path, SkipReason.INDEX, detail))
         else:
             left.append(result)
@@ -292,17 +293,20 @@ def _judge(candidate: _Candidate, store: Store, strict: bool) -> tuple[_Candidat
     place = "embedded" if file.embedded_index is not None else "file"
     assert candidate.predicate is not None
     try:
-        index = open_for(store, candidate.path, file, candidate.schema, strict)
+        index = open_for(store, candidate.path, file, candidate.schema)
         if index is None:
             return candidate, [], 0
         before = index.bytes_read
         selection = index.evaluate(candidate.predicate).both(candidate.selection)
+        # Only after the question: what cannot be read is found when it is first needed.
+        found = [f"cannot read the file index of {candidate.path}: {p}" for p in index.problems]
     except BitlakeError as e:
         if strict:
-            raise
+            raise _refused(candidate.path, str(e)) from e
         unread = replace(candidate, index_place=place)
         return unread, [f"cannot read the file index of {candidate.path}: {e}"], 0
-    found = [f"cannot read the file index of {candidate.path}: {p}" for p in index.problems]
+    if strict and found:
+        raise _refused(candidate.path, index.problems[0])
     used = tuple(
         f"{kind}({column})"
         for column in sorted(columns_of(candidate.predicate))
@@ -310,6 +314,13 @@ def _judge(candidate: _Candidate, store: Store, strict: bool) -> tuple[_Candidat
     )
     judged = replace(candidate, selection=selection, pruned_by=used, index_place=place)
     return judged, found, index.bytes_read - before
+
+
+def _refused(path: str, why: str) -> CorruptError:
+    return CorruptError(
+        f"cannot read the file index of {path}: {why}; rebuild it with rewrite_file_index, "
+        f"or set '{opt.INDEX_ON_UNREADABLE.name}' = 'scan' to read the file without it"
+    )
 
 
 # --- limit -----------------------------------------------------------------------------------------------------------

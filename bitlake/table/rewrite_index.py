@@ -1,19 +1,21 @@
 """Backfill of file indexes: give data files already written the indexes that the table's options ask for now.
 
-Per file: payloads that are still wanted are kept as they are, missing ones are built from the indexed columns alone, what
-the options no longer name is dropped.  Columns are found by field id, so that a column dropped and added again under its
-old name is not indexed with the old column's values.  The new index gets a new name (``X.parquet-1.index``, …), because
-older snapshots still read the old one; one COMPACT snapshot swaps all files' entries (DELETE, then ADD).
+Per file: payloads that are still wanted are kept as they are, missing ones are built from the indexed columns alone,
+what the options no longer name is dropped.  Columns are found by field id, so that a column dropped and added again
+under its old name is not indexed with the old column's values.  One COMPACT snapshot swaps all files' entries (DELETE, ADD).
+A new index gets a new name, ``X.parquet-<8 hex digits of this rewrite>.index``: older snapshots still read the old one,
+and another rewrite may be under way, whose files neither is overwritten here nor deleted when this one loses.  (Paimon
+counts, ``X.parquet-1.index``, and two of its rewrites share names; any name that ends in ``.index`` is read.)
 A file whose index already satisfies the options is left alone, so running it twice does nothing.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
@@ -22,7 +24,7 @@ from bitlake.formats.parquet_scan import read_columns
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.data_file import FileMaker, source_column, source_columns, text_columns
+from bitlake.table.data_file import FileMaker, discard_files, source_column, source_columns, text_columns
 from bitlake.table.evolution import map_fields
 from bitlake.table.index_access import INDEX_SUFFIX, index_name
 from bitlake.table.partitions import PartitionReader
@@ -30,7 +32,6 @@ from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.types import DataField
 
-_NUMBERED = re.compile(r"-(\d+)$")
 _BATCH_ROWS = 128 * 1024
 
 
@@ -42,6 +43,12 @@ class RewriteTask:
     path: str
     file_schema: TableSchema
     specs: tuple[IndexSpec, ...]
+    new_name: str
+
+    @property
+    def new_path(self) -> str:
+        """Where the new index goes if it is not embedded."""
+        return f"{self.path.rsplit('/', 1)[0]}/{self.new_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +69,14 @@ def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[Re
     partitions = PartitionReader(schema, state.paths)
     by_schema: dict[int, tuple[IndexSpec, ...]] = {}
     tasks = []
+    rewrite = _clock.new_uuid()[:8]
     for entry in entries:
         file_schema = schemas[entry.file.schema_id]
         specs = by_schema.get(file_schema.id)
         if specs is None:
             specs = by_schema[file_schema.id] = _in_file_names(wanted, schema, file_schema)
-        tasks.append(RewriteTask(entry, partitions.data_path(entry), file_schema, specs))
+        name = f"{entry.file.file_name}-{rewrite}{INDEX_SUFFIX}"
+        tasks.append(RewriteTask(entry, partitions.data_path(entry), file_schema, specs, name))
     return tasks
 
 
@@ -98,7 +107,7 @@ def rewrite_file(store: Store, schema: TableSchema, maker: FileMaker, task: Rewr
     content = encode_container(merged, [(s.column, s.index_type) for s in task.specs]) if merged else b""
     file = task.entry.file
     others = tuple(n for n in file.extra_files if not n.endswith(INDEX_SUFFIX))
-    extra, embedded = maker.place_index(task.path, _next_name(task), content)
+    extra, embedded = maker.place_index(task.path, task.new_name, content)
     new = replace(task.entry, file=replace(file, extra_files=others + extra, embedded_index=embedded))
     names = tuple(f"{s.index_type}({s.column})" for s in missing)
     return Rewritten(replace(task.entry, kind=EntryKind.DELETE), new, names, len(content))
@@ -111,8 +120,7 @@ def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Stor
     try:
         return runner.run(tasks, partial(rewrite_file, store, state.schema, maker))
     except BaseException:
-        for task in tasks:
-            store.delete(f"{task.path.rsplit('/', 1)[0]}/{_next_name(task)}")
+        discard_files(store, [t.new_path for t in tasks])
         raise
 
 
@@ -160,15 +168,3 @@ def _build(store: Store, task: RewriteTask, specs: Sequence[IndexSpec]) -> dict[
         ):
             builder.add(batch)
     return builder.payloads()
-
-
-def _next_name(task: RewriteTask) -> str:
-    """``X.parquet.index`` → ``X.parquet-1.index`` → ``X.parquet-2.index``; the first one has no number."""
-    file = task.entry.file
-    name = index_name(file)
-    if name is None:
-        return f"{file.file_name}{INDEX_SUFFIX}"
-    stem = name.removesuffix(INDEX_SUFFIX)
-    match = _NUMBERED.search(stem.removeprefix(file.file_name))
-    number = 0 if match is None else int(match.group(1))
-    return f"{file.file_name}-{number + 1}{INDEX_SUFFIX}"

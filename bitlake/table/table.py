@@ -21,7 +21,7 @@ from bitlake.predicate.tree import Predicate, columns_of
 from bitlake.storage import Store
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
-from bitlake.table.data_file import arrow_to_physical
+from bitlake.table.data_file import arrow_to_physical, discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import Rewritten, rewrite_all
 from bitlake.table.runner import LocalRunner, Runner
@@ -144,7 +144,10 @@ class Table:
     def commit_files(
         self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
     ) -> Snapshot | None:
-        """Make new data files visible in one snapshot; if that fails for good, they are deleted."""
+        """Make new data files visible in one snapshot; they are deleted if surely none is made.
+
+        Raises :class:`bitlake.table.commit.OutcomeUnknown`, and keeps the files, if it may have been made all the same.
+        """
         if not files and (overwrite is None or overwrite.dynamic):
             return None
         kind = "APPEND" if overwrite is None else "OVERWRITE"
@@ -154,20 +157,23 @@ class Table:
     def _commit(
         self, state: TableState, plan: CommitPlan, operation: str | None, made: Sequence[ManifestEntry]
     ) -> Snapshot | None:
-        try:
-            return commit(self.store, state.paths, plan, state.schema, self._user, operation=operation)
-        except (CommitConflict, InvalidRequest):
-            self.discard(state, made)
-            raise
+        return commit(
+            self.store,
+            state.paths,
+            plan,
+            state.schema,
+            self._user,
+            operation=operation,
+            on_failure=lambda: self.discard(state, made),
+        )
 
     def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
-        """Delete new data files, and their indexes, that no commit will name."""
+        """Delete new data files, and their indexes, that no commit will name, as well as can be."""
         partitions = PartitionReader(state.schema, state.paths)
         for entry in files:
             path = partitions.data_path(entry)
-            self.store.delete(path)
-            for extra in entry.file.extra_files:
-                self.store.delete(f"{path.rsplit('/', 1)[0]}/{extra}")
+            folder = path.rsplit("/", 1)[0]
+            discard_files(self.store, [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)])
 
     def check_writable(self, state: TableState) -> None:
         """Raise for tables that this version can read but must not write."""
@@ -209,11 +215,15 @@ class Table:
         if changed:
             adds = tuple(d.new for d in changed if d.new is not None)
             plan = CommitPlan(kind="COMPACT", adds=adds, deletes=tuple(d.old for d in changed))
-            try:
-                commit(self.store, state.paths, plan, state.schema, self._user, operation=None)
-            except (CommitConflict, InvalidRequest):
-                self._discard_indexes(state, changed)
-                raise
+            commit(
+                self.store,
+                state.paths,
+                plan,
+                state.schema,
+                self._user,
+                operation=None,
+                on_failure=lambda: self._discard_indexes(state, changed),
+            )
         return done
 
     def _discard_indexes(self, state: TableState, changed: Sequence[Rewritten]) -> None:
@@ -221,9 +231,8 @@ class Table:
         for d in changed:
             assert d.new is not None
             folder = partitions.data_path(d.new).rsplit("/", 1)[0]
-            for name in d.new.file.extra_files:
-                if name not in d.old.file.extra_files:
-                    self.store.delete(f"{folder}/{name}")
+            new = [n for n in d.new.file.extra_files if n not in d.old.file.extra_files]
+            discard_files(self.store, [f"{folder}/{n}" for n in new])
 
     def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
         entries = state.entries()
@@ -264,7 +273,7 @@ def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) ->
 def physical_partition(
     table: str, schema: TableSchema, partition: Mapping[str, Any] | None
 ) -> dict[str, Any] | None:
-    """A partition spec of Python values as physical ones; raises :class:`InvalidRequest` for a value of another type."""
+    """A partition spec of Python values as physical ones; raises :class:`InvalidRequest` for another type."""
     if partition is None:
         return None
     out = {}
@@ -273,7 +282,8 @@ def physical_partition(
         try:
             array = pa.array([value], arrow_type(field.type))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
-            raise InvalidRequest(f"table '{table}': partition value {value!r} is no {field.type} ('{name}'): {e}") from e
+            message = f"table '{table}': partition value {value!r} is no {field.type} ('{name}'): {e}"
+            raise InvalidRequest(message) from e
         out[field.name] = arrow_to_physical(array, field)[0]
     return out
 
