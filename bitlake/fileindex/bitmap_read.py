@@ -185,7 +185,7 @@ class BitmapReader:
         inner = leaf.pattern.strip("%")
         if leaf.negated or self.keys.type.root is not Root.VARCHAR or not inner:
             return None
-        if any(c in inner for c in ("%", "_", leaf.escape)):
+        if leaf.escape in ("%", "_") or any(c in inner for c in ("%", "_", leaf.escape)):
             return None
         ends = (leaf.pattern.startswith("%"), leaf.pattern.endswith("%"))
         if leaf.pattern != "%" * ends[0] + inner + "%" * ends[1]:

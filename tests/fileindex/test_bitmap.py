@@ -116,6 +116,7 @@ def test_like() -> None:
     for other in ("a_ple", "a\\%b", "%", "a%e", ""):
         assert ask(other) is None
     assert made.test(Like("c", "a%", negated=True)) is None
+    assert made.test(Like("c", "%a%", escape="%")) is None
 
 
 def test_char_padding_and_truncated_timestamps_are_not_exact() -> None:
