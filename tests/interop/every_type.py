@@ -76,7 +76,7 @@ EDGES: dict[str, list[Any]] = {
         "\uffff" * 20,
         "x" * 17 + "y",
         "\x00nul",
-        "z" * 300,
+        "z" * 240,
     ],
     "c_bin": [b"", b"\x00", b"\xff" * 20, b"ab", bytes(range(40))],
     "c_date": [
