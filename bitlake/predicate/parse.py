@@ -73,8 +73,8 @@ def from_sqlglot(
     """
     try:
         return _convert(expression, timezone, column_of, partial)
-    except (_Inexpressible, RecursionError):
-        return None
+    except (_Inexpressible, InvalidRequest, RecursionError):
+        return None  # InvalidRequest: a time zone only Java knows
 
 
 def dotted(column: exp.Column) -> str:

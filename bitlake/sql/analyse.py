@@ -1,0 +1,148 @@
+"""A query's lake tables: where they are named, which columns they must give, which rows matter.
+
+The text is Spark's to run; sqlglot's reading of it only helps to read less.  Where sqlglot cannot parse it, or the
+tree lacks a table that the tokens name, every table gives all columns and rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import Token, TokenType, exp
+from sqlglot.errors import SqlglotError
+
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.predicate.dialect import SparkSql, caret, tokenize
+from bitlake.predicate.tree import Predicate
+from bitlake.sql import scope
+from bitlake.sql.columns import Mentions, unnamed_tables
+from bitlake.sql.names import NameUse, find_names
+from bitlake.sql.pushdown import Pushdown
+from bitlake.sql.statements import TableName
+from bitlake.sql.uses import QueryAnalysis, TableUse, replace_tables
+from bitlake.types import DataField
+
+__all__ = ["QueryAnalysis", "Resolve", "TableUse", "analyse_query", "replace_tables"]
+
+Resolve = Callable[[TableName], Sequence[DataField] | None]
+"""The columns of a lake table, or None for a name that is none (a view, a file, another catalog's table)."""
+
+
+def analyse_query(text: str, resolve: Resolve, timezone: str = "UTC") -> QueryAnalysis:
+    """The lake tables a query uses, for :func:`replace_tables` to put other names in their places.
+
+    ``timezone`` is the session's, for timestamp literals.  What Spark would not parse is passed as it is: no error is
+    raised here for wrong SQL.  Raises :class:`UnsupportedFeature` for time travel on a lake table.
+    """
+    try:
+        tokens = tokenize(text)
+    except InvalidRequest:
+        return QueryAnalysis((), text)
+    names = find_names(text, tokens)
+    tables = _Tables(resolve)
+    tree = _parse(text, tokens, names)
+    if tree is None:
+        found = {
+            use.start: _Found(use, False, None)
+            for use in names
+            if not use.shadowed and tables.fields(use.name) is not None
+        }
+    else:
+        found = _from_tree(tree, names, tables, timezone)
+    mentions = Mentions(text, tokens)
+    return QueryAnalysis(tuple(_use(found[start], mentions, tables, text) for start in sorted(found)), text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A lake table's place, whether its columns are all named in the text, and what may filter it."""
+
+    use: NameUse
+    named: bool
+    predicate: Predicate | None
+
+
+class _Tables:
+    """Asks for each name once."""
+
+    def __init__(self, resolve: Resolve) -> None:
+        self.resolve = resolve
+        self.known: dict[TableName, tuple[DataField, ...] | None] = {}
+
+    def columns(self, name: TableName) -> tuple[DataField, ...] | None:
+        """The columns of a lake table."""
+        if name.catalog is not None or "/" in name.table:
+            return None  # another catalog's table, or a file as in parquet.`/path`
+        if name not in self.known:
+            made = self.resolve(name)
+            self.known[name] = None if made is None else tuple(made)
+        return self.known[name]
+
+    def fields(self, name: TableName) -> Mapping[str, str] | None:
+        """The columns by lower-case name, without those that only differ in case."""
+        columns = self.columns(name)
+        if columns is None:
+            return None
+        lower = [c.name.lower() for c in columns]
+        return {low: c.name for low, c in zip(lower, columns, strict=True) if lower.count(low) == 1}
+
+
+def _parse(text: str, tokens: list[Token], names: list[NameUse]) -> exp.Expr | None:
+    """The tree, if it is a query and knows every name that the tokens know."""
+    if any(t.token_type is TokenType.PIPE_GT for t in tokens) or any(n.bare for n in names):
+        return None
+    try:
+        trees = sqlglot.parse(text, dialect=SparkSql)
+    except (SqlglotError, RecursionError):
+        return None
+    trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        return None
+    spans = {scope.span_of(t) for t in _table_nodes(trees[0])}
+    if None in spans or any((n.start, n.end) not in spans for n in names):
+        return None
+    return trees[0]
+
+
+def _table_nodes(tree: exp.Expr) -> list[exp.Table]:
+    return [
+        table
+        for table in tree.find_all(exp.Table)
+        if isinstance(table.this, exp.Identifier) and table.find_ancestor(exp.Hint) is None
+    ]
+
+
+def _from_tree(tree: exp.Expr, names: list[NameUse], tables: _Tables, timezone: str) -> dict[int, _Found]:
+    pushdown = Pushdown(tree, tables.fields, timezone)
+    unnamed = unnamed_tables(tree)
+    by_start = {n.start: n for n in names}
+    out: dict[int, _Found] = {}
+    for node in _table_nodes(tree):
+        name, span = scope.name_of(node), scope.span_of(node)
+        if name is None or span is None or scope.cte_of(node) is not None or tables.fields(name) is None:
+            continue
+        use = by_start.get(span[0]) or NameUse(name, *span, bool(node.alias), span[1], False, False, False)
+        out[use.start] = _Found(use, id(node) not in unnamed, pushdown.predicate_of(node))
+    return out
+
+
+def _use(found: _Found, mentions: Mentions, tables: _Tables, text: str) -> TableUse:
+    use = found.use
+    if use.travels:
+        raise UnsupportedFeature(f"time travel on lake tables is not implemented: {caret(text, use.start)}")
+    columns: tuple[str, ...] | None = None
+    if found.named and not mentions.all:
+        known = tables.columns(use.name) or ()
+        columns = tuple(c.name for c in known if c.name.lower() in mentions.words) + mentions.metadata
+    return TableUse(
+        use.name,
+        use.start,
+        use.end,
+        columns,
+        found.predicate,
+        not use.has_alias,
+        use.alias_at,
+        mentions.metadata,
+    )

@@ -1,0 +1,68 @@
+"""Which columns a query can need of its tables: those it mentions, or all where a star or the like takes them unnamed.
+
+Every identifier of the text counts, wherever it stands: too many columns cost a little, one too few breaks the query.
+And since no table loses a column whose name is mentioned, every name resolves as it did before.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sqlglot import Token, TokenType, exp
+
+from bitlake.sql import scope
+
+_WORD = re.compile(r"\w+")
+_TEXT = (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.HINT)
+_PATTERN_SIGNS = frozenset("*+?|")
+
+
+class Mentions:
+    """The identifiers of a text in lower case, or everything (``all``) where names are not in the text."""
+
+    def __init__(self, text: str, tokens: list[Token]) -> None:
+        words: set[str] = set()
+        self.all = False
+        for at, token in enumerate(tokens):
+            raw = text[token.start : token.end + 1]
+            if token.token_type is TokenType.IDENTIFIER:
+                words.add(token.text.lower())
+                # With spark.sql.parser.quotedRegexColumnNames a quoted name is a pattern.
+                self.all = self.all or not _PATTERN_SIGNS.isdisjoint(token.text)
+            elif token.token_type not in _TEXT:
+                words.update(_WORD.findall(raw.lower()))
+                if raw.upper() == "IDENTIFIER" and at + 1 < len(tokens) and tokens[at + 1].text == "(":
+                    self.all = True  # IDENTIFIER('a'): a name made of a string
+        self.words = words
+
+    @property
+    def metadata(self) -> tuple[str, ...]:
+        """The metadata columns that are mentioned."""
+        return tuple(sorted(w for w in self.words if w.startswith("__paimon_")))
+
+
+def unnamed_tables(tree: exp.Expr) -> set[int]:
+    """The table nodes (by id) whose columns are needed without being named: stars, NATURAL, PIVOT, column aliases."""
+    tables = [t for t in tree.find_all(exp.Table) if t.find_ancestor(exp.Hint) is None]
+    of_select: dict[int, list[exp.Table]] = {}
+    out: set[int] = set()
+    for table in tables:
+        select = table.find_ancestor(exp.Select)
+        of_select.setdefault(id(select), []).append(table)
+        alias = table.args.get("alias")
+        if select is None or (alias is not None and not scope.only(alias, {"this"})):
+            out.add(id(table))
+    for node in tree.find_all(exp.Star, exp.Join, exp.Pivot, exp.QueryTransform):
+        if isinstance(node, exp.Join) and not scope.is_natural(node):
+            continue
+        if isinstance(node, exp.Star) and isinstance(node.parent, exp.Count):
+            continue
+        if isinstance(node, exp.Star) and isinstance(node.parent, exp.Column) and node.parent.parts[:-1]:
+            # q.* — of a table by that name wherever it stands; else q is a struct or a derived table, whose
+            # columns are named inside it.
+            name = node.parent.parts[-2].name.lower()
+            out.update(id(t) for t in tables if name in (t.alias.lower(), t.name.lower()))
+            continue
+        select = node.find_ancestor(exp.Select)
+        out.update(id(t) for t in of_select.get(id(select), ()))
+    return out

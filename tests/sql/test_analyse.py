@@ -1,0 +1,87 @@
+"""Queries taken apart; the cases stand in ``queries.txt`` and ``replaced.txt``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.predicate.text import to_sql
+from bitlake.sql.analyse import analyse_query, replace_tables
+from bitlake.sql.statements import TableName
+from bitlake.types import DataField, parse_type
+
+COLUMNS = {
+    ("db", "t"): "a b c d st dt",
+    ("db", "u"): "a x y",
+    ("db", "orders"): "order_id status region amount ts",
+    ("other", "t"): "a z",
+    ("my db", "t`x"): "a",
+    ("db", "date"): "a date",
+}
+
+
+def resolve(name: TableName) -> Sequence[DataField] | None:
+    columns = COLUMNS.get((name.database or "db", name.table.lower()))
+    if columns is None:
+        return None
+    return [DataField(i, c, parse_type("INT")) for i, c in enumerate(columns.split())]
+
+
+def cases(name: str) -> list[tuple[str, list[str]]]:
+    """The cases of a text file: a query per paragraph, what is expected indented below."""
+    out = []
+    for paragraph in (Path(__file__).parent / name).read_text(encoding="utf-8").split("\n\n"):
+        lines = [line for line in paragraph.split("\n") if line and not line.startswith("-- ")]
+        if lines:
+            out.append((lines[0], [line.strip() for line in lines[1:] if line.strip() != "nothing"]))
+    return out
+
+
+CASES = cases("queries.txt")
+REPLACED = [(text, expected[0]) for text, expected in cases("replaced.txt")]
+
+
+def shown(text: str, timezone: str = "UTC") -> list[str]:
+    made = analyse_query(text, resolve, timezone)
+    assert made.text == text
+    out = []
+    for use in made.tables:
+        assert text[use.start : use.end].replace("``", "`").strip("`").endswith(use.name.table.strip("`"))
+        columns = "*" if use.columns is None else " ".join(use.columns)
+        predicate = "-" if use.predicate is None else to_sql(use.predicate)
+        out.append(f"{use.name.table}: {columns} | {predicate}")
+    return out
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES, ids=[c[0] for c in CASES])
+def test_query(text: str, expected: list[str]) -> None:
+    assert shown(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), REPLACED, ids=[c[0] for c in REPLACED])
+def test_replace(text: str, expected: str) -> None:
+    uses = analyse_query(text, resolve).tables
+    assert replace_tables(text, uses, [f"v{i}" for i in range(len(uses))]) == expected
+
+
+def test_tables_of_one_name_need_aliases_where_both_are_named_in_full() -> None:
+    text = "SELECT db.t.a, other.t.z FROM db.t JOIN other.t ON db.t.a = other.t.a"
+    uses = analyse_query(text, resolve).tables
+    with pytest.raises(InvalidRequest, match="give them aliases"):
+        replace_tables(text, uses, ["x", "y"])
+
+
+def test_time_travel_is_refused() -> None:
+    for clause in ("VERSION AS OF 1", "FOR VERSION AS OF 1", "TIMESTAMP AS OF '2020-01-01'"):
+        with pytest.raises(UnsupportedFeature, match="time travel"):
+            analyse_query(f"SELECT * FROM t {clause}", resolve)
+    assert analyse_query("SELECT * FROM v VERSION AS OF 1", resolve).tables == ()
+
+
+def test_timestamps_are_of_the_sessions_zone() -> None:
+    text = "SELECT a FROM orders WHERE ts > TIMESTAMP '2020-01-01 00:00:00'"
+    assert shown(text, "Asia/Tokyo") == ["orders: ts | ts > TIMESTAMP '2019-12-31 15:00:00Z'"]
+    assert shown(text, "GMT+09") == ["orders: ts | -"]
