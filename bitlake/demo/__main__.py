@@ -1,7 +1,7 @@
 """The demo: ``python -m bitlake.demo [--rows N] [--keep FOLDER]``.
 
-First the two tables of the article that bitlake was asked for by, with its SQL as it stands there; then a million orders,
-to see what an index is worth.
+First the two tables of the article that bitlake was asked for by, with its SQL as it stands there; then a million
+orders, to see what an index is worth.
 """
 
 from __future__ import annotations

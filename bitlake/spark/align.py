@@ -1,4 +1,4 @@
-"""Rows of a query made to fit a table before they are written: names, types, lengths and NOT NULL, as Spark's INSERT does.
+"""Rows of a query made to fit a table before they are written: names, types, lengths and NOT NULL, as INSERT does.
 
 Casts follow Spark's ANSI store assignment: what could lose meaning by type is refused here, what could by value fails
 the job with the column's name.

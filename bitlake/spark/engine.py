@@ -1,4 +1,4 @@
-"""SQL on lake tables through a Spark session: statements about lake tables are done here, everything else is Spark's."""
+"""SQL on lake tables through a Spark session: statements about them are done here, everything else is Spark's."""
 
 from __future__ import annotations
 

@@ -67,13 +67,17 @@ def choose(plan: Plan) -> ReadChoice:
     cost = sum(chosen_bytes(f) for f in plan.files) if few else 0
     few = few and cost <= DRIVER_BYTES
     picked = any(not f.whole for f in plan.files)
-    if not plan.files or (not plan.columns and plan.predicate is None) or (few and (picked or special or cost <= DRIVER_BYTES // 8)):
+    if (
+        not plan.files
+        or (not plan.columns and plan.predicate is None)
+        or (few and (picked or special or cost <= DRIVER_BYTES // 8))
+    ):
         return ReadChoice(plan.files, (), ())
     native: list[PlannedFile] = []
     selective: list[PlannedFile] = []
     for f in plan.files:
         sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
-        foreign = not _native_types(plan) or f.entry.file.schema_id != plan.schema.id and not _same_columns(plan, f)
+        foreign = not _native_types(plan) or not _same_columns(plan, f)
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))
 
@@ -96,7 +100,8 @@ def _native_types(plan: Plan) -> bool:
 
 
 def _same_columns(plan: Plan, file: PlannedFile) -> bool:
-    return map_fields(plan.schema.fields, plan.schemas[file.entry.file.schema_id].fields).identical
+    written = file.entry.file.schema_id
+    return written == plan.schema.id or map_fields(plan.schema.fields, plan.schemas[written].fields).identical
 
 
 class SparkReader:
@@ -123,6 +128,9 @@ class SparkReader:
 
     def local(self, scan: Scan, types: T.StructType) -> DataFrame:
         """Read the scan on the driver into a local relation."""
+        if not types.fields:
+            # Only the number of rows is asked for; an Arrow table without columns could not carry it to Spark.
+            return self._spark.range(0, scan.count(), 1, 1).select()
         return local_frame(self._spark, scan.to_arrow(), types)
 
     def _native(self, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
@@ -177,8 +185,6 @@ def local_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> Da
     """An Arrow table as a local relation of the given Spark types."""
     if table.num_rows == 0:
         return spark.createDataFrame([], types)
-    if not types.fields:
-        return spark.range(0, table.num_rows, 1, 1).select()
     # One chunk: Spark's Arrow stream reader stops at the first empty batch, and chunked tables may hold some.
     return spark.createDataFrame(table.combine_chunks(), types)
 
@@ -187,5 +193,4 @@ def _uri(path: str) -> str:
     """A path as Spark's reader takes it: characters that globs or URIs give a meaning are escaped."""
     if "://" in path or path.startswith("file:"):
         return path
-    escaped = "".join("\\" + c if c in "{}[]*?\\" else c for c in os.path.abspath(path))
-    return escaped
+    return "".join("\\" + c if c in "{}[]*?\\" else c for c in os.path.abspath(path))

@@ -1,4 +1,4 @@
-"""A Spark session that works on a machine with nothing but Python: Java found or brought, workers on this interpreter."""
+"""A Spark session on a machine with nothing but Python: Java found or brought, workers on this interpreter."""
 
 from __future__ import annotations
 

@@ -49,6 +49,8 @@ def create_table(context: EngineContext, statement: st.ShowCreateTable) -> DataF
     columns = []
     for f in schema.fields:
         line = f"  {_name(f.name)} {type_to_ddl(f.type)}"
+        if not f.type.nullable:
+            line += " NOT NULL"
         if f.default_value is not None:
             line += f" DEFAULT {f.default_value}"
         if f.description is not None:

@@ -4,8 +4,8 @@ Spark shuffles, sorts, encodes and schedules; nothing of the data passes through
 orders (2 cores): Spark's writer 2.9 s, the same rows through ``mapInArrow`` and pyarrow 3.8 s, so the rows stay in the
 JVM and Python reads back only the columns that are indexed.  ``docs/decisions/0003-spark-writes.md`` has the numbers.
 
-Path of a row: query → (partitioned or bucketed tables: a group column and ``REBALANCE`` by it, so that a task writes few
-groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`adopt_file` on the
+Path of a row: query → (partitioned or bucketed tables: a group column and ``REBALANCE`` by it, so that a task writes
+few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`adopt_file` on the
 executors (statistics, indexes, rename) → commit on the driver.
 """
 

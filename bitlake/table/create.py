@@ -13,6 +13,7 @@ from bitlake.fileindex.registry import parse_index_options
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.types import AtomicType, DataField, DataType, Root
+from bitlake.types.datatypes import TIMESTAMPS
 
 log = logging.getLogger("bitlake")
 
@@ -98,12 +99,12 @@ def check_options(
     if file_format != "parquet":
         raise UnsupportedFeature(f"table '{table}': 'file.format' = '{file_format}' cannot be written, only parquet")
     for field in fields:
-        if isinstance(field.type, AtomicType) and field.type.root in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ):
-            if (field.type.precision or 0) > 6:
-                raise UnsupportedFeature(
-                    f"table '{table}', column '{field.name}': {field.type} is stored as INT96 by Paimon, which bitlake "
-                    "does not write; use precision 6"
-                )
+        made = field.type
+        if isinstance(made, AtomicType) and made.root in TIMESTAMPS and (made.precision or 0) > 6:
+            raise UnsupportedFeature(
+                f"table '{table}', column '{field.name}': {made} is stored as INT96 by Paimon, which bitlake does not "
+                "write; use precision 6"
+            )
     _check_bucket(table, options, parsed, fields, partition_keys)
 
 
@@ -188,7 +189,8 @@ def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Se
         field = seen.get(key.lower())
         if field is None:
             raise InvalidRequest(
-                f"table '{table}': partition column '{key}' is not among the columns {', '.join(c.name for c in columns)}"
+                f"table '{table}': partition column '{key}' is not among the columns "
+                f"{', '.join(c.name for c in columns)}"
             )
         if key.lower() in (k.lower() for k in partition_keys[:i]):
             raise InvalidRequest(f"table '{table}': partition column '{key}' is named twice")

@@ -48,9 +48,8 @@ def explain_text(plan: Plan) -> str:
     lines.append(f"  files      {len(plan.files):,} of {m.files:,} read" + _reasons(plan))
     share = f" ({100 * m.rows_chosen / m.rows:.2g} %)" if m.rows else ""
     lines.append(f"  rows       {m.rows_chosen:,} of {m.rows:,} chosen{share}")
-    lines.append(
-        f"  data       {human_bytes(sum(f.entry.file.file_size for f in plan.files))} in files to read, of {human_bytes(m.data_bytes)}"
-    )
+    size = sum(f.entry.file.file_size for f in plan.files)
+    lines.append(f"  data       {human_bytes(size)} in files to read, of {human_bytes(m.data_bytes)}")
     if m.index_files_opened or m.index_bytes_read:
         lines.append(
             f"  index      {human_bytes(m.index_bytes_read)} read, {m.index_files_opened:,} .index files opened"

@@ -33,7 +33,7 @@ PARTITION = "__paimon_partition"
 BUCKET = "__paimon_bucket"
 
 # Above this share of a file's rows nearly every page holds a chosen one: reading all of it in order is cheaper than
-# picking (with 5,000-row pages and scattered rows that is reached far earlier; the reader then touches every page anyway).
+# picking (scattered rows reach every page far earlier; the reader then touches all of them anyway).
 WHOLE_FILE_SHARE = 0.25
 _BATCH_ROWS = 64 * 1024
 
@@ -55,7 +55,7 @@ class FileTask:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What to return of each file: output columns in order (metadata columns too) of rows that satisfy the predicate."""
+    """What to return of each file: output columns in order (metadata columns too) of rows that match the predicate."""
 
     schema: TableSchema
     columns: tuple[str, ...]

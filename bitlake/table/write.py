@@ -1,4 +1,4 @@
-"""Writing Arrow data in this process: rows fitted to the table, spread over partitions and buckets, one file each or more."""
+"""Writing Arrow data in this process: rows fitted to the table, spread over partitions and buckets, written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
     made = field.type
-    if not isinstance(made, AtomicType) or made.length in (None, MAX_LENGTH):
+    if not isinstance(made, AtomicType) or made.length is None or made.length == MAX_LENGTH:
         return rows
     at = rows.column_names.index(field.name)
     column = rows.column(at)
@@ -68,7 +68,8 @@ def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
         if made.root is Root.CHAR:
             column = pc.utf8_rpad(column, width=made.length, padding=" ")
     elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        if (pc.max(pc.binary_length(column)).as_py() or 0) > (made.length or 0):
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        if longest > made.length:
             raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {made} allows")
     return rows.set_column(at, field.name, column)
 

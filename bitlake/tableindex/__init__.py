@@ -1,0 +1,1 @@
+"""Indexes of a whole table: deletion vectors and bucket hashes."""

@@ -19,7 +19,6 @@ from bitlake.types.datatypes import (
     DataField,
     DataType,
     MapType,
-    MultisetType,
     Root,
     RowType,
 )
@@ -146,6 +145,7 @@ class NextId:
         self.last = last
 
     def __call__(self) -> int:
+        """The next id."""
         self.last += 1
         return self.last
 

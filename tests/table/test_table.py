@@ -122,7 +122,9 @@ def test_a_value_that_is_nowhere_opens_no_file(lake: bitlake.Lake) -> None:
 
 
 def test_files_roll_at_the_target_size(lake: bitlake.Lake) -> None:
-    rows = pa.table({"id": pa.array(range(200_000)), "x": pa.array([f"{i * 2654435761 % 2**32:x}" for i in range(200_000)])})
+    rows = pa.table(
+        {"id": pa.array(range(200_000)), "x": pa.array([f"{i * 2654435761 % 2**32:x}" for i in range(200_000)])}
+    )
     table = made(lake, rows, options={"target-file-size": "200 kb"})
     sizes = [f.entry.file.file_size for f in table.scan().plan().files]
     assert len(sizes) > 2
@@ -254,7 +256,11 @@ def test_rows_that_do_not_fit_leave_nothing_behind(lake: bitlake.Lake, rows: pa.
         ({"file-index.bloom-filter.columns": "dec"}, InvalidRequest, ["dec", "DECIMAL"]),
         ({"file-index.bitmap.columns": "bin"}, InvalidRequest, ["bin"]),
         ({"file-index.btree.columns": "id"}, InvalidRequest, ["btree"]),
-        ({"file-index.bloom-filter.columns": "id", "file-index.bloom-filter.id.fpp": "2"}, InvalidRequest, ["fpp", "2"]),
+        (
+            {"file-index.bloom-filter.columns": "id", "file-index.bloom-filter.id.fpp": "2"},
+            InvalidRequest,
+            ["fpp", "2"],
+        ),
         ({"file-index.in-manifest-threshold": "many"}, InvalidRequest, ["file-index.in-manifest-threshold", "many"]),
         ({"file.format": "csv"}, UnsupportedFeature, ["file.format", "csv"]),
         ({"primary-key": "id"}, UnsupportedFeature, ["primary"]),
@@ -298,6 +304,8 @@ def test_names_that_are_not_there(lake: bitlake.Lake) -> None:
 
 
 def test_timestamps_in_a_condition(lake: bitlake.Lake) -> None:
-    rows = pa.table({"at": pa.array([dt.datetime(2024, 1, 1, h, tzinfo=UTC) for h in range(24)], pa.timestamp("us", "UTC"))})
+    rows = pa.table(
+        {"at": pa.array([dt.datetime(2024, 1, 1, h, tzinfo=UTC) for h in range(24)], pa.timestamp("us", "UTC"))}
+    )
     table = made(lake, rows)
     assert table.scan(where="at >= TIMESTAMP '2024-01-01 20:00:00'").count() == 4

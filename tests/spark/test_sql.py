@@ -1,0 +1,365 @@
+"""Lake tables in Spark SQL: what is created, written, asked and shown, and what is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import rows_of
+from builders import EVERY_TYPE, every_type
+from fixtures import copy_warehouse
+
+import bitlake
+from bitlake.demo.article import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
+from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
+    yield bitlake.connect(str(tmp_path / "lake"), spark=spark)
+    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
+
+
+def ask(lake: bitlake.Lake, text: str) -> list[list[Any]]:
+    return rows_of(lake.sql(text))
+
+
+def staged(lake: bitlake.Lake) -> list[Path]:
+    return [p for p in Path(lake.path).rglob("*") if ".staging" in p.parts and p.is_file()]
+
+
+def test_the_article_runs_as_it_stands(lake: bitlake.Lake, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING, "bitlake"):
+        for text in (*USER_EVENTS, *ORDERS[:-1]):
+            lake.sql(text)
+    assert "bucket-key" in caplog.text
+    found = [sorted(r[0] for r in ask(lake, q)) for q in QUERIES]
+    assert found == [[1, 3, 6], [1, 3, 4, 6], [2, 4, 5], [], [1, 2, 3, 4, 5, 6], [1, 3], [1, 3, 5, 6]]
+    (plan,) = lake.plans(QUERIES[0])
+    assert [f.selection.positions(f.row_count).tolist() for f in plan.files] == [[0, 2, 5]]
+    assert [f.index_place for f in plan.files] == ["embedded"]
+    assert lake.plans(QUERIES[3])[0].files == ()
+    pending = ask(lake, ORDERS[-1])
+    assert sorted(r[0] for r in pending) == [1001, 1003, 1006, 1009]
+    assert lake.table("orders").schema.bucket_keys == (
+        "order_id",
+        "user_id",
+        "status",
+        "region",
+        "amount",
+        "order_date",
+    )
+    (plan,) = lake.plans(ORDERS[-1])
+    assert plan.chosen_rows == 4
+    results = [ask(lake, text) for text in ALTER_ORDERS]
+    assert results[1] == [["", 1, 0, "", 0]], "nothing to build: the options did not change"
+    assert results[3][0][:4] == ["", 1, 1, "bloom-filter(user_id)"]
+    assert [r[0] for r in results[4]] == [3]
+    assert results[5] == []
+    assert lake.plans("SELECT * FROM user_events WHERE user_id = 4711 OR user_id = 5")[0].files
+
+
+def test_every_type_through_sql(lake: bitlake.Lake) -> None:
+    rows = every_type()
+    columns = [n for n in EVERY_TYPE.names if n != "c_ts3"]
+    lake.spark.createDataFrame(rows.select(columns)).createOrReplaceTempView("source_rows")
+    lake.sql("CREATE TABLE t AS SELECT * FROM source_rows")
+    assert ask(lake, "SELECT * FROM t") == ask(lake, "SELECT * FROM source_rows")
+    lake.sql("INSERT INTO t SELECT * FROM source_rows")
+    assert ask(lake, "SELECT count(*) FROM t") == [[8]]
+    assert lake.table("t").scan().count() == 8
+
+
+def test_databases(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE DATABASE IF NOT EXISTS sales COMMENT 'x'")
+    with pytest.raises(AlreadyExists):
+        lake.sql("CREATE DATABASE sales")
+    assert ask(lake, "SHOW DATABASES") == [["default"], ["sales"]]
+    assert ask(lake, "SHOW DATABASES LIKE 's*'") == [["sales"]]
+    lake.sql("USE sales")
+    lake.sql("CREATE TABLE t (id INT)")
+    assert ask(lake, "SHOW TABLES") == [["sales", "t", False]]
+    assert ask(lake, "SHOW TABLES IN default") == []
+    with pytest.raises(InvalidRequest, match="CASCADE"):
+        lake.sql("DROP DATABASE sales")
+    lake.sql("DROP DATABASE sales CASCADE")
+    lake.sql("DROP DATABASE IF EXISTS sales")
+    with pytest.raises(NotFound):
+        lake.sql("DROP DATABASE sales")
+    with pytest.raises(NotFound, match="nope"):
+        lake.sql("USE nope")
+
+
+def test_show_create_makes_the_same_table(lake: bitlake.Lake) -> None:
+    lake.sql(
+        "CREATE TABLE a (id BIGINT NOT NULL COMMENT 'it''s', `odd name` STRING, d DECIMAL(10,2), "
+        "s STRUCT<x: INT, y: ARRAY<STRING>>, m MAP<STRING, INT>, dt DATE, c CHAR(3), v VARCHAR(9), t TIMESTAMP_NTZ) "
+        "PARTITIONED BY (dt) COMMENT 'a table' TBLPROPERTIES ('file-index.bitmap.columns' = 'v')"
+    )
+    ((text,),) = ask(lake, "SHOW CREATE TABLE a")
+    lake.sql(text.replace("default.a", "default.b"))
+    a, b = lake.table("a").schema, lake.table("b").schema
+    assert (a.fields, a.partition_keys, a.options, a.comment) == (b.fields, b.partition_keys, b.options, b.comment)
+    described = ask(lake, "DESCRIBE a")
+    assert described[0] == ["id", "bigint", "it's"]
+    assert ["dt", "date", None] in described[9:]
+    assert any(r[0] == "Location" for r in ask(lake, "DESCRIBE EXTENDED a"))
+    assert ask(lake, "SHOW TBLPROPERTIES a") == [["file-index.bitmap.columns", "v"]]
+    assert ask(lake, "SHOW TBLPROPERTIES a ('file-index.bitmap.columns')") == [["file-index.bitmap.columns", "v"]]
+
+
+def test_insert_in_all_its_forms(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id INT, name STRING, dt DATE, hr INT) PARTITIONED BY (dt, hr)")
+    assert ask(lake, "INSERT INTO t VALUES (1, 'a', DATE '2024-01-01', 1)") == [[1, 1]]
+    lake.sql("INSERT INTO t (hr, dt, id) VALUES (2, DATE '2024-01-01', 2)")
+    lake.sql("INSERT INTO t PARTITION (dt = '2024-01-02', hr = 3) VALUES (3, 'c')")
+    lake.sql("INSERT INTO t PARTITION (dt = '2024-01-02', hr) SELECT 4, 'd', 4")
+    lake.sql("INSERT INTO t BY NAME SELECT 5 AS hr, 'e' AS name, 5 AS id, DATE '2024-01-03' AS dt")
+    lake.sql("INSERT INTO TABLE t SELECT * FROM t WHERE id = 1")
+    day = dt.date
+    assert sorted(ask(lake, "SELECT * FROM t")) == [
+        [1, "a", day(2024, 1, 1), 1],
+        [1, "a", day(2024, 1, 1), 1],
+        [2, None, day(2024, 1, 1), 2],
+        [3, "c", day(2024, 1, 2), 3],
+        [4, "d", day(2024, 1, 2), 4],
+        [5, "e", day(2024, 1, 3), 5],
+    ]
+    assert ask(lake, "SHOW PARTITIONS t") == [
+        ["dt=2024-01-01/hr=1"],
+        ["dt=2024-01-01/hr=2"],
+        ["dt=2024-01-02/hr=3"],
+        ["dt=2024-01-02/hr=4"],
+        ["dt=2024-01-03/hr=5"],
+    ]
+    assert len(ask(lake, "SHOW PARTITIONS t PARTITION (dt = '2024-01-02')")) == 2
+    lake.sql("INSERT OVERWRITE t PARTITION (dt = '2024-01-01', hr = 1) VALUES (9, 'z')")
+    lake.sql("TRUNCATE TABLE t PARTITION (dt = '2024-01-02')")
+    assert sorted(r[0] for r in ask(lake, "SELECT * FROM t")) == [2, 5, 9]
+    lake.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        lake.sql("INSERT OVERWRITE t VALUES (7, 'q', DATE '2024-01-03', 5)")
+    finally:
+        lake.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    assert sorted(r[0] for r in ask(lake, "SELECT * FROM t")) == [2, 7, 9]
+    lake.sql("INSERT OVERWRITE t VALUES (8, 'all', NULL, NULL)")
+    assert ask(lake, "SELECT id FROM t") == [[8]]
+    lake.sql("TRUNCATE TABLE t")
+    assert ask(lake, "SELECT * FROM t") == []
+
+
+def test_large_inserts_go_through_spark_and_leave_no_staging(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE plain (id BIGINT, k INT) TBLPROPERTIES ('file-index.bitmap.columns' = 'k')")
+    lake.sql("INSERT INTO plain SELECT id, CAST(id % 10 AS INT) FROM range(100000)")
+    lake.sql(
+        "CREATE TABLE parted (id BIGINT, k STRING) PARTITIONED BY (k) TBLPROPERTIES ('bucket' = '2', 'bucket-key' = 'id')"
+    )
+    lake.sql(
+        "INSERT INTO parted SELECT id, CASE id % 5 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE concat('a/', id % 5) END FROM range(1000)"
+    )
+    assert ask(lake, "SELECT count(*), sum(id) FROM plain WHERE k = 3") == [[10000, sum(range(3, 100000, 10))]]
+    assert lake.table("plain").scan(where="k = 3").plan().chosen_rows == 10000
+    counts = ask(lake, "SELECT k, count(*) FROM parted GROUP BY k ORDER BY k")
+    assert counts == [[None, 200], ["", 200], ["a/2", 200], ["a/3", 200], ["a/4", 200]]
+    assert {f.entry.bucket for f in lake.table("parted").scan().plan().files} == {0, 1}
+    for value in (0, 17, 999):
+        plan = lake.table("parted").scan(where=f"id = {value}").plan()
+        assert len({f.entry.bucket for f in plan.files}) == 1
+        assert lake.table("parted").scan(where=f"id = {value}").count() == 1
+    assert staged(lake) == []
+
+
+def test_files_follow_the_target_size_on_spark(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT, x STRING) TBLPROPERTIES ('target-file-size' = '300 kb')")
+    lake.sql("INSERT INTO t SELECT id, sha2(cast(id AS string), 256) FROM range(0, 60000, 1, 1)")
+    sizes = [f.entry.file.file_size for f in lake.table("t").scan().plan().files]
+    assert len(sizes) > 3
+    assert max(sizes) <= 2.1 * 300 * 1024
+    assert ask(lake, "SELECT count(*), count(DISTINCT id) FROM t") == [[60000, 60000]]
+
+
+def test_any_query_of_spark(lake: bitlake.Lake) -> None:
+    for text in (*USER_EVENTS, *ORDERS[:-1]):
+        lake.sql(text)
+    lake.spark.createDataFrame(
+        [("US", "America"), ("EU", "Europe")], "code string, title string"
+    ).createOrReplaceTempView("regions")
+    assert ask(
+        lake,
+        "WITH recent AS (SELECT * FROM orders WHERE order_date >= DATE '2024-01-02') "
+        "SELECT r.title, count(*) AS n, sum(o.amount) FROM recent o JOIN regions r ON o.region = r.code "
+        "WHERE o.status <> 'CANCELLED' GROUP BY r.title ORDER BY n DESC, r.title",
+    ) == [["America", 2, 520], ["Europe", 1, 300]]
+    assert ask(
+        lake,
+        "SELECT user_id FROM user_events WHERE user_id IN (SELECT user_id FROM orders WHERE status = 'PENDING') ORDER BY 1",
+    ) == [[1], [3], [6]]
+    assert ask(
+        lake,
+        "SELECT e.user_id FROM user_events e LEFT JOIN orders o ON e.user_id = o.user_id AND o.status = 'PENDING' WHERE o.order_id IS NULL ORDER BY 1",
+    ) == [[2], [4], [5]]
+    assert ask(
+        lake,
+        "SELECT user_id, row_number() OVER (PARTITION BY region ORDER BY user_id) FROM User_Events WHERE REGION = 'US' ORDER BY 1",
+    ) == [[1, 1], [3, 2], [5, 3]]
+    assert ask(lake, "SELECT count(*) FROM default.orders") == [[10]]
+    assert ask(lake, "SELECT orders.status FROM orders WHERE orders.order_id = 1001") == [["PENDING"]]
+    assert (
+        ask(
+            lake,
+            "SELECT * FROM (SELECT status s FROM orders UNION ALL SELECT event_type FROM user_events) WHERE s = 'login' OR s = 'PENDING'",
+        )
+        == [["PENDING"]] * 4 + [["login"]] * 3
+    )
+    assert ask(
+        lake,
+        "SELECT a.order_id FROM orders a, orders b WHERE a.user_id = b.user_id + 1 AND b.status = 'CANCELLED' ORDER BY 1",
+    ) == [[1005], [1009]]
+    assert ask(lake, "SELECT 1 + 1") == [[2]]
+    lake.spark.createDataFrame([(1,)], "orders int").createOrReplaceTempView("orders")
+    try:
+        assert ask(lake, "SELECT * FROM orders") == [[1]], "a temporary view shadows a table, as in Spark"
+    finally:
+        lake.spark.catalog.dropTempView("orders")
+
+
+def test_or_and_in_are_pushed_and_residuals_stay(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT, a STRING, b STRING) TBLPROPERTIES ('file-index.bitmap.columns' = 'a,b')")
+    lake.sql("INSERT INTO t SELECT id, concat('a', id % 7), concat('b', id % 11) FROM range(1000)")
+    for where in (
+        "a = 'a1' OR b = 'b2'",
+        "a IN ('a1','a2') AND b <> 'b3'",
+        "NOT (a = 'a1') AND id < 100",
+        "a LIKE 'a1%' AND upper(b) = 'B5'",
+    ):
+        (plan,) = lake.plans(f"SELECT id FROM t WHERE {where}")
+        assert plan.predicate is not None
+        lake.sql("SELECT id FROM t").createOrReplaceTempView("copied")
+        found = ask(lake, f"SELECT id FROM t WHERE {where} ORDER BY id")
+        brute = [[i] for i in range(1000) if _holds(where, i)]
+        assert found == brute
+    assert lake.plans("SELECT id FROM t WHERE a = 'a1' OR b = 'b2'")[0].chosen_rows < 300
+
+
+def _holds(where: str, i: int) -> bool:
+    a, b = f"a{i % 7}", f"b{i % 11}"
+    return {
+        "a = 'a1' OR b = 'b2'": a == "a1" or b == "b2",
+        "a IN ('a1','a2') AND b <> 'b3'": a in ("a1", "a2") and b != "b3",
+        "NOT (a = 'a1') AND id < 100": a != "a1" and i < 100,
+        "a LIKE 'a1%' AND upper(b) = 'B5'": a.startswith("a1") and b == "b5",
+    }[where]
+
+
+def test_options_are_set_and_unset(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id INT)")
+    lake.sql("ALTER TABLE t SET TBLPROPERTIES ('file-index.bloom-filter.columns' = 'id', 'x.y' = '1')")
+    assert lake.table("t").schema.options == {"file-index.bloom-filter.columns": "id", "x.y": "1"}
+    lake.sql("ALTER TABLE t UNSET TBLPROPERTIES ('x.y')")
+    with pytest.raises(NotFound, match=r"x\.y"):
+        lake.sql("ALTER TABLE t UNSET TBLPROPERTIES ('x.y')")
+    lake.sql("ALTER TABLE t UNSET TBLPROPERTIES IF EXISTS ('x.y')")
+    assert lake.table("t").schema.options == {"file-index.bloom-filter.columns": "id"}
+
+
+def test_explain_names_the_files_and_the_way_they_are_read(lake: bitlake.Lake) -> None:
+    for text in USER_EVENTS:
+        lake.sql(text)
+    ((text,),) = ask(lake, "EXPLAIN SELECT * FROM user_events WHERE event_type = 'login'")
+    assert "rows 0, 2, 5" in text
+    assert "local relation" in text
+    assert "Physical Plan" in text
+
+
+def test_a_failed_write_leaves_nothing(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id INT NOT NULL, v VARCHAR(3))")
+    for query in (
+        "SELECT CAST(NULL AS INT), 'a'",
+        "SELECT IF(id = 50000, NULL, CAST(id AS INT)), 'a' FROM range(100000)",
+        "SELECT CAST(id AS INT), 'long' FROM range(100000)",
+        "SELECT id + 3000000000, 'a' FROM range(100000)",
+        "SELECT 1, 2, 3",
+        "SELECT 'text', 'a'",
+        "SELECT 1 / 0, 'a' FROM range(100000)",
+    ):
+        with pytest.raises(InvalidRequest):
+            lake.sql(f"INSERT INTO t {query}")
+    assert lake.table("t").snapshot is None
+    assert staged(lake) == []
+    assert not list(Path(lake.table("t").path).rglob("*.parquet"))
+    with pytest.raises(BitlakeError):
+        lake.sql("CREATE TABLE broken AS SELECT 1 / 0 AS x FROM range(10)")
+    assert lake.tables() == ["t"]
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "parts"),
+    [
+        ("SELEC 1", InvalidRequest, ["SELEC"]),
+        ("SELECT * FROM nope", NotFound, ["nope"]),
+        ("SELECT nope FROM t", NotFound, ["nope"]),
+        ("SELECT id FROM t WHERE (", InvalidRequest, []),
+        ("INSERT INTO nope VALUES (1)", NotFound, ["nope"]),
+        ("INSERT INTO t (nope) VALUES (1)", NotFound, ["nope"]),
+        ("INSERT INTO t PARTITION (nope = 1) VALUES (1)", InvalidRequest, ["nope"]),
+        ("CREATE TABLE t (id INT)", AlreadyExists, ["t"]),
+        ("CREATE TABLE x (id INTERVAL)", UnsupportedFeature, ["INTERVAL"]),
+        ("CREATE TABLE x (id INT, ID STRING)", InvalidRequest, ["ID"]),
+        ("CREATE TABLE x (id INT) USING parquet", InvalidRequest, ["parquet"]),
+        (
+            "CREATE TABLE x (d DECIMAL(5,2)) TBLPROPERTIES ('file-index.bloom-filter.columns'='d')",
+            InvalidRequest,
+            ["DECIMAL"],
+        ),
+        ("CREATE TABLE x (d BINARY) TBLPROPERTIES ('file-index.bitmap.columns'='d')", InvalidRequest, ["d"]),
+        ("CREATE TABLE x (id INT) TBLPROPERTIES ('bucket'='many')", InvalidRequest, ["bucket", "many"]),
+        ("CALL sys.rewrite_index('t')", NotFound, ["rewrite_file_index"]),
+        ("CALL sys.rewrite_file_index()", InvalidRequest, ["table"]),
+        ("CALL sys.rewrite_file_index(tabel => 't')", InvalidRequest, ["tabel"]),
+        ("CALL sys.rewrite_file_index('t', 'id = 1')", InvalidRequest, ["partition"]),
+        ("CALL sys.rewrite_file_index('nope')", NotFound, ["nope"]),
+        ("DROP TABLE nope", NotFound, ["nope"]),
+        ("DELETE FROM t", UnsupportedFeature, ["DELETE"]),
+        ("SHOW PARTITIONS t", InvalidRequest, ["partition"]),
+        ("TRUNCATE TABLE nope", NotFound, ["nope"]),
+    ],
+)
+def test_mistakes_are_told_in_bitlakes_own_errors(
+    lake: bitlake.Lake, text: str, error: type[BitlakeError], parts: list[str]
+) -> None:
+    lake.sql("CREATE TABLE t (id INT)")
+    with pytest.raises(error) as caught:
+        lake.sql(text).collect()
+    assert all(p in str(caught.value) for p in parts), caught.value
+    assert lake.tables() == ["t"]
+
+
+def test_tables_of_paimon_are_written_on(spark: Any, tmp_path: Path) -> None:
+    lake = bitlake.connect(str(copy_warehouse(tmp_path, "bitmap_v2", "partitioned")), spark=spark)
+    before = ask(lake, "SELECT count(*) FROM bitmap_v2")[0][0]
+    lake.sql("INSERT INTO bitmap_v2 SELECT * FROM bitmap_v2 WHERE c_str = 'login'")
+    assert ask(lake, "SELECT count(*) FROM bitmap_v2 WHERE c_str = 'login'") == [[66]]
+    assert ask(lake, "SELECT count(*) FROM bitmap_v2") == [[before + 33]]
+    lake.sql(
+        "INSERT OVERWRITE partitioned PARTITION (dt = '2024-01-02') SELECT * EXCEPT (dt) FROM partitioned WHERE dt = DATE '2024-01-02' AND id % 2 = 0"
+    )
+    assert ask(lake, "SELECT count(*) FROM partitioned WHERE dt = DATE '2024-01-02' AND id % 2 = 1") == [[0]]
+
+
+def test_scans_become_dataframes(lake: bitlake.Lake) -> None:
+    for text in USER_EVENTS:
+        lake.sql(text)
+    table = lake.table("user_events")
+    frame = table.scan(columns=["user_id"], where="event_type = 'login'").to_spark()
+    assert sorted(rows_of(frame)) == [[1], [3], [6]]
+    assert rows_of(table.scan(columns=["user_id", "__paimon_row_index"], where="region = 'EU'").to_spark()) == [
+        [2, 1],
+        [6, 5],
+    ]
