@@ -280,8 +280,8 @@ def _by_index(
         if result.selection.is_empty:
             where = "" if result.index_place is None else f", {result.index_place}"
             assert result.predicate is not None
-            by, wanted = " and ".join(result.pruned_by) or "index", to_sql(result.predicate, result.schema.fields)
-            detail = f"{by}{where}: no row has {wanted}"
+            by, term = " and ".join(result.pruned_by) or "index", to_sql(result.predicate, result.schema.fields)
+            detail = f"{by}{where}: no row has {term}"
             skipped.append(_skip(result.entry, result.path, SkipReason.INDEX, detail))
         else:
             left.append(result)

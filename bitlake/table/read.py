@@ -5,25 +5,22 @@ The predicate is always applied to what was read: pruning saves work, it never d
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from bitlake.errors import CorruptError, UnsupportedFeature
-from bitlake.fileindex.selection import Selection
-from bitlake.formats.parquet_footer import Footer, read_footer
-from bitlake.formats.parquet_pages import read_rows
-from bitlake.formats.parquet_scan import read_columns
+from bitlake.errors import UnsupportedFeature
+from bitlake.formats.parquet_footer import Footer
+from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.evaluate import filter_table
+from bitlake.predicate.evaluate import evaluate, filter_table
 from bitlake.predicate.tree import Predicate, columns_of
 from bitlake.storage import Store
-from bitlake.table.cache import Cache
 from bitlake.table.evolution import align, map_fields
+from bitlake.table.fetch import FileTask, Ints, ReadCounts, Rows, fetch_rows, footer_of, forget_footers, stream
 from bitlake.table.planner import physical_array
 from bitlake.types import DataField, arrow_field, arrow_type
 
@@ -35,22 +32,8 @@ BUCKET = "__paimon_bucket"
 # Above this share of a file's rows nearly every page holds a chosen one: reading all of it in order is cheaper than
 # picking (scattered rows reach every page far earlier; the reader then touches all of them anyway).
 WHOLE_FILE_SHARE = 0.25
-_BATCH_ROWS = 64 * 1024
-
-_footers: Cache[str, Footer] = Cache(2000)
-
-
-@dataclass(frozen=True, slots=True)
-class FileTask:
-    """All that reading one file needs; small, and picklable for the executors."""
-
-    path: str
-    size: int
-    row_count: int
-    bucket: int
-    partition: tuple[Any, ...]
-    selection: Selection
-    file_schema: TableSchema
+_LATE_PAGES = 0.5
+_RUN_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +43,6 @@ class ReadRequest:
     schema: TableSchema
     columns: tuple[str, ...]
     predicate: Predicate | None
-
-
-@dataclass(slots=True)
-class ReadCounts:
-    """What reading cost; threads add to it."""
-
-    rows_read: int = 0
-    rows_returned: int = 0
-    bytes: int = 0
-    requests: int = 0
-    pages: int = 0
-    row_groups: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, **more: int) -> None:
-        """Add to the counters by name."""
-        with self._lock:
-            for name, value in more.items():
-                setattr(self, name, getattr(self, name) + value)
 
 
 def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
@@ -98,9 +62,15 @@ def output_schema(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
 
 
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
-    """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema`."""
+    """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
     if not task.path.endswith(".parquet"):
         raise UnsupportedFeature(f"data file {task.path} is not Parquet, the only format this version reads")
+    late = _late(task, request)
+    if late is not None:
+        for table in late.read(store, request, counts):
+            counts.add(rows_returned=table.num_rows)
+            yield table
+        return
     needed = list(request.columns)
     if request.predicate is not None:
         needed += [c for c in sorted(columns_of(request.predicate)) if c not in needed]
@@ -115,13 +85,99 @@ def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCo
             yield table.select(list(request.columns))
 
 
+def _few(chosen: int, task: FileTask) -> bool:
+    return chosen <= task.row_count * WHOLE_FILE_SHARE
+
+
+def _late(task: FileTask, request: ReadRequest) -> _Late | None:
+    """How to read the predicate's columns first, where that can save anything: no index has chosen the rows."""
+    if request.predicate is None or task.selection.exact or _few(task.selection.count(task.row_count), task):
+        return None
+    judged = sorted(columns_of(request.predicate))
+    first = _FileColumns(task, request.schema, judged)
+    rest = _FileColumns(task, request.schema, [c for c in request.columns if c not in judged])
+    return _Late(task, first, rest) if first.names and rest.names else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Late materialisation: the predicate's columns are read and judged, then of the others only what survives.
+
+    Row groups are taken in runs of about ``_RUN_ROWS`` rows; memory holds the survivors' judged columns of one run.
+    When the survivors are spread over few pages, only these are read; else the run's other columns are streamed.
+    Measured on 4M orders in one file (136 MB, 7 columns), all columns, 2 threads: MEASURED
+    """
+
+    task: FileTask
+    first: _FileColumns
+    rest: _FileColumns
+
+    def read(self, store: Store, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
+        """Yield the wanted rows in file order."""
+        footer = footer_of(store, self.task)
+        picked = None if self.task.selection.rows is None else self.task.selection.positions(self.task.row_count)
+        for groups in _runs(footer):
+            judged, survivors = self._judge(store, request, counts, groups, picked)
+            if not len(survivors):
+                continue
+            at = 0
+            for rows, positions in self._others(store, footer, counts, groups, survivors):
+                other = self.rest.table(rows, positions)
+                known = judged.slice(at, len(positions))
+                at += len(positions)
+                columns = [known.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
+                yield pa.table(columns, names=list(request.columns))
+
+    def _judge(
+        self, store: Store, request: ReadRequest, counts: ReadCounts, groups: Sequence[int], picked: Ints | None
+    ) -> tuple[pa.Table, Ints]:
+        """The predicate's columns of the rows for which it is TRUE, and where these are in the file."""
+        assert request.predicate is not None
+        kept: list[pa.Table] = []
+        places: list[Ints] = []
+        for rows, positions in stream(store, self.task, self.first.names, counts, groups, picked):
+            counts.add(rows_read=len(positions))
+            table = self.first.table(rows, positions)
+            true = evaluate(request.predicate, table, request.schema.fields).fill_null(False)
+            if true.true_count:
+                kept.append(table.filter(true))
+                places.append(positions[true.to_numpy(zero_copy_only=False)])
+        if not kept:
+            return pa.table({}), np.zeros(0, np.int64)
+        return pa.concat_tables(kept), np.concatenate(places)
+
+    def _others(
+        self, store: Store, footer: Footer, counts: ReadCounts, groups: Sequence[int], survivors: Ints
+    ) -> Iterator[Rows]:
+        rows = sum(footer.row_groups[n].rows for n in groups)
+        blocks = np.count_nonzero(np.diff(survivors // PAGE_ROWS, prepend=-1))
+        if blocks * PAGE_ROWS <= rows * _LATE_PAGES:
+            yield fetch_rows(store, self.task, survivors, self.rest.names, counts), survivors
+        else:
+            yield from stream(store, self.task, self.rest.names, counts, groups, survivors)
+
+
+def _runs(footer: Footer) -> Iterator[list[int]]:
+    """Neighbouring row groups, so many at a time that a run is worth opening the file for."""
+    run: list[int] = []
+    rows = 0
+    for number, group in enumerate(footer.row_groups):
+        run.append(number)
+        rows += group.rows
+        if rows >= _RUN_ROWS:
+            yield run
+            run, rows = [], 0
+    if run:
+        yield run
+
+
 class _FileColumns:
     """Makes the table's columns from a file's: mapped by id, cast, constant for partitions, or generated."""
 
     def __init__(self, task: FileTask, schema: TableSchema, needed: Sequence[str]) -> None:
         self._task = task
         self._schema = schema
-        self._needed = needed
+        self.needed = needed
         self._mapping = map_fields(schema.fields, task.file_schema.fields)
         self._constants = dict(zip(schema.partition_keys, task.partition, strict=True))
         wanted = [
@@ -138,7 +194,7 @@ class _FileColumns:
         arrays: list[Any] = []
         fields: list[pa.Field] = []
         extra = metadata_fields(self._schema.partition_fields)
-        for name in self._needed:
+        for name in self.needed:
             if name in extra:
                 fields.append(extra[name])
                 arrays.append(self._metadata(name, positions))
@@ -184,79 +240,17 @@ def _no_columns(count: int) -> pa.Table:
     return pa.table({"": pa.nulls(count)}).select([])
 
 
-def _read(
-    store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts
-) -> Iterator[tuple[pa.Table | pa.RecordBatch, np.ndarray]]:
+def _read(store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts) -> Iterator[Rows]:
     chosen = task.selection.count(task.row_count)
     if not names:
         positions = task.selection.positions(task.row_count)
         yield _no_columns(len(positions)), positions
-        return
-    footer = _footer(store, task)
-    if chosen <= task.row_count * WHOLE_FILE_SHARE:
+    elif _few(chosen, task):
         positions = task.selection.positions(task.row_count)
-        try:
-            rows, stats = read_rows(footer, lambda ranges: store.read_ranges(task.path, ranges), positions, names)
-        except CorruptError as e:
-            raise e.within(task.path) from e
-        counts.add(bytes=stats.bytes, requests=stats.requests, pages=stats.pages, row_groups=stats.row_groups)
-        yield rows, positions
-        return
-    yield from _read_whole(store, task, footer, names, counts)
-
-
-def _read_whole(
-    store: Store, task: FileTask, footer: Footer, names: Sequence[str], counts: ReadCounts
-) -> Iterator[tuple[pa.RecordBatch | pa.Table, np.ndarray]]:
-    counts.add(bytes=_stored_bytes(footer, names), requests=1, row_groups=len(footer.row_groups))
-    picked = (
-        None if task.selection.count(task.row_count) == task.row_count else task.selection.positions(task.row_count)
-    )
-    start = 0
-    try:
-        with store.open_input(task.path) as source:
-            for batch in read_columns(source, names, batch_size=_BATCH_ROWS):
-                end = start + batch.num_rows
-                if picked is None:
-                    yield batch, np.arange(start, end, dtype=np.int64)
-                else:
-                    low, high = np.searchsorted(picked, (start, end))
-                    if high > low:
-                        positions = picked[low:high]
-                        yield batch.take(pa.array(positions - start)), positions
-                start = end
-    except CorruptError as e:
-        raise e.within(task.path) from e
-    if start != task.row_count:
-        raise CorruptError(f"the file holds {start} rows and the manifest says {task.row_count}", None, task.path)
-
-
-def _stored_bytes(footer: Footer, names: Sequence[str]) -> int:
-    """Compressed bytes of whole columns."""
-    wanted = [footer.column(n) for n in names]
-    return sum(
-        g.chunks[leaf].compressed for g in footer.row_groups for c in wanted for leaf in range(c.leaf, c.leaf_end)
-    )
-
-
-def _footer(store: Store, task: FileTask) -> Footer:
-    def load() -> Footer:
-        try:
-            footer = read_footer(lambda offset, length: store.read_range(task.path, offset, length), task.size)
-        except CorruptError as e:
-            raise e.within(task.path) from e
-        if footer.rows != task.row_count:
-            raise CorruptError(
-                f"the footer counts {footer.rows} rows and the manifest says {task.row_count}", None, task.path
-            )
-        return footer
-
-    return _footers.get_or(task.path, load)
-
-
-def forget_footers() -> None:
-    """Drop every cached footer (tests that break files on purpose need it)."""
-    _footers.clear()
+        yield fetch_rows(store, task, positions, names, counts), positions
+    else:
+        picked = None if chosen == task.row_count else task.selection.positions(task.row_count)
+        yield from stream(store, task, names, counts, picked=picked)
 
 
 def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[FileTask]:

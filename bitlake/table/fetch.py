@@ -1,0 +1,170 @@
+"""Getting stored columns out of a data file: pages that hold few chosen rows, or row groups as a stream.
+
+Nothing here knows the table's schema: columns are the file's own, as they are stored.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import CorruptError, NotFound
+from bitlake.fileindex.selection import Selection
+from bitlake.formats.parquet_footer import Footer, read_footer
+from bitlake.formats.parquet_pages import read_rows
+from bitlake.formats.parquet_scan import read_columns
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.cache import Cache
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Rows = tuple[pa.Table | pa.RecordBatch, Ints]
+"""Values, and the position in the file of each."""
+
+_BATCH_ROWS = 64 * 1024
+
+_footers: Cache[str, Footer] = Cache(2000)
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """All that reading one file needs; small, and picklable for the executors."""
+
+    path: str
+    size: int
+    row_count: int
+    bucket: int
+    partition: tuple[Any, ...]
+    selection: Selection
+    file_schema: TableSchema
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What reading cost; threads add to it."""
+
+    rows_read: int = 0
+    rows_returned: int = 0
+    bytes: int = 0
+    requests: int = 0
+    pages: int = 0
+    row_groups: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, **more: int) -> None:
+        """Add to the counters by name."""
+        with self._lock:
+            for name, value in more.items():
+                setattr(self, name, getattr(self, name) + value)
+
+
+def footer_of(store: Store, task: FileTask) -> Footer:
+    """The file's footer, cached: data files never change.
+
+    Raises :class:`CorruptError` naming the file, also when its rows are not as many as the manifest says, and
+    :class:`NotFound` when it is gone.
+    """
+
+    def load() -> Footer:
+        try:
+            footer = read_footer(lambda offset, length: store.read_range(task.path, offset, length), task.size)
+        except CorruptError as e:
+            raise _within(e, task.path) from e
+        except NotFound as e:
+            raise _gone(task.path) from e
+        if footer.rows != task.row_count:
+            raise CorruptError(
+                f"the footer counts {footer.rows} rows and the manifest says {task.row_count}", None, task.path
+            )
+        return footer
+
+    return _footers.get_or(task.path, load)
+
+
+def forget_footers() -> None:
+    """Drop every cached footer (tests that break files on purpose need it)."""
+    _footers.clear()
+
+
+def fetch_rows(store: Store, task: FileTask, positions: Ints, names: Sequence[str], counts: ReadCounts) -> pa.Table:
+    """The columns at these positions (sorted), reading only pages that hold one."""
+    footer = footer_of(store, task)
+    try:
+        rows, stats = read_rows(footer, lambda ranges: store.read_ranges(task.path, ranges), positions, names)
+    except CorruptError as e:
+        raise _within(e, task.path) from e
+    except NotFound as e:
+        raise _missing(e, store, task) from e
+    counts.add(bytes=stats.bytes, requests=stats.requests, pages=stats.pages, row_groups=stats.row_groups)
+    return rows
+
+
+def stream(
+    store: Store,
+    task: FileTask,
+    names: Sequence[str],
+    counts: ReadCounts,
+    groups: Sequence[int] | None = None,
+    picked: Ints | None = None,
+) -> Iterator[Rows]:
+    """The columns of neighbouring row groups (default: all), batch by batch; of rows ``picked`` (sorted) if given."""
+    footer = footer_of(store, task)
+    numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
+    counts.add(bytes=stored_bytes(footer, names, numbers), requests=1, row_groups=len(numbers))
+    first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
+    try:
+        with store.open_input(task.path) as source:
+            for batch in read_columns(source, names, row_groups=numbers, batch_size=_BATCH_ROWS):
+                end = start + batch.num_rows
+                if picked is None:
+                    yield batch, np.arange(start, end, dtype=np.int64)
+                else:
+                    low, high = np.searchsorted(picked, (start, end))
+                    if high - low == batch.num_rows:
+                        yield batch, picked[low:high]
+                    elif high > low:
+                        yield batch.take(pa.array(picked[low:high] - start)), picked[low:high]
+                start = end
+    except CorruptError as e:
+        raise _within(e, task.path) from e
+    except NotFound as e:
+        raise _missing(e, store, task) from e
+    announced = sum(footer.row_groups[n].rows for n in numbers)
+    if start - first != announced:
+        raise CorruptError(
+            f"{start - first} rows came where the footer announces {announced} and the manifest says {task.row_count}",
+            None,
+            task.path,
+        )
+
+
+def stored_bytes(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> int:
+    """Compressed bytes of whole columns in these row groups."""
+    wanted = [footer.column(n) for n in names]
+    return sum(
+        footer.row_groups[n].chunks[leaf].compressed
+        for n in groups
+        for c in wanted
+        for leaf in range(c.leaf, c.leaf_end)
+    )
+
+
+def _within(error: CorruptError, path: str) -> CorruptError:
+    return error if error.path else error.within(path)
+
+
+def _missing(error: NotFound, store: Store, task: FileTask) -> NotFound:
+    """A missing column is told as it is, with the file; a missing file with what to do."""
+    return NotFound(f"{error} ({task.path})") if store.exists(task.path) else _gone(task.path)
+
+
+def _gone(path: str) -> NotFound:
+    return NotFound(
+        f"data file {path} is missing: its snapshot has expired meanwhile (read the table again), "
+        "or the file was deleted by hand (put it back, or overwrite its partition)"
+    )
