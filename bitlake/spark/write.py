@@ -111,7 +111,9 @@ class SparkWriter:
         runner = LocalRunner() if local else SparkRunner(self._spark)
         numbered = [(context.file_name(i), f) for i, f in enumerate(sorted(staged, key=lambda f: f.path))]
         done = runner.run(numbered, partial(adopt_file, self._store, context))
-        return context.in_sequence([entry for entries in done for entry in entries])
+        for problem in (p for adopted in done for p in adopted.problems):
+            log.warning("%s", problem)
+        return context.in_sequence([entry for adopted in done for entry in adopted.entries])
 
 
 def group_column(schema: TableSchema) -> Column | None:

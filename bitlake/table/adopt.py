@@ -45,6 +45,14 @@ class StagedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """What became of a staged file: its entries in the table, and indexes that could not be made, with the reason."""
+
+    entries: tuple[ManifestEntry, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AdoptContext:
     """What adopting files into a table needs; the same for all files of a write, and picklable."""
 
@@ -85,8 +93,8 @@ class AdoptContext:
         return out
 
 
-def adopt_file(store: Store, context: AdoptContext, item: tuple[str, StagedFile]) -> list[ManifestEntry]:
-    """Turn one staged file into the table's; returns its manifest entries (none for a file without rows).
+def adopt_file(store: Store, context: AdoptContext, item: tuple[str, StagedFile]) -> Adopted:
+    """Turn one staged file into the table's; returns its manifest entries (none without rows).
 
     ``item`` is the final name and the staged file.  Raises :class:`CorruptError` naming the file when it is not what
     the writer should have made.
@@ -95,13 +103,13 @@ def adopt_file(store: Store, context: AdoptContext, item: tuple[str, StagedFile]
     try:
         footer = read_footer(lambda offset, length: store.read_range(staged.path, offset, length), staged.size)
         if footer.rows == 0:
-            return []
+            return Adopted(())
         return _adopt(store, context, name, staged, footer)
     except CorruptError as e:
         raise e if e.path else e.within(staged.path) from e
 
 
-def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, footer: Footer) -> list[ManifestEntry]:
+def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, footer: Footer) -> Adopted:
     schema = context.schema
     maker = FileMaker.of(context.paths, schema, store)
     partition, bucket = _place(store, staged.path, context)
@@ -121,7 +129,8 @@ def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, f
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))
     final = maker.path(partition, bucket, name)
     store.rename(staged.path, final)
-    return [maker.entry(partition, bucket, name, written, builder.finish())]
+    entry = maker.entry(partition, bucket, name, written, builder.finish())
+    return Adopted((entry,), tuple(f"{name}: {problem}" for problem in builder.problems))
 
 
 def _place(store: Store, path: str, context: AdoptContext) -> tuple[tuple[object, ...], int]:
@@ -154,7 +163,7 @@ def _split(
     staged: StagedFile,
     partition: tuple[object, ...],
     bucket: int,
-) -> list[ManifestEntry]:
+) -> Adopted:
     """Write a staged file that is far too large again, as several of about the target size."""
     stem = name.removesuffix(".parquet")
 
@@ -169,4 +178,4 @@ def _split(
     with writer, store.open_input(staged.path) as source:
         for batch in read_columns(source, columns, batch_size=_BATCH_ROWS):
             writer.write(pa.table(batch))
-        return writer.finish()
+        return Adopted(tuple(writer.finish()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import decimal
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,8 @@ from bitlake.storage import Store
 from bitlake.table.sizing import target_file_size
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import STRINGS
+
+log = logging.getLogger("bitlake")
 
 _WRITE_ROWS = 64 * 1024
 _LEAST_ROWS = 1024
@@ -245,6 +248,8 @@ class DataFileWriter:
             written = self._writer.close()
             self._output.close()
         index = self._builder.finish()
+        for problem in self._builder.problems:
+            log.warning("%s: %s", self._name, problem)
         entry = self._maker.entry(self._partition, self._bucket, self._name, written, index)
         self._writer = self._output = self._builder = None
         self._entries.append(entry)

@@ -11,12 +11,13 @@ A file whose index already satisfies the options is left alone, so running it tw
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from bitlake import _clock
-from bitlake.errors import CorruptError, NotFound
+from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.registry import IndexSpec, parse_index_options
@@ -31,6 +32,8 @@ from bitlake.table.partitions import PartitionReader
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.types import DataField
+
+log = logging.getLogger("bitlake")
 
 _BATCH_ROWS = 128 * 1024
 
@@ -59,6 +62,7 @@ class Rewritten:
     new: ManifestEntry | None
     built: tuple[str, ...] = ()
     index_bytes: int = 0
+    problems: tuple[str, ...] = ()
 
 
 def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[RewriteTask]:
@@ -91,26 +95,24 @@ def _in_file_names(wanted: Sequence[IndexSpec], schema: TableSchema, file_schema
     return tuple(out)
 
 
-def rewrite_file(store: Store, schema: TableSchema, maker: FileMaker, task: RewriteTask) -> Rewritten:
+def rewrite_file(store: Store, maker: FileMaker, task: RewriteTask) -> Rewritten:
     """Bring one file's index in line; runs in this process or on an executor.  Nothing is visible before the commit."""
-    kept, unreadable = _kept_payloads(store, task)
-    missing = [s for s in task.specs if s.index_type not in kept.get(s.column, {})]
-    have = _present(store, task)
-    surplus = {(c, t) for c, inner in have.items() for t in inner} - {(s.column, s.index_type) for s in task.specs}
-    if not missing and not surplus and not unreadable:
-        return Rewritten(task.entry, None)
-    built = _build(store, task, missing)
+    found = _existing(store, task)
+    wanted = {(s.column, s.index_type) for s in task.specs}
+    kept = {} if found is None else {key: payload for key, payload in found.items() if key in wanted}
+    built, problems = _build(store, task, [s for s in task.specs if (s.column, s.index_type) not in kept])
+    if found is not None and not built and len(kept) == len(found):
+        return Rewritten(task.entry, None, problems=problems)
     merged: dict[str, dict[str, bytes | None]] = {}
-    for spec in task.specs:
-        payload = kept.get(spec.column, {}).get(spec.index_type) or built.get(spec.column, {}).get(spec.index_type)
-        merged.setdefault(spec.column, {})[spec.index_type] = payload
-    content = encode_container(merged, [(s.column, s.index_type) for s in task.specs]) if merged else b""
+    for column, kind in [k for k in ((s.column, s.index_type) for s in task.specs) if k in kept or k in built]:
+        merged.setdefault(column, {})[kind] = kept[column, kind] if (column, kind) in kept else built[column, kind]
+    content = encode_container(merged) if merged else b""
     file = task.entry.file
     others = tuple(n for n in file.extra_files if not n.endswith(INDEX_SUFFIX))
     extra, embedded = maker.place_index(task.path, task.new_name, content)
     new = replace(task.entry, file=replace(file, extra_files=others + extra, embedded_index=embedded))
-    names = tuple(f"{s.index_type}({s.column})" for s in missing)
-    return Rewritten(replace(task.entry, kind=EntryKind.DELETE), new, names, len(content))
+    names = tuple(f"{kind}({column})" for column, kind in built)
+    return Rewritten(replace(task.entry, kind=EntryKind.DELETE), new, names, len(content), problems)
 
 
 def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Store, runner: Runner) -> list[Rewritten]:
@@ -118,53 +120,46 @@ def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Stor
     tasks = plan_rewrite(state, entries)
     maker = FileMaker.of(state.paths, state.schema, store)
     try:
-        return runner.run(tasks, partial(rewrite_file, store, state.schema, maker))
+        done = runner.run(tasks, partial(rewrite_file, store, maker))
     except BaseException:
         discard_files(store, [t.new_path for t in tasks])
         raise
+    for problem in (p for d in done for p in d.problems):
+        log.warning("%s", problem)
+    return done
 
 
-def _container(store: Store, task: RewriteTask) -> bytes | None:
+def _existing(store: Store, task: RewriteTask) -> dict[tuple[str, str], bytes | None] | None:
+    """The payloads that a file's index holds now (none without an index), or None if it cannot be read: then it is
+    replaced whole."""
     file = task.entry.file
-    if file.embedded_index is not None:
-        return file.embedded_index
-    name = index_name(file)
-    return None if name is None else store.read(f"{task.path.rsplit('/', 1)[0]}/{name}")
-
-
-def _present(store: Store, task: RewriteTask) -> Mapping[str, Mapping[str, tuple[int, int]]]:
     try:
-        content = _container(store, task)
-        return {} if content is None else read_header(content).columns
-    except (CorruptError, NotFound):
-        return {}
-
-
-def _kept_payloads(store: Store, task: RewriteTask) -> tuple[dict[str, dict[str, bytes]], bool]:
-    """Payloads that the options still name, and whether an index is there that cannot be read (it is replaced)."""
-    try:
-        content = _container(store, task)
-        if content is None:
-            return {}, False
+        name = index_name(file)
+        if file.embedded_index is None and name is None:
+            return {}
+        content = file.embedded_index or store.read(f"{task.path.rsplit('/', 1)[0]}/{name}")
         header = read_header(content)
-    except (CorruptError, NotFound):
-        return {}, True
-    kept: dict[str, dict[str, bytes]] = {}
-    for spec in task.specs:
-        where = header.columns.get(spec.column, {}).get(spec.index_type)
-        if where is not None and where[0] >= 0:
-            kept.setdefault(spec.column, {})[spec.index_type] = content[where[0] : where[0] + where[1]]
-    return kept, False
+    except (CorruptError, NotFound, UnsupportedFeature):
+        return None
+    return {
+        (column, kind): None if start < 0 else content[start : start + length]
+        for column, kinds in header.columns.items()
+        for kind, (start, length) in kinds.items()
+    }
 
 
-def _build(store: Store, task: RewriteTask, specs: Sequence[IndexSpec]) -> dict[str, dict[str, bytes]]:
+def _build(
+    store: Store, task: RewriteTask, specs: Sequence[IndexSpec]
+) -> tuple[dict[tuple[str, str], bytes], tuple[str, ...]]:
+    """The payloads of these indexes, from the file's indexed columns alone, and why some were not made."""
     if not specs:
-        return {}
-    builder = IndexBuilder(list(specs), task.file_schema.fields)
-    columns = source_columns(specs, task.file_schema.fields)
+        return {}, ()
+    fields = task.file_schema.fields
+    builder = IndexBuilder(list(specs), fields)
+    columns = source_columns(specs, fields)
+    texts = text_columns(columns, fields)
     with store.open_input(task.path) as source:
-        for batch in read_columns(
-            source, columns, batch_size=_BATCH_ROWS, read_dictionary=text_columns(columns, task.file_schema.fields)
-        ):
+        for batch in read_columns(source, columns, batch_size=_BATCH_ROWS, read_dictionary=texts):
             builder.add(batch)
-    return builder.payloads()
+    payloads = {(column, kind): p for column, kinds in builder.payloads().items() for kind, p in kinds.items()}
+    return payloads, tuple(f"{task.path}: {problem}" for problem in builder.problems)
