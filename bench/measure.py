@@ -77,6 +77,7 @@ def interleaved(runs: Mapping[str, Run], rounds: int, warmups: int = 1) -> dict[
 def print_report(results: list[Result], about: Mapping[str, str], rows: int) -> None:
     """The table a person reads."""
     console = Console()
+    console.width = max(console.width, 140)  # a log file has no width; wrapped cells are hard to read
     table = Table(title=f"bitlake bench: {rows:,} orders", title_style="bold")
     for column in ("question", "ours", "against", "", "ratio", "target", "verdict"):
         table.add_column(column, justify="right" if column in ("ours", "", "ratio", "target") else "left")
