@@ -108,6 +108,8 @@ def markdown(results: list[Result], about: Mapping[str, str], rows: int) -> str:
         lines.append(f"| {r.name} | {_amount(r.ours, r.unit)} | {against} | {ratio} | ≤ {target} | {r.verdict} |")
     lines += [
         "",
+        *(f"- {r.name}: {r.note}" for r in results if r.note),
+        "",
         "Medians of warm runs that take turns, in one session. " + "; ".join(f"{k} {v}" for k, v in about.items()),
     ]
     return "\n".join(lines) + "\n"
