@@ -133,7 +133,6 @@ def _insert(c: Cursor) -> Statement | None:
     if overwrite:
         if c.word() in ("DIRECTORY", "LOCAL"):
             return None
-        c.accept("INTO")
     else:
         c.expect("INTO")
     # TABLE is a word of the clause unless it is the table's own name.
