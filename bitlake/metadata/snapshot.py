@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from bitlake.errors import UnsupportedFeature
 from bitlake.metadata.jackson import dumps, load_object
 
+VERSION = 3
+"""The format version written, and the last one known."""
 BATCH_IDENTIFIER = 2**63 - 1
 """The commit identifier of every batch commit."""
 KINDS = ("APPEND", "COMPACT", "OVERWRITE", "ANALYZE")
@@ -56,7 +59,7 @@ class Snapshot:
     time_millis: int
     total_record_count: int
     delta_record_count: int
-    version: int = 3
+    version: int = VERSION
     uuid: str | None = None
     base_manifest_list_size: int | None = None
     delta_manifest_list_size: int | None = None
@@ -82,10 +85,16 @@ class Snapshot:
 
     @staticmethod
     def from_json(data: bytes, path: str = "snapshot") -> Snapshot:
-        """Parse a snapshot (or tag) file; unknown members are ignored.  Raises :class:`CorruptError`."""
+        """Parse a snapshot (or tag) file; unknown members are ignored.
+
+        Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for a version newer than this code.
+        """
         o = load_object(data, path)
+        version = o.maybe_int("version") or 1
+        if version > VERSION:
+            raise UnsupportedFeature(f"{path}: snapshot version {version} is newer than {VERSION}, the last one known")
         return Snapshot(
-            version=o.maybe_int("version") or 1,
+            version=version,
             uuid=o.maybe_text("uuid"),
             id=o.int("id"),
             schema_id=o.int("schemaId"),

@@ -13,6 +13,7 @@ from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.storage import Store
+from bitlake.table.blame import reading_table
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.live import latest_schema
 
@@ -102,7 +103,8 @@ class FileSystemCatalog:
 
     def load_schema(self, name: Identifier) -> TableSchema:
         """The table's latest schema; raises :class:`NotFound`, naming similar tables."""
-        schema = latest_schema(self.store, TablePaths(self.table_path(name)))
+        with reading_table(str(name)):
+            schema = latest_schema(self.store, TablePaths(self.table_path(name)))
         if schema is None:
             raise self._no_table(name)
         return schema

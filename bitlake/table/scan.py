@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
+from bitlake.table.blame import reading_table
 from bitlake.table.explain import explain_text
 from bitlake.table.plan import Plan
 from bitlake.table.planner import ScanRequest, plan_files
@@ -102,7 +103,8 @@ class Scan:
             started = time.perf_counter()
             entries = self.state.entries()
             schemas = self.state.schemas({e.file.schema_id for e in entries})
-            plan = plan_files(request, entries, schemas, self.store)
+            with reading_table(self.state.name):
+                plan = plan_files(request, entries, schemas, self.store)
             plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
             self._planned.append(plan)
         return self._planned[0]
@@ -123,7 +125,7 @@ class Scan:
         tables = list(self._tables())
         if not tables:
             return self.schema.empty_table()
-        return pa.concat_tables(tables).cast(self.schema)
+        return pa.concat_tables(tables)
 
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``."""
@@ -144,7 +146,7 @@ class Scan:
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The Arrow C stream interface: Polars, DuckDB and others read a scan directly."""
-        reader = pa.RecordBatchReader.from_batches(self.schema, (b.cast(self.schema) for b in self.to_batches()))
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
         return reader.__arrow_c_stream__(requested_schema)
 
     def _tables(self) -> Iterator[pa.Table]:
@@ -156,7 +158,9 @@ class Scan:
         left = self.row_limit
 
         def read(i: int) -> Iterator[pa.Table]:
-            return read_file(self.store, tasks[i], request, counts)
+            with reading_table(self.state.name):
+                for table in read_file(self.store, tasks[i], request, counts):
+                    yield self._typed(table, tasks[i].path)
 
         try:
             for table in _side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):
@@ -172,6 +176,18 @@ class Scan:
             m.data_bytes_read, m.data_requests = counts.bytes, counts.requests
             m.pages_read, m.row_groups_read = counts.pages, counts.row_groups
             m.read_ms = (time.perf_counter() - started) * 1000
+
+
+    def _typed(self, table: pa.Table, path: str) -> pa.Table:
+        """A file's rows under the result's schema, whose columns may be NOT NULL."""
+        if not self.columns:
+            return table  # a schema would lose the number of rows
+        schema = self.schema
+        for field_, column in zip(schema, table.columns, strict=True):
+            if not field_.nullable and column.null_count:
+                message = f"column '{field_.name}' is NOT NULL and holds {column.null_count} NULLs"
+                raise CorruptError(message, None, path)
+        return table.cast(schema)
 
 
 def _side_by_side(count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int) -> Iterator[pa.Table]:

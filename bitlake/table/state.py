@@ -10,6 +10,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
+from bitlake.table.blame import reading_table
 from bitlake.table.live import latest_schema, latest_snapshot, load_schema, read_snapshot_files
 
 
@@ -30,17 +31,23 @@ class TableState:
 
     def entries(self) -> list[ManifestEntry]:
         """The live data files."""
-        return [] if self.snapshot is None else read_snapshot_files(self.store, self.paths, self.snapshot)
+        if self.snapshot is None:
+            return []
+        remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again) or was damaged by hand"
+        with reading_table(self.name, remedy):
+            return read_snapshot_files(self.store, self.paths, self.snapshot)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""
         known = {self.schema.id: self.schema}
-        return {i: known.get(i) or load_schema(self.store, self.paths, i) for i in ids}
+        with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
+            return {i: known.get(i) or load_schema(self.store, self.paths, i) for i in ids}
 
 
 def load_state(name: str, paths: TablePaths, store: Store) -> TableState | None:
     """The table now, or None if it has no schema."""
-    schema = latest_schema(store, paths)
-    if schema is None:
-        return None
-    return TableState(name, paths, store, schema, latest_snapshot(store, paths))
+    with reading_table(name):
+        schema = latest_schema(store, paths)
+        if schema is None:
+            return None
+        return TableState(name, paths, store, schema, latest_snapshot(store, paths))
