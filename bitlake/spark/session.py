@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from bitlake.errors import InvalidRequest
 
 MINIMUM_JAVA = 17
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
@@ -92,7 +93,7 @@ def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
         "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.catalogImplementation": "in-memory",
-        "spark.log.level": "ERROR",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     }
     settings.update({name.replace("__", "."): value for name, value in conf.items()})
     builder = SparkSession.builder.appName(app_name)
