@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.codec.binary_row import EMPTY_ROW
-from bitlake.errors import CorruptError
+from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.metadata import avro
 
 VERSION = 2
@@ -191,16 +191,19 @@ def encode_manifests(
 
 
 def decode_manifest(data: bytes) -> list[ManifestEntry]:
-    """The entries of a manifest file in their order; raises :class:`CorruptError`.
+    """The entries of a manifest file in their order.
 
-    Partitions, extra file lists and column lists that repeat are one object, which makes large tables smaller in memory
-    and comparisons of identities quicker.
+    Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for records of another version.  Partitions, extra
+    file lists and column lists that repeat are one object, which makes large tables smaller in memory and comparisons
+    of identities quicker.
     """
     partitions: dict[bytes, bytes] = {}
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     out: list[ManifestEntry] = []
     try:
         for r in avro.decode(data, "the manifest"):
+            if r["_VERSION"] != VERSION:
+                raise _other_version("entry", r["_VERSION"])
             f = r["_FILE"]
             partition = r["_PARTITION"]
             get = f.get
@@ -265,6 +268,10 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta], level: int = 1) -> b
 def decode_manifest_list(data: bytes) -> list[ManifestFileMeta]:
     """The manifests of a list in their order; raises :class:`CorruptError`."""
     try:
+        records = list(avro.decode(data, "the manifest list"))
+        strange = next((r["_VERSION"] for r in records if r["_VERSION"] != VERSION), None)
+        if strange is not None:
+            raise _other_version("list entry", strange)
         return [
             ManifestFileMeta(
                 r["_FILE_NAME"],
@@ -280,10 +287,14 @@ def decode_manifest_list(data: bytes) -> list[ManifestFileMeta]:
                 r.get("_MIN_ROW_ID"),
                 r.get("_MAX_ROW_ID"),
             )
-            for r in avro.decode(data, "the manifest list")
+            for r in records
         ]
     except (KeyError, TypeError, AttributeError) as e:
         raise CorruptError(f"a manifest list entry lacks or garbles {e}") from e
+
+
+def _other_version(what: str, version: int) -> UnsupportedFeature:
+    return UnsupportedFeature(f"manifest {what} of version {version}: only version {VERSION} is known")
 
 
 def _names(found: list[str] | None, seen: dict[tuple[str, ...], tuple[str, ...]]) -> tuple[str, ...] | None:

@@ -115,9 +115,9 @@ def stream(
     """The columns of neighbouring row groups (default: all), batch by batch; of rows ``picked`` (sorted) if given."""
     footer = footer_of(store, task)
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
-    counts.add(bytes=stored_bytes(footer, names, numbers), requests=1, row_groups=len(numbers))
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
     try:
+        counts.add(bytes=stored_bytes(footer, names, numbers), requests=1, row_groups=len(numbers))
         with store.open_input(task.path) as source:
             for batch in read_columns(source, names, row_groups=numbers, batch_size=_BATCH_ROWS):
                 end = start + batch.num_rows

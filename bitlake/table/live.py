@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-from bitlake.errors import CorruptError, NotFound
+from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.metadata.manifest import (
     EntryKind,
     ManifestEntry,
@@ -179,6 +179,8 @@ def _read(
             found = tuple(decode(store.read(path)))
         except CorruptError as e:
             raise e.within(path) from e
+        except UnsupportedFeature as e:
+            raise UnsupportedFeature(f"{path}: {e}") from e
         cache.put(path, found, len(found) + 1)
     return found
 
