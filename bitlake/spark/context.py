@@ -22,6 +22,12 @@ class EngineContext:
         self.catalog = catalog
         self.spark = spark
         self.database = database
+        self.timezone = "UTC"
+        """The session's time zone, in which zone-less timestamp literals are read; as of :meth:`begin`."""
+
+    def begin(self) -> None:
+        """Look at the session's settings once for a statement: each look is a round trip to the JVM."""
+        self.timezone = str(self.spark.conf.get("spark.sql.session.timeZone"))
 
     def identify(self, name: TableName) -> Identifier:
         """The table's full name, in the current database unless it says another.
@@ -46,11 +52,6 @@ class EngineContext:
             to_spark=reader.frame,
             runner=lambda: SparkRunner(self.spark),
         )
-
-    @property
-    def timezone(self) -> str:
-        """The session's time zone, in which zone-less timestamp literals are read."""
-        return str(self.spark.conf.get("spark.sql.session.timeZone"))
 
     def rows(self, columns: Sequence[tuple[str, T.DataType]], rows: Sequence[Sequence[Any]]) -> DataFrame:
         """A small result as a DataFrame."""
