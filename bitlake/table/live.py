@@ -7,11 +7,9 @@ Source for the hints: table-format spec, section 1.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.metadata.manifest import (
@@ -25,51 +23,17 @@ from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
+from bitlake.table.cache import Cache
 
 T = TypeVar("T")
 _READERS = 8
 """Manifests fetched at a time."""
 
-
-class WeighedCache(Generic[T]):
-    """The most recently used values up to a total weight.  Mutable, safe for threads; values must not change."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._weight = 0
-        self._values: OrderedDict[str, tuple[T, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: str) -> T | None:
-        """The value, now the most recently used one, or None."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is None:
-                return None
-            self._values.move_to_end(key)
-            return found[0]
-
-    def put(self, key: str, value: T, weight: int) -> None:
-        """Keep a value, dropping the least recently used ones above the limit."""
-        with self._lock:
-            old = self._values.pop(key, None)
-            self._weight += weight - (0 if old is None else old[1])
-            self._values[key] = (value, weight)
-            while self._weight > self._limit and len(self._values) > 1:
-                self._weight -= self._values.popitem(last=False)[1][1]
-
-    def clear(self) -> None:
-        """Forget everything."""
-        with self._lock:
-            self._values.clear()
-            self._weight = 0
-
-
 # About 1 kB an entry: 200 MB at the very most, reached only by tables of that many files.
-_manifests: WeighedCache[tuple[ManifestEntry, ...]] = WeighedCache(200_000)
-_lists: WeighedCache[tuple[ManifestFileMeta, ...]] = WeighedCache(100_000)
-_live: WeighedCache[tuple[ManifestEntry, ...]] = WeighedCache(400_000)
-_schemas: WeighedCache[TableSchema] = WeighedCache(4_000_000)
+_manifests: Cache[str, tuple[ManifestEntry, ...]] = Cache(200_000)
+_lists: Cache[str, tuple[ManifestFileMeta, ...]] = Cache(100_000)
+_live: Cache[str, tuple[ManifestEntry, ...]] = Cache(400_000)
+_schemas: Cache[str, TableSchema] = Cache(4_000_000)
 
 
 def clear_caches() -> None:
