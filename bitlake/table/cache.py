@@ -30,16 +30,14 @@ class Cache(Generic[Key, Value]):
             return found[0]
 
     def put(self, key: Key, value: Value, weight: int = 1) -> None:
-        """Keep a value; the least recently used ones make room. A value heavier than the cache is not kept."""
+        """Keep a value; the least recently used ones make room.  One heavier than the cache stays alone."""
         with self._lock:
             old = self._values.pop(key, None)
             if old is not None:
                 self._used -= old[1]
-            if weight > self._capacity:
-                return
             self._values[key] = (value, weight)
             self._used += weight
-            while self._used > self._capacity:
+            while self._used > self._capacity and len(self._values) > 1:
                 _, (_, dropped) = self._values.popitem(last=False)
                 self._used -= dropped
 

@@ -135,7 +135,7 @@ def read_manifest(store: Store, paths: TablePaths, name: str) -> tuple[ManifestE
 
 
 def _read(
-    store: Store, path: str, cache: WeighedCache[tuple[T, ...]], decode: Callable[[bytes], list[T]]
+    store: Store, path: str, cache: Cache[str, tuple[T, ...]], decode: Callable[[bytes], list[T]]
 ) -> tuple[T, ...]:
     found = cache.get(path)
     if found is None:

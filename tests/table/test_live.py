@@ -126,15 +126,3 @@ def test_merging_keeps_what_is_live() -> None:
         for cut in range(len(manifests) + 1):
             tail = merged_entries(manifests[cut:])
             assert set(live.live_entries([*manifests[:cut], tail])) == set(whole)
-
-
-def test_cache_drops_the_least_recently_used() -> None:
-    cache: live.WeighedCache[str] = live.WeighedCache(10)
-    cache.put("a", "A", 5)
-    cache.put("b", "B", 5)
-    assert cache.get("a") == "A"
-    cache.put("c", "C", 5)
-    assert (cache.get("a"), cache.get("b"), cache.get("c")) == ("A", None, "C")
-    cache.put("d", "D", 100)
-    assert cache.get("d") == "D"
-    assert cache.get("a") is None
