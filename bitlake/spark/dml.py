@@ -65,6 +65,9 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     if statement.if_not_exists and context.catalog.table_exists(name):
         return context.nothing()
     columns = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
+    options = dict(statement.properties)
+    if statement.primary_key:
+        options["primary-key"] = ",".join(statement.primary_key)
     frame: DataFrame | None = None
     if statement.query is not None:
         frame = query(context, statement.query)
@@ -73,7 +76,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
         name,
         columns,
         partition_keys=statement.partitioned_by,
-        options=statement.properties,
+        options=options,
         comment=statement.comment,
         if_not_exists=statement.if_not_exists,
     )

@@ -11,7 +11,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.spark import ddl, dml, show
 from bitlake.spark.context import EngineContext
 from bitlake.spark.procedures import call
-from bitlake.spark.query import explain, prepare, query
+from bitlake.spark.query import create_view, explain, other, prepare, query
 from bitlake.spark.scan import SparkReader
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_statement
@@ -25,6 +25,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.DropDatabase: ddl.drop_database,
     st.UseDatabase: ddl.use_database,
     st.CreateTable: dml.create_table,
+    st.CreateView: create_view,
     st.DropTable: ddl.drop_table,
     st.AlterTableSet: ddl.alter_set,
     st.AlterTableUnset: ddl.alter_unset,
@@ -64,7 +65,7 @@ class SparkEngine:
         if handler is not None:
             return handler(self.context, statement)
         if isinstance(statement, st.Other):
-            return query(self.context, statement.text)
+            return other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
 
     def scans(self, text: str) -> tuple[Scan, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.predicate.bind import bind
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -76,6 +76,32 @@ def query(context: EngineContext, text: str) -> DataFrame:
         # The DataFrame is analysed by now and holds the views' plans itself.
         for name in names:
             context.spark.catalog.dropTempView(name)
+
+
+def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:
+    """CREATE TEMPORARY VIEW … AS: the view keeps the tables' files as they are now."""
+    frame = query(context, statement.query)
+    with spark_errors(f"creating view '{statement.name}'"):
+        if statement.replace:
+            frame.createOrReplaceTempView(statement.name)
+        else:
+            frame.createTempView(statement.name)
+    return context.nothing()
+
+
+def other(context: EngineContext, text: str) -> DataFrame:
+    """A statement that is Spark's own; raises :class:`UnsupportedFeature` if it names a lake table."""
+    try:
+        uses = prepare(context, text).analysis.tables
+    except InvalidRequest:
+        uses = ()  # not a query, so Spark has the word
+    if uses:
+        raise UnsupportedFeature(
+            f"this statement cannot be run on lake table '{uses[0].name}'; "
+            f"make a view of it first: CREATE TEMPORARY VIEW v AS SELECT * FROM {uses[0].name}"
+        )
+    with spark_errors("running the statement"):
+        return context.spark.sql(text)
 
 
 def explain(context: EngineContext, statement: st.Explain) -> DataFrame:

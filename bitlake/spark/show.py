@@ -114,6 +114,10 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
     table = context.table(name)
     state = table.state()
     schema = state.schema
+    if statement.column is not None:
+        field = schema.field(statement.column)
+        facts = [("col_name", field.name), ("data_type", _shown_type(field)), ("comment", field.description or "NULL")]
+        return context.rows([("info_name", _TEXT), ("info_value", _TEXT)], facts)
     rows: list[tuple[str, str, str | None]] = [(f.name, _shown_type(f), f.description) for f in schema.fields]
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]

@@ -36,7 +36,22 @@ def create(c: Cursor) -> Statement | None:
         raise UnsupportedFeature("CREATE OR REPLACE TABLE is not implemented; DROP TABLE first")
     if c.looking_at("EXTERNAL", "TABLE"):
         raise UnsupportedFeature("CREATE EXTERNAL TABLE is not implemented; lake tables live in their warehouse")
+    if c.word() in ("OR", "TEMP", "TEMPORARY"):
+        return _view(c)
     return _table(c) if c.accept("TABLE") else None
+
+
+def _view(c: Cursor) -> Statement | None:
+    """CREATE [OR REPLACE] TEMPORARY VIEW name AS query; None for other forms, which are Spark's."""
+    start = c.i
+    replace = c.accept("OR", "REPLACE")
+    if c.word() in ("TEMP", "TEMPORARY") and c.word(1) == "VIEW":
+        c.i += 2
+        name = c.table()
+        if name.database is None and c.accept("AS"):
+            return st.CreateView(name.table, c.text[c.position :], replace)
+    c.i = start
+    return None
 
 
 def _database(c: Cursor) -> Statement:

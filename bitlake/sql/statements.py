@@ -90,6 +90,15 @@ class CreateTable:
 
 
 @dataclass(frozen=True, slots=True)
+class CreateView:
+    """CREATE [OR REPLACE] TEMPORARY VIEW name AS query: a view of this session."""
+
+    name: str
+    query: str
+    replace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DropTable:
     """DROP TABLE."""
 
@@ -221,6 +230,7 @@ Statement = (
     | DropDatabase
     | UseDatabase
     | CreateTable
+    | CreateView
     | DropTable
     | InsertInto
     | AlterTableSet

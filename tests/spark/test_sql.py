@@ -363,3 +363,23 @@ def test_scans_become_dataframes(lake: bitlake.Lake) -> None:
         [2, 1],
         [6, 5],
     ]
+
+
+def test_views_over_lake_tables(lake: bitlake.Lake) -> None:
+    for text in USER_EVENTS:
+        lake.sql(text)
+    lake.sql("CREATE TEMPORARY VIEW logins AS SELECT user_id FROM user_events WHERE event_type = 'login'")
+    try:
+        assert sorted(ask(lake, "SELECT * FROM logins")) == [[1], [3], [6]]
+        with pytest.raises(InvalidRequest):
+            lake.sql("CREATE TEMPORARY VIEW logins AS SELECT 1")
+        lake.sql("CREATE OR REPLACE TEMP VIEW logins AS SELECT count(*) AS n FROM user_events")
+        assert ask(lake, "SELECT * FROM logins") == [[6]]
+    finally:
+        lake.spark.catalog.dropTempView("logins")
+    with pytest.raises(UnsupportedFeature, match="user_events"):
+        lake.sql("CACHE TABLE c AS SELECT * FROM user_events")
+    lake.sql("SET spark.sql.shuffle.partitions = 2")
+    assert ask(lake, "DESCRIBE user_events user_id")[1] == ["data_type", "int"]
+    with pytest.raises(UnsupportedFeature, match="primary"):
+        lake.sql("CREATE TABLE k (id INT, PRIMARY KEY (id) NOT ENFORCED)")
