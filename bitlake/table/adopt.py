@@ -26,7 +26,14 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.data_file import DataFileWriter, FileMaker, arrow_to_physical, source_columns, text_columns
+from bitlake.table.data_file import (
+    DataFileWriter,
+    FileMaker,
+    arrow_to_physical,
+    file_format,
+    indexed_columns,
+    source_columns,
+)
 from bitlake.table.sizing import target_file_size
 from bitlake.table.state import TableState
 from bitlake.types import arrow_field
@@ -77,7 +84,7 @@ class AdoptContext:
     def file_name(self, number: int) -> str:
         """The name of this write's n-th data file."""
         prefix = opt.Options(self.schema.options).get(opt.DATA_FILE_PREFIX)
-        return f"{prefix}{self.writer_id}-{number}.parquet"
+        return f"{prefix}{self.writer_id}-{number}.{file_format(self.schema)}"
 
     def in_sequence(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """Number the rows of new files: a bucket's files go on where its last one ended, others start at 0."""
@@ -120,11 +127,8 @@ def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, f
     builder = IndexBuilder(specs, schema.fields)
     columns = source_columns(specs, schema.fields)
     if columns:
-        with store.open_input(staged.path) as source:
-            for batch in read_columns(
-                source, columns, batch_size=_BATCH_ROWS, read_dictionary=text_columns(columns, schema.fields)
-            ):
-                builder.add(batch)
+        for batch in indexed_columns(store, staged.path, columns, schema.fields):
+            builder.add(batch)
     mins, maxs, nulls = footer_stats(footer, schema.fields)
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))
     final = maker.path(partition, bucket, name)

@@ -10,12 +10,15 @@ from typing import Any
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.registry import parse_index_options
+from bitlake.formats.writer import check_format
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.types import AtomicType, DataField, DataType, Root
+from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import TIMESTAMPS
 
 log = logging.getLogger("bitlake")
+
+_ORC_LEGACY = "orc.timestamp-ltz.legacy.type"
 
 # Options that change what writers must do, in ways the append writers here do not.
 _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
@@ -95,9 +98,7 @@ def check_options(
                 f"table '{table}': option '{option.name}' = '{options[option.name]}' would not be honoured by this "
                 f"version of bitlake; leave it at its default ({option.default})"
             )
-    file_format = parsed.get(opt.FILE_FORMAT).lower()
-    if file_format != "parquet":
-        raise UnsupportedFeature(f"table '{table}': 'file.format' = '{file_format}' cannot be written, only parquet")
+    _check_format(table, options, parsed, fields)
     for field in fields:
         made = field.type
         if isinstance(made, AtomicType) and made.root in TIMESTAMPS and (made.precision or 0) > 6:
@@ -106,6 +107,33 @@ def check_options(
                 "write; use precision 6"
             )
     _check_bucket(table, options, parsed, fields, partition_keys)
+
+
+def _check_format(table: str, options: dict[str, str], parsed: opt.Options, fields: Sequence[DataField]) -> None:
+    """The file format must be able to hold the columns; ORC tables with LTZ say that they hold true instants."""
+    file_format = parsed.get(opt.FILE_FORMAT).lower()
+    try:
+        check_format(file_format, fields)
+    except UnsupportedFeature as e:
+        raise UnsupportedFeature(f"table '{table}': {e}") from e
+    if file_format != "orc" or not any(map(_has_ltz, (f.type for f in fields))):
+        return
+    if options.setdefault(_ORC_LEGACY, "false").lower() != "false":
+        raise UnsupportedFeature(
+            f"table '{table}': '{_ORC_LEGACY}' = '{options[_ORC_LEGACY]}' stores a wall clock of each writer's own "
+            "time zone; bitlake stores instants, so use 'false'"
+        )
+
+
+def _has_ltz(made: DataType) -> bool:
+    if isinstance(made, AtomicType):
+        return made.root is Root.TIMESTAMP_LTZ
+    if isinstance(made, RowType):
+        return any(_has_ltz(f.type) for f in made.fields)
+    if isinstance(made, MapType):
+        return _has_ltz(made.key) or _has_ltz(made.value)
+    assert isinstance(made, ArrayType | MultisetType)
+    return _has_ltz(made.element)
 
 
 def _check_bucket(

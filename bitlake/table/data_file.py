@@ -1,4 +1,4 @@
-"""Making data files: Parquet, statistics and file index in one pass, rolled at ``target-file-size``.
+"""Making data files: rows in the table's file format, statistics and index in one pass, rolled at ``target-file-size``.
 
 Order of writes: the data file, then its ``.index`` file, and nothing refers to either before a commit does.
 """
@@ -6,7 +6,6 @@ Order of writes: the data file, then its ``.index`` file, and nothing refers to 
 from __future__ import annotations
 
 import contextlib
-import decimal
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,11 @@ from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.registry import IndexSpec, indexed_type, parse_index_options
-from bitlake.formats.parquet_write import ParquetWriter, WrittenFile
+from bitlake.formats import parquet_scan
+from bitlake.formats.column_bounds import physical_values
+from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.reader import format_of, reader_for
+from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry
 from bitlake.metadata.partition import partition_path
@@ -29,27 +32,19 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.storage import Store
 from bitlake.table.sizing import target_file_size
-from bitlake.types import AtomicType, DataField
+from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS
 
 log = logging.getLogger("bitlake")
 
 _WRITE_ROWS = 64 * 1024
 _LEAST_ROWS = 1024
-# Python's default context rounds to 28 digits; decimals here have up to 38.
-_EXACT = decimal.Context(prec=100)
+_INDEX_ROWS = 128 * 1024
 
 
 def arrow_to_physical(array: pa.Array | pa.ChunkedArray, field: DataField) -> list[Any]:
     """Values of a column as the physical values of :mod:`bitlake.predicate.tree`; for few values only."""
-    kind = array.type
-    if pa.types.is_timestamp(kind):
-        return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return array.cast(pa.int32()).to_pylist()  # type: ignore[no-any-return]
-    if pa.types.is_decimal(kind):
-        return [None if v is None else int(v.scaleb(kind.scale, _EXACT)) for v in array.to_pylist()]
-    return array.to_pylist()  # type: ignore[no-any-return]
+    return physical_values(array)
 
 
 def source_column(spec: IndexSpec, fields: Sequence[DataField]) -> tuple[str, str | None]:
@@ -69,6 +64,25 @@ def text_columns(names: Sequence[str], fields: Sequence[DataField]) -> list[str]
     """Those of the columns that are text: read as dictionaries, each distinct value is hashed and sorted once."""
     texts = {f.name for f in fields if isinstance(f.type, AtomicType) and f.type.root in STRINGS}
     return [n for n in names if n in texts]
+
+
+def indexed_columns(store: Store, path: str, columns: Sequence[str], fields: Sequence[DataField]) -> Iterator[pa.Table]:
+    """Rows of these columns of a data file of any format, as index builders take them; ``fields`` are the file's."""
+    types = {f.name: arrow_field(f).type for f in fields if f.name in columns}
+    with store.open_input(path) as source:
+        if format_of(path) == "parquet":
+            texts = text_columns(columns, fields)
+            for batch in parquet_scan.read_columns(source, columns, batch_size=_INDEX_ROWS, read_dictionary=texts):
+                yield pa.table(batch)
+            return
+        for batch in reader_for(path)(source, columns, batch_size=_INDEX_ROWS):
+            yield pa.table({n: batch.column(n).cast(types[n]) for n in columns})
+
+
+def file_format(schema: TableSchema) -> str:
+    """The format of a table's new data files, which is also their names' ending."""
+    name: str = opt.Options(schema.options).get(opt.FILE_FORMAT)
+    return name.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +193,8 @@ class DataFileWriter:
         self._specs = parse_index_options(maker.schema.options, maker.schema.fields)
         self._entries: list[ManifestEntry] = []
         self._made: list[str] = []
-        self._writer: ParquetWriter | None = None
+        self._format = file_format(maker.schema)
+        self._writer: FileWriter | None = None
         self._output: Any = None
         self._builder: IndexBuilder | None = None
         self._name = ""
@@ -231,12 +246,13 @@ class DataFileWriter:
         self._made.append(path)
         self._output = self._maker.store.open_output(path)
         with _writing(path):
-            self._writer = ParquetWriter(
+            self._writer = open_writer(
+                self._format,
                 self._output,
                 self._maker.schema.fields,
                 compression=self._compression,
                 level=self._level,
-                row_group_bytes=max(1 << 20, min(self._group_bytes, self._target)),
+                group_bytes=max(1 << 20, min(self._group_bytes, self._target)),
             )
         self._builder = IndexBuilder(self._specs, self._maker.schema.fields)
 
@@ -255,4 +271,4 @@ class DataFileWriter:
         self._entries.append(entry)
 
 
-__all__ = ["DataFileWriter", "FileMaker", "arrow_to_physical", "discard_files"]
+__all__ = ["DataFileWriter", "FileMaker", "arrow_to_physical", "discard_files", "file_format"]

@@ -18,6 +18,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet_footer import Footer, read_footer
 from bitlake.formats.parquet_pages import read_rows
 from bitlake.formats.parquet_scan import read_columns
+from bitlake.formats.reader import format_of, reader_for
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
@@ -141,6 +142,45 @@ def stream(
             None,
             task.path,
         )
+
+
+def has_pages(task: FileTask) -> bool:
+    """Whether a file's rows can be fetched by the page: Parquet.  ORC and Avro files are decoded in order."""
+    return format_of(task.path) == "parquet"
+
+
+def stream_whole(
+    store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts, picked: Ints | None = None
+) -> Iterator[Rows]:
+    """The columns of a file without pages, batch by batch, of rows ``picked`` (sorted) if given.
+
+    Every row up to the last wanted one is decoded; memory holds one batch (of an ORC file: one stripe).
+    Raises :class:`CorruptError` when the file's rows are not as many as the manifest says.
+    """
+    counts.add(bytes=task.size, requests=1)
+    start = end = 0
+    last = task.row_count if picked is None else int(picked[-1]) + 1 if len(picked) else 0
+    try:
+        with store.open_input(task.path) as source:
+            for batch in reader_for(task.path)(source, names, batch_size=_BATCH_ROWS):
+                end = start + batch.num_rows
+                if end > task.row_count:
+                    break
+                if picked is None:
+                    yield batch, np.arange(start, end, dtype=np.int64)
+                else:
+                    low, high = np.searchsorted(picked, (start, end))
+                    if high > low:
+                        yield batch.take(pa.array(picked[low:high] - start)), picked[low:high]
+                start = end
+                if picked is not None and start >= last:
+                    return
+    except CorruptError as e:
+        raise _within(e, task.path) from e
+    except NotFound as e:
+        raise _missing(e, store, task) from e
+    if start != task.row_count or end > task.row_count:
+        raise CorruptError(f"{end} rows came where the manifest says {task.row_count}", None, task.path)
 
 
 def stored_bytes(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bitlake.errors import UnsupportedFeature
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata.schema import TableSchema
@@ -20,7 +19,18 @@ from bitlake.predicate.evaluate import evaluate, filter_table
 from bitlake.predicate.tree import Predicate, columns_of
 from bitlake.storage import Store
 from bitlake.table.evolution import align, map_fields
-from bitlake.table.fetch import FileTask, Ints, ReadCounts, Rows, fetch_rows, footer_of, forget_footers, stream
+from bitlake.table.fetch import (
+    FileTask,
+    Ints,
+    ReadCounts,
+    Rows,
+    fetch_rows,
+    footer_of,
+    forget_footers,
+    has_pages,
+    stream,
+    stream_whole,
+)
 from bitlake.table.planner import physical_array
 from bitlake.types import DataField, arrow_field, arrow_type
 
@@ -63,8 +73,6 @@ def output_schema(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
 
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
     """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
-    if not task.path.endswith(".parquet"):
-        raise UnsupportedFeature(f"data file {task.path} is not Parquet, the only format this version reads")
     late = _late(task, request)
     if late is not None:
         for table in late.read(store, request, counts):
@@ -91,7 +99,9 @@ def _few(chosen: int, task: FileTask) -> bool:
 
 def _late(task: FileTask, request: ReadRequest) -> _Late | None:
     """How to read the predicate's columns first, where that can save anything: no index has chosen the rows."""
-    if request.predicate is None or task.selection.exact or _few(task.selection.count(task.row_count), task):
+    if request.predicate is None or task.selection.exact or not has_pages(task):
+        return None
+    if _few(task.selection.count(task.row_count), task):
         return None
     judged = sorted(columns_of(request.predicate))
     first = _FileColumns(task, request.schema, judged)
@@ -246,6 +256,9 @@ def _read(store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts
     if not names:
         positions = task.selection.positions(task.row_count)
         yield _no_columns(len(positions)), positions
+    elif not has_pages(task):
+        picked = None if chosen == task.row_count else task.selection.positions(task.row_count)
+        yield from stream_whole(store, task, names, counts, picked)
     elif _few(chosen, task):
         positions = task.selection.positions(task.row_count)
         yield fetch_rows(store, task, positions, names, counts), positions

@@ -21,11 +21,10 @@ from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.registry import IndexSpec, parse_index_options
-from bitlake.formats.parquet_scan import read_columns
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.data_file import FileMaker, discard_files, source_column, source_columns, text_columns
+from bitlake.table.data_file import FileMaker, discard_files, indexed_columns, source_column, source_columns
 from bitlake.table.evolution import map_fields
 from bitlake.table.index_access import INDEX_SUFFIX, index_name
 from bitlake.table.partitions import PartitionReader
@@ -34,8 +33,6 @@ from bitlake.table.state import TableState
 from bitlake.types import DataField
 
 log = logging.getLogger("bitlake")
-
-_BATCH_ROWS = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +154,7 @@ def _build(
     fields = task.file_schema.fields
     builder = IndexBuilder(list(specs), fields)
     columns = source_columns(specs, fields)
-    texts = text_columns(columns, fields)
-    with store.open_input(task.path) as source:
-        for batch in read_columns(source, columns, batch_size=_BATCH_ROWS, read_dictionary=texts):
-            builder.add(batch)
+    for batch in indexed_columns(store, task.path, columns, fields):
+        builder.add(batch)
     payloads = {(column, kind): p for column, kinds in builder.payloads().items() for kind, p in kinds.items()}
     return payloads, tuple(f"{task.path}: {problem}" for problem in builder.problems)
