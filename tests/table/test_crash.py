@@ -1,0 +1,364 @@
+"""Writers that die or whose storage fails: readers see the old table or the new one, and the next writer goes on."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from builders import events
+
+import bitlake
+from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
+from bitlake.storage.faulty import FaultyStore
+from bitlake.storage.local import LocalStore
+from bitlake.table import live
+from bitlake.table.commit import OutcomeUnknown
+from bitlake.table.index_access import forget_all
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.read import forget_footers
+
+OPTIONS = {
+    "file-index.bitmap.columns": "status",
+    "file-index.in-manifest-threshold": "1 b",
+    "commit.min-retry-wait": "1 ms",
+    "commit.max-retry-wait": "1 ms",
+    "commit.max-retries": "0",
+}
+_EVENTS = events(300).filter(pc.is_in(events(300).column("region"), pa.array(["US", "EU"])))
+OLD, NEW = _EVENTS, _EVENTS.slice(0, 100)
+
+
+def prepared(root: Path) -> bitlake.Table:
+    """A table of two partitions and one commit, whose options ask for an index it lacks."""
+    table = bitlake.connect(str(root)).create_table("t", OLD.schema, partition_by=["region"], options=OPTIONS)
+    table.append(OLD)
+    table.alter_options({"file-index.bloom-filter.columns": "id"})
+    return table
+
+
+def append(table: bitlake.Table) -> None:
+    table.append(NEW)
+
+
+def overwrite(table: bitlake.Table) -> None:
+    table.overwrite(NEW)
+
+
+def overwrite_partition(table: bitlake.Table) -> None:
+    table.overwrite(NEW.filter(pc.equal(NEW.column("region"), "EU")), partition={"region": "EU"})
+
+
+def truncate(table: bitlake.Table) -> None:
+    table.truncate({"region": "EU"})
+
+
+def rewrite(table: bitlake.Table) -> None:
+    table.rewrite_file_index()
+
+
+WORK: dict[str, Callable[[bitlake.Table], None]] = {
+    f.__name__: f for f in (append, overwrite, overwrite_partition, truncate, rewrite)
+}
+
+
+def forget() -> None:
+    live.clear_caches()
+    forget_footers()
+    forget_all()
+
+
+def rows(table: bitlake.Table) -> list[tuple[Any, ...]]:
+    forget()
+    return sorted((tuple(r.values()) for r in table.scan().to_arrow().to_pylist()), key=repr)
+
+
+def contents(folder: Path) -> tuple[list[tuple[Any, ...]], list[str]]:
+    """The rows, and for each file the indexes that answer a condition: what a reader can tell apart."""
+    table = bitlake.connect(str(folder)).table("t")
+    found = rows(table)
+    plan = table.scan(where="status = 'S3' AND id = 1").plan()
+    assert not plan.problems
+    return found, sorted({p for f in plan.files for p in f.pruned_by})
+
+
+def strays(table: bitlake.Table) -> set[str]:
+    """Files that no snapshot names, temporary ones included."""
+    forget()
+    paths, store = table.state().paths, LocalStore()
+    named = {paths.latest_hint, paths.earliest_hint}
+    named |= {paths.schema(i) for i in range(10)}
+    for number in live.snapshot_ids(store, paths):
+        s = live.load_snapshot(store, paths, number)
+        named.add(paths.snapshot(number))
+        for manifest_list in (s.base_manifest_list, s.delta_manifest_list):
+            named.add(paths.manifest(manifest_list))
+            named |= {paths.manifest(m.file_name) for m in live.read_manifest_list(store, paths, manifest_list)}
+        partitions = PartitionReader(table.schema, paths)
+        for e in live.read_snapshot_files(store, paths, s):
+            path = partitions.data_path(e)
+            named |= {path, *(f"{path.rsplit('/', 1)[0]}/{x}" for x in e.file.extra_files)}
+    return {str(p) for p in Path(table.path).rglob("*") if p.is_file()} - named
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root: Path = tmp_path_factory.mktemp("template")
+    prepared(root)
+    return root
+
+
+# --- storage that fails -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize("work", WORK)
+def test_each_store_call_failing_in_turn(template: Path, tmp_path: Path, work: str, dead: bool, after: bool) -> None:
+    shutil.copytree(template, tmp_path / "ideal")
+    old = contents(tmp_path / "ideal")
+    WORK[work](bitlake.connect(str(tmp_path / "ideal")).table("t"))
+    new = contents(tmp_path / "ideal")
+    assert new != old
+    number = failures = 0
+    while True:
+        root = tmp_path / str(number)
+        shutil.copytree(template, root)
+        plain = bitlake.connect(str(root)).table("t")
+        forget()
+        store = FaultyStore(LocalStore(), 1 << 60, after=after, dead=dead)
+        table = bitlake.Table(plain.name, plain.path, store)
+        store.fail_at = store.count + number
+        failed: BitlakeError | None = None
+        try:
+            WORK[work](table)
+        except StorageUnavailable as e:
+            failed, failures = e, failures + 1
+        found = contents(root)
+        assert found in (old, new)
+        if failed is None:
+            assert found == new
+        elif not isinstance(failed, OutcomeUnknown):
+            assert found == old
+            if not dead and not (after and "delete" in str(failed)):
+                assert strays(plain) == set(), failed
+        plain.append(NEW)
+        assert plain.scan().count() == len(found[0]) + NEW.num_rows
+        if not store.failed:
+            break
+        shutil.rmtree(root)
+        number += 1
+    assert failures >= 5
+
+
+def test_a_lost_race_for_good_leaves_nothing(template: Path, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    shutil.copytree(template, root)
+    table = bitlake.connect(str(root)).table("t")
+
+    class Faster(LocalStore):
+        """Overwrites everything just before this writer's commit looks at the table."""
+
+        done = False
+
+        def create(self, path: str, data: bytes) -> bool:
+            if not self.done:
+                self.done = True
+                bitlake.connect(str(root)).table("t").overwrite(NEW)
+            return super().create(path, data)
+
+    slow = bitlake.Table(table.name, table.path, Faster())
+    with pytest.raises(CommitConflict):
+        slow.rewrite_file_index()
+    assert len(rows(table)) == NEW.num_rows
+    assert strays(table) == set()
+
+
+def test_two_rewrites_at_once_do_not_share_index_files(template: Path, tmp_path: Path) -> None:
+    """The slower rewrite once deleted, on losing, the index files that the faster one had committed."""
+    root = tmp_path / "t"
+    shutil.copytree(template, root)
+    table = bitlake.connect(str(root)).table("t")
+
+    class Faster(LocalStore):
+        done = False
+
+        def create(self, path: str, data: bytes) -> bool:
+            if not self.done:
+                self.done = True
+                bitlake.connect(str(root)).table("t").rewrite_file_index()
+            return super().create(path, data)
+
+    with pytest.raises(CommitConflict):
+        bitlake.Table(table.name, table.path, Faster()).rewrite_file_index()
+    assert strays(table) == set()
+    assert contents(root)[1] == ["bitmap(status)", "bloom-filter(id)"]
+
+
+class _FullDisk(io.RawIOBase):
+    """A file that takes ``room`` bytes."""
+
+    def __init__(self, path: str, room: int) -> None:
+        self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+        self._room = room
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._room -= len(data)
+        if self._room < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return self._file.write(data) or 0
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+@pytest.mark.parametrize("room", [0, 10, 1000])
+def test_a_full_disk_while_writing_data(template: Path, tmp_path: Path, room: int) -> None:
+    root = tmp_path / "t"
+    shutil.copytree(template, root)
+    table = bitlake.connect(str(root)).table("t")
+    before = rows(table)
+
+    class Full(LocalStore):
+        def open_output(self, path: str) -> Any:
+            super().open_output(path).close()
+            return pa.PythonFile(_FullDisk(path, room), "w")
+
+    full = bitlake.Table(table.name, table.path, Full())
+    with pytest.raises(StorageUnavailable, match="No space left"):
+        full.append(NEW)
+    assert rows(table) == before
+    assert strays(table) == set()
+
+
+def test_an_interrupted_append_removes_its_files(template: Path, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    shutil.copytree(template, root)
+    table = bitlake.connect(str(root)).table("t")
+
+    def batches() -> Any:
+        yield from NEW.to_batches()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        table.append(batches())
+
+    class Interrupted(LocalStore):
+        def write(self, path: str, data: bytes) -> None:
+            if "manifest" in path:
+                raise KeyboardInterrupt
+            super().write(path, data)
+
+    with pytest.raises(KeyboardInterrupt):
+        bitlake.Table(table.name, table.path, Interrupted()).append(NEW)
+    assert len(rows(table)) == OLD.num_rows
+    assert strays(table) == set()
+
+
+# --- processes that are killed ----------------------------------------------------------------------------------------
+
+_KILLED = """
+import os, shutil, signal, sys
+import bitlake, test_crash
+from bitlake.storage.faulty import FaultyStore
+from bitlake.storage.local import LocalStore
+
+class Killer(FaultyStore):
+    def _call(self, name, path, work):
+        number, self.count = self.count, self.count + 1
+        if number == self.fail_at and not self.after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = work()
+        if number == self.fail_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+template, target, work, after = sys.argv[1:]
+for number in range(200):
+    root = f"{target}/{number}"
+    shutil.copytree(template, root)
+    # This process only forks: each child starts from the same, untouched state.
+    child = os.fork()
+    if child == 0:
+        store = Killer(LocalStore(), number, after=after == "True")
+        test_crash.WORK[work](bitlake.Table("default.t", f"{root}/default.db/t", store))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status):
+        sys.exit(os.WEXITSTATUS(status))
+    assert os.WTERMSIG(status) == signal.SIGKILL
+"""
+
+
+def _environment() -> dict[str, str]:
+    here = Path(__file__).parent
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parent), *sys.path])}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(("work", "after"), [("append", False), ("append", True), ("rewrite", False)])
+def test_killed_at_each_store_call(template: Path, tmp_path: Path, work: str, after: bool) -> None:
+    old = contents(template)
+    ran = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(template), str(tmp_path), work, str(after)],
+        env=_environment(), capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    roots = sorted(tmp_path.iterdir(), key=lambda p: int(p.name))
+    new = contents(roots[-1])
+    assert new != old and len(roots) > 15
+    seen = set()
+    for root in roots:
+        found = contents(root)
+        assert found in (old, new)
+        seen.add(found == new)
+        table = bitlake.connect(str(root)).table("t")
+        table.append(NEW)
+        assert len(rows(table)) == len(found[0]) + NEW.num_rows
+    assert seen == {False, True}
+
+
+_APPENDING = """
+import sys
+import bitlake, test_crash
+table = bitlake.connect(sys.argv[1]).table("t")
+print("ready", flush=True)
+while True:
+    table.append(test_crash.NEW)
+"""
+
+
+def test_killed_at_any_moment(template: Path, tmp_path: Path) -> None:
+    root = tmp_path / "t"
+    shutil.copytree(template, root)
+    table = bitlake.connect(str(root)).table("t")
+    chance = random.Random(7)
+    for _ in range(3):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _APPENDING, str(root)], env=_environment(), stdout=subprocess.PIPE
+        )
+        assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
+        time.sleep(0.1 + chance.random() / 5)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        count = len(rows(table))
+        assert (count - OLD.num_rows) % NEW.num_rows == 0
+        assert table.snapshot is not None and table.snapshot.total_record_count == count
+    assert len(rows(table)) > OLD.num_rows
