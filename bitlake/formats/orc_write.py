@@ -6,6 +6,9 @@ int of milliseconds, TINYINT a byte, CHAR and VARCHAR are ``string`` (Java casts
 LTZ is written as the instant that it is.  Paimon takes it for a wall clock of the JVM's zone unless the option
 ``orc.timestamp-ltz.legacy.type`` is ``false``; tables with such a column get that option when they are created here.
 Arrow holds ORC timestamps in nanoseconds, so years before 1677 or after 2262 are refused: they could not be read back.
+Its writer stores a moment before 1970 with a negative fraction, which Java (1.4.2) reads when it is whole milliseconds
+and fails on when it is not: those are refused too.  (Java's own writer moves 23:59:59.001 … .999 of 1969-12-31 by a
+second.)
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ class OrcWriter:
         if not table.num_rows:
             return
         for field, column in zip(self._fields, table.columns, strict=True):
-            _check_years(field.name, column)
+            _check_moments(field.name, column)
         self._bounds.add(table)
         self._write(table)
         self._rows += table.num_rows
@@ -132,23 +135,31 @@ def _as(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     return column if column.type == kind else column.cast(kind)
 
 
-def _check_years(name: str, column: pa.ChunkedArray | pa.Array) -> None:
-    """Refuse timestamps, at any depth, that nanoseconds since 1970 cannot hold."""
+def _check_moments(name: str, column: pa.ChunkedArray | pa.Array) -> None:
+    """Refuse timestamps, at any depth, that this reader (years) or Java's (fractions before 1970) cannot read."""
     kind = column.type
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
         if pa.types.is_timestamp(kind) and kind.unit in _PER_UNIT:
             bound = _LATEST_NS // _PER_UNIT[kind.unit]
-            both = pc.min_max(chunk.cast(pa.int64())).as_py()
+            numbers = chunk.cast(pa.int64())
+            both = pc.min_max(numbers).as_py()
             if both["min"] is not None and (both["min"] < -bound or both["max"] > bound):
                 raise InvalidRequest(
                     f"column '{name}': ORC files hold timestamps from 1677-09-22 to 2262-04-11 here; "
                     "use 'file.format' = 'parquet' for others"
                 )
+            if both["min"] is not None and both["min"] < 0 and kind.unit == "us":
+                whole = pc.multiply(pc.divide(numbers, 1000), 1000)
+                if pc.any(pc.and_(pc.less(numbers, 0), pc.not_equal(whole, numbers))).as_py():
+                    raise InvalidRequest(
+                        f"column '{name}': a timestamp before 1970 with a fraction of a millisecond cannot be written "
+                        "as ORC so that Paimon reads it; use 'file.format' = 'parquet'"
+                    )
         elif pa.types.is_struct(kind):
             for child in chunk.flatten():
-                _check_years(name, child)
+                _check_moments(name, child)
         elif pa.types.is_map(kind):
-            _check_years(name, chunk.keys)
-            _check_years(name, chunk.items)
+            _check_moments(name, chunk.keys)
+            _check_moments(name, chunk.items)
         elif pa.types.is_list(kind):
-            _check_years(name, chunk.flatten())
+            _check_moments(name, chunk.flatten())
