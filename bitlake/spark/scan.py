@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.formats.reader import format_of
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import spark_schema, spark_type
 from bitlake.storage import Store
@@ -77,7 +78,7 @@ def choose(plan: Plan) -> ReadChoice:
     selective: list[PlannedFile] = []
     for f in plan.files:
         sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
-        foreign = not _native_types(plan) or not _same_columns(plan, f)
+        foreign = format_of(f.path) != "parquet" or not _native_types(plan) or not _same_columns(plan, f)
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))
 
