@@ -85,7 +85,7 @@ def choose(plan: Plan) -> ReadChoice:
 
 def chosen_bytes(file: PlannedFile) -> int:
     """About how many bytes the pages that hold chosen rows take, if pages are as large as bitlake's own."""
-    if file.chosen_rows > DRIVER_ROWS:
+    if file.chosen_rows > DRIVER_ROWS or format_of(file.path) != "parquet":
         return file.entry.file.file_size
     pages = len(np.unique(file.selection.positions(file.row_count) // PAGE_ROWS))
     return math.ceil(file.entry.file.file_size * min(1.0, pages * PAGE_ROWS / file.row_count))
