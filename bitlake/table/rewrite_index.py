@@ -16,6 +16,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import methodcaller
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
@@ -158,8 +159,7 @@ def _check_payloads(content: bytes, task: RewriteTask) -> None:
     index = open_index(lambda at, n: content[at : at + n], len(content), task.file_schema.fields, rows, strict=True)
     for spec in task.specs:
         # A question that every kind of index answers, or not, from its head.
-        leaf = IsNull(spec.column)
-        index.ask(spec.column, spec.index_type, lambda reader, leaf=leaf: reader.test(leaf))  # type: ignore[misc]
+        index.ask(spec.column, spec.index_type, methodcaller("test", IsNull(spec.column)))
 
 
 def _build(

@@ -502,7 +502,9 @@ def test_an_unreadable_index_can_be_made_an_error(lake: bitlake.Lake, broken: st
 
 
 def test_rewriting_replaces_an_unreadable_index(lake: bitlake.Lake) -> None:
-    for number, broken in enumerate(("missing", "empty", "garbage", "container version 2")):
+    for number, broken in enumerate(
+        ("missing", "empty", "garbage", "container version 2", "bitmap version 3", "bitmap empty")
+    ):
         table, _ = with_index(bitlake.connect(f"{lake.path}{number}"), BROKEN[broken], False)
         (done,) = table.rewrite_file_index()
         assert done.new is not None
@@ -577,3 +579,20 @@ def test_a_table_whose_folder_vanishes(lake: bitlake.Lake) -> None:
     with pytest.raises(NotFound, match=r"default\.t"):
         table.append(ROWS)
     assert not Path(table.path).exists()
+
+
+@pytest.mark.parametrize("damage", [d for d in DAMAGE if d != "last byte gone"])
+def test_an_index_cannot_be_built_from_a_damaged_data_file(lake: bitlake.Lake, damage: str) -> None:
+    table = made(lake)
+    table.alter_options(SEPARATE)
+    (path,) = files(table, FILES["data file"])
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    with pytest.raises(CorruptError) as caught:
+        table.rewrite_file_index()
+    assert "default.t" in str(caught.value) and str(path) in str(caught.value)
+    path.unlink()
+    with pytest.raises(NotFound) as missing:
+        table.rewrite_file_index()
+    assert "default.t" in str(missing.value) and str(path) in str(missing.value)
+    assert not files(table, "bucket-0/*.index")
+    assert table.snapshot is not None and table.snapshot.id == 1

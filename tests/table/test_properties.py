@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from predicate.oracle import truth
 
@@ -161,7 +161,6 @@ def text(table: pa.Table) -> list[str]:
     return sorted(repr(r) for r in table.to_pylist())
 
 
-@settings(max_examples=60)
 @given(cases())
 def test_a_scan_finds_what_a_loop_finds(case: Case) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
