@@ -5,8 +5,8 @@ orders (2 cores): Spark's writer 2.9 s, the same rows through ``mapInArrow`` and
 JVM and Python reads back only the columns that are indexed.  ``docs/decisions/0003-spark-writes.md`` has the numbers.
 
 Path of a row: query → (partitioned or bucketed tables: a group column and ``REBALANCE`` by it, so that a task writes
-few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`adopt_file` on the
-executors (statistics, indexes, rename) → commit on the driver.
+few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`adopt_file` on
+the executors (statistics, indexes, rename) → commit on the driver.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.spark.align import store_columns
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.runner import SparkRunner
+from bitlake.spark.write_formats import write_files
 from bitlake.storage import Store
 from bitlake.table.adopt import AdoptContext, StagedFile, adopt_file
+from bitlake.table.data_file import file_format
 from bitlake.table.runner import LocalRunner
 from bitlake.table.sizing import rows_per_file
 from bitlake.table.state import TableState
@@ -72,19 +74,26 @@ class SparkWriter:
         staging = f"{state.paths.root}/{_STAGING}/{_clock.new_uuid()}"
         context = AdoptContext.of(state, self._store)
         try:
+            if file_format(schema) != "parquet":
+                prepared = self._prepared(state, frame)
+                columns = [f.name for f in schema.fields]
+                return write_files(self._store, context, prepared, columns, staging)
             self._stage(state, frame, staging)
             staged = list(self._staged(staging))
             return self._adopt(schema, context, staged)
         finally:
             self._store.delete_dir(staging)
 
+    def _prepared(self, state: TableState, frame: DataFrame) -> DataFrame:
+        """The rows as the table takes them, brought together by partition and bucket (with a group column) if any."""
+        prepared = frame.select(*store_columns(state.name, frame, state.schema.fields))
+        group = group_column(state.schema)
+        return prepared if group is None else prepared.withColumn(GROUP, group).hint("rebalance", F.col(GROUP))
+
     def _stage(self, state: TableState, frame: DataFrame, staging: str) -> None:
         schema = state.schema
         options = opt.Options(schema.options)
-        prepared = frame.select(*store_columns(state.name, frame, schema.fields))
-        group = group_column(schema)
-        if group is not None:
-            prepared = prepared.withColumn(GROUP, group).hint("rebalance", F.col(GROUP))
+        prepared = self._prepared(state, frame)
         writer = (
             prepared.write.mode("append")
             .option("compression", options.get(opt.FILE_COMPRESSION))
@@ -93,7 +102,7 @@ class SparkWriter:
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("maxRecordsPerFile", str(rows_per_file(state)))
         )
-        if group is not None:
+        if GROUP in prepared.columns:
             writer = writer.partitionBy(GROUP)
         with spark_errors(f"writing to table '{state.name}'"), session_conf(self._spark, _CONF):
             writer.parquet(staging)

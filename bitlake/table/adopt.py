@@ -7,6 +7,7 @@ Nothing here is visible to readers before the commit that names the result.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -85,6 +86,10 @@ class AdoptContext:
         """The name of this write's n-th data file."""
         prefix = opt.Options(self.schema.options).get(opt.DATA_FILE_PREFIX)
         return f"{prefix}{self.writer_id}-{number}.{file_format(self.schema)}"
+
+    def file_names(self) -> Iterator[str]:
+        """The names of this write's data files, one after the other."""
+        return map(self.file_name, itertools.count())
 
     def in_sequence(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """Number the rows of new files: a bucket's files go on where its last one ended, others start at 0."""

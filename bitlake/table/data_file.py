@@ -198,6 +198,8 @@ class DataFileWriter:
         self._output: Any = None
         self._builder: IndexBuilder | None = None
         self._name = ""
+        self.problems: list[str] = []
+        """Indexes that files of this writer go without, and why."""
 
     def __enter__(self) -> DataFileWriter:
         return self
@@ -266,6 +268,7 @@ class DataFileWriter:
         index = self._builder.finish()
         for problem in self._builder.problems:
             log.warning("%s: %s", self._name, problem)
+            self.problems.append(f"{self._name}: {problem}")
         entry = self._maker.entry(self._partition, self._bucket, self._name, written, index)
         self._writer = self._output = self._builder = None
         self._entries.append(entry)

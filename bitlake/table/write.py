@@ -84,13 +84,7 @@ def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> 
     maker = FileMaker.of(state.paths, schema, store)
     writers: dict[tuple[tuple[Any, ...], int], DataFileWriter] = {}
 
-    def names() -> Iterator[str]:
-        number = 0
-        while True:
-            yield context.file_name(number)
-            number += 1
-
-    supply = names()
+    supply = context.file_names()
     try:
         for batch in batches:
             rows = fit(state.name, batch, schema)

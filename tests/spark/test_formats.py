@@ -1,0 +1,72 @@
+"""ORC and Avro tables through Spark: written on the executors, read back by SQL, formats mixed in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bitlake
+from bitlake.errors import InvalidRequest
+from tests.answers import rows_of
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> Any:
+    made = bitlake.connect(str(tmp_path), spark=spark)
+    made.sql("CREATE DATABASE db")
+    return made
+
+
+def data_files(folder: Path) -> list[Path]:
+    return [p for p in folder.rglob("data-*") if not p.name.endswith(".index") and ".staging" not in str(p)]
+
+
+@pytest.mark.parametrize("layout", ["", "PARTITIONED BY (p)", "BUCKETS"])
+@pytest.mark.parametrize("file_format", ["orc", "avro"])
+def test_a_query_written_and_read(lake: Any, tmp_path: Path, file_format: str, layout: str) -> None:
+    buckets = ", 'bucket' = '2', 'bucket-key' = 'id'" if layout == "BUCKETS" else ""
+    layout = "" if layout == "BUCKETS" else layout
+    lake.sql(
+        f"CREATE TABLE db.t (id BIGINT, p STRING, c STRING, at TIMESTAMP, m MAP<INT, STRING>) {layout} TBLPROPERTIES "
+        f"('file.format' = '{file_format}', 'file-index.bitmap.columns' = 'c'{buckets})"
+    )
+    source = (
+        "SELECT id, IF(id % 3 = 0, NULL, concat('p', id % 3)) AS p, concat('c', id % 7) AS c, "
+        "timestamp_micros(id * 1000001) AS at, map(cast(id as int), 'x') AS m FROM range(2000)"
+    )
+    lake.sql(f"INSERT INTO db.t {source}")
+    files = data_files(tmp_path)
+    assert files and {f.suffix for f in files} == {f".{file_format}"}
+    assert not list(tmp_path.rglob(".staging/*"))
+    assert rows_of(lake.sql("SELECT count(*), sum(id), count(p), count(DISTINCT at) FROM db.t")) == [
+        [2000, 1999000, 1333, 2000]
+    ]
+    assert rows_of(lake.sql("SELECT count(*) FROM db.t WHERE c = 'c3'")) == [[286]]
+    assert rows_of(lake.sql("SELECT id, p, c, m[77] FROM db.t WHERE id = 77")) == [[77, "p2", "c0", "x"]]
+    plan = lake.table("db.t").scan(where="c = 'c3'").plan()
+    assert plan.chosen_rows == 286
+
+
+def test_formats_mixed_after_an_alter(lake: Any, tmp_path: Path) -> None:
+    lake.sql("CREATE TABLE db.t (id BIGINT, v STRING)")
+    for number, file_format in enumerate(["parquet", "orc", "avro"]):
+        lake.sql(f"ALTER TABLE db.t SET TBLPROPERTIES ('file.format' = '{file_format}')")
+        lake.sql(f"INSERT INTO db.t SELECT id + {number * 1000}, concat('v', id) FROM range(1000)")
+    assert {f.suffix for f in data_files(tmp_path)} == {".parquet", ".orc", ".avro"}
+    assert rows_of(lake.sql("SELECT count(*), sum(id) FROM db.t")) == [[3000, sum(range(3000))]]
+    lake.sql("ALTER TABLE db.t SET TBLPROPERTIES ('file-index.bitmap.columns' = 'v')")
+    lake.sql("CALL sys.rewrite_file_index('db.t')").collect()
+    assert lake.table("db.t").scan(where="v = 'v7'").plan().chosen_rows == 3
+    assert rows_of(lake.sql("SELECT id FROM db.t WHERE v = 'v7' ORDER BY id")) == [[7], [1007], [2007]]
+
+
+def test_a_value_that_does_not_fit_leaves_nothing(lake: Any, tmp_path: Path) -> None:
+    lake.sql("CREATE TABLE db.t (at TIMESTAMP_NTZ) TBLPROPERTIES ('file.format' = 'orc')")
+    with pytest.raises(InvalidRequest, match="2262"):
+        lake.sql("INSERT INTO db.t SELECT TIMESTAMP_NTZ'3000-01-01 00:00:00' FROM range(10)")
+    assert not data_files(tmp_path)
+    assert rows_of(lake.sql("SELECT count(*) FROM db.t")) == [[0]]
