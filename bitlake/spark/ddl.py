@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from bitlake.errors import NotFound
+from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.schema import near
 from bitlake.spark.context import EngineContext
 from bitlake.sql import statements as st
+from bitlake.table.catalog import Identifier
 
 
 def create_database(context: EngineContext, statement: st.CreateDatabase) -> DataFrame:
@@ -51,4 +52,20 @@ def alter_unset(context: EngineContext, statement: st.AlterTableUnset) -> DataFr
     if missing and not statement.if_exists:
         raise NotFound(f"table '{table.name}' has no property '{missing[0]}'{near(missing[0], have)}; or say IF EXISTS")
     table.alter_options(unset=statement.keys)
+    return context.nothing()
+
+
+def alter_columns(context: EngineContext, statement: st.AlterColumns) -> DataFrame:
+    """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN."""
+    context.table(context.identify(statement.table)).alter(*statement.changes)
+    return context.nothing()
+
+
+def rename_table(context: EngineContext, statement: st.RenameTable) -> DataFrame:
+    """ALTER TABLE … RENAME TO; without a database the table stays in its own."""
+    old = context.identify(statement.table)
+    if statement.new_name.catalog is not None:
+        raise InvalidRequest(f"table '{old}' cannot move to another catalog, '{statement.new_name.catalog}'")
+    new = Identifier(statement.new_name.database or old.database, statement.new_name.table)
+    context.catalog.rename_table(old, new)
     return context.nothing()

@@ -29,6 +29,8 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.DropTable: ddl.drop_table,
     st.AlterTableSet: ddl.alter_set,
     st.AlterTableUnset: ddl.alter_unset,
+    st.AlterColumns: ddl.alter_columns,
+    st.RenameTable: ddl.rename_table,
     st.Truncate: dml.truncate,
     st.InsertInto: dml.insert,
     st.Call: call,

@@ -44,7 +44,7 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
         if not context.catalog.table_exists(identifier):
             return None
         # A temporary view of that name shadows the table, as it does in Spark.
-        if name.database is None and context.spark.catalog.tableExists(name.table):
+        if name.database is None and context.is_view(name.table):
             return None
         return context.catalog.load_schema(identifier).fields
 

@@ -101,8 +101,18 @@ def _native_types(plan: Plan) -> bool:
 
 
 def _same_columns(plan: Plan, file: PlannedFile) -> bool:
+    """Whether Spark's reader, which goes by name, finds the plan's columns in the file, or none by that name."""
     written = file.entry.file.schema_id
-    return written == plan.schema.id or map_fields(plan.schema.fields, plan.schemas[written].fields).identical
+    if written == plan.schema.id:
+        return True
+    stored = plan.schemas[written].fields
+    wanted = [f for f in plan.schema.fields if f.name in plan.columns]
+    found = map_fields(wanted, stored)
+    names = {f.name.lower() for f in stored}
+    missing = [name for name, source in found.fields.items() if source is None]
+    here = [f for f in wanted if f.name not in missing]
+    # A column added under a dropped one's name must not read the old values.
+    return not any(name.lower() in names for name in missing) and map_fields(here, stored).identical
 
 
 class SparkReader:
@@ -148,7 +158,7 @@ class SparkReader:
 
     def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
         """Page-selective reads in Python workers, a task for every few files."""
-        request = ReadRequest(scan.state.schema, scan.columns, scan.predicate)
+        request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone)
         tasks = [dumps(t) for t in tasks_of(files, plan.schemas)]
         store = self._store
         schema = output_schema(scan.state.schema, scan.columns)
