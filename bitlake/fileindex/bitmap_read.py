@@ -21,11 +21,21 @@ from bitlake.fileindex.answer import answer
 from bitlake.fileindex.entries import read_fixed, read_variable
 from bitlake.fileindex.keys import Key, keys_of
 from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.values import (
+    MAX_COUNTED,
+    ValueCounts,
+    cardinalities,
+    cardinality,
+    telling,
+    to_arrow,
+)
 from bitlake.fileindex.window import Fetch, Window
 from bitlake.predicate.tree import Comparison, Leaf, Like, Op
 from bitlake.types import DataType, Root
 
 _HEAD = 10
+_HEADERS_APART = 256
+"""Up to so many bitmaps have their headers fetched one by one instead of everything at once."""
 _SCAN_BYTES = 1 << 20
 """Ranges and LIKE read all keys, if they take at most so many bytes (and bitmaps of at most so many bytes match)."""
 
@@ -78,9 +88,7 @@ class BitmapReader:
 
     def test(self, leaf: Leaf) -> Selection | None:
         """The rows for which the leaf is TRUE, or None when this index cannot tell."""
-        if not self._open:
-            self._read_header()
-            self._open = True
+        self._opened()
         return self._like(leaf) if isinstance(leaf, Like) else answer(self, leaf)
 
     def nulls(self) -> BitMap:
@@ -131,6 +139,87 @@ class BitmapReader:
         except CorruptError as e:
             raise CorruptError(e.what, at + (e.offset or 0)) from e
 
+    # Counting values ----------------------------------------------------------------------------------------------
+
+    def distinct(self) -> pa.Array | None:
+        """The values of all rows; None when keys are not the values."""
+        self._opened()
+        return to_arrow(self.keys, self._everything()[0]) if telling(self.keys) else None
+
+    def value_counts(self, rows: BitMap | None) -> ValueCounts | None:
+        """How many of ``rows`` (None: of all) have each value, mostly from the bitmaps' headers.
+
+        None when keys are not the values, or too many bitmaps would be read for ``rows``.
+        """
+        self._opened()
+        if not telling(self.keys):
+            return None
+        keys, places = self._everything()
+        stored = np.flatnonzero(places[:, 0] >= 0)
+        counts = np.ones(len(places), np.int64)
+        if rows is None:
+            counts[stored] = self._cardinalities(places[stored])
+            nulls = self._null_count()
+            if int(counts.sum()) + nulls != self.row_count:
+                raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {self.row_count} rows")
+            return ValueCounts(to_arrow(self.keys, keys), counts, nulls)
+        if len(stored) > MAX_COUNTED:
+            return None
+        single = np.flatnonzero(places[:, 0] < 0)
+        counts[single] = _contains(rows, -1 - places[single, 0])
+        for i in stored.tolist():  # at most MAX_COUNTED
+            counts[i] = self._rows(int(places[i, 0]), int(places[i, 1])).intersection_cardinality(rows)
+        nulls = self.nulls().intersection_cardinality(rows)
+        if int(counts.sum()) + nulls != len(rows):
+            raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {len(rows)} rows")
+        there = np.flatnonzero(counts)
+        return ValueCounts(to_arrow(self.keys, keys.take(pa.array(there))), counts[there], nulls)
+
+    def count_having(self, keys: list[Key]) -> int:
+        """How many rows have any of these (different) keys, from the bitmaps' headers."""
+        self._opened()
+        places = np.array([p for k in keys if (p := self._place(k)) is not None], np.int64).reshape(-1, 2)
+        stored = places[:, 0] >= 0
+        return int((~stored).sum()) + int(self._cardinalities(places[stored]).sum())
+
+    def _null_count(self) -> int:
+        if self._null_place is None:
+            return 0
+        if self._null_place[0] < 0:
+            return 1
+        return int(self._cardinalities(np.array([self._null_place], np.int64))[0])
+
+    def _cardinalities(self, places: Int64s) -> Int64s:
+        if len(places) > _HEADERS_APART:
+            end = int(places.sum(axis=1).max())
+            return cardinalities(self._window.view(self._body, end), places[:, 0])
+        return np.array([self._cardinality(int(o), int(n)) for o, n in places], np.int64)
+
+    def _cardinality(self, offset: int, length: int) -> int:
+        at = self._body + offset
+        size = min(length, 8 + 4 * (self.row_count // 65536 + 2) + self.row_count // 65536 // 8)
+        counted = cardinality(self._window.view(at, size, ahead=0), at)
+        if counted is None:
+            counted = cardinality(self._window.view(at, length), at)
+        if counted is None:
+            raise CorruptError("a bitmap of an index ends inside its header", at)
+        return counted
+
+    def _everything(self) -> tuple[pa.Array, Int64s]:
+        """All keys with their places."""
+        blocks = [self._block(i) for i in range(len(self._first_keys))]
+        if not blocks:
+            return pa.array([], self.keys.arrow), np.zeros((0, 2), np.int64)
+        keys = pa.concat_arrays([pa.array(b.keys).cast(self.keys.arrow) for b in blocks])
+        if len(keys) != self._values:
+            raise CorruptError(f"a bitmap index of {self._values} values holds {len(keys)}")
+        return keys, np.concatenate([b.places for b in blocks])
+
+    def _opened(self) -> None:
+        if not self._open:
+            self._read_header()
+            self._open = True
+
     # Finding values -----------------------------------------------------------------------------------------------
 
     def _place(self, key: Key) -> tuple[int, int] | None:
@@ -171,11 +260,7 @@ class BitmapReader:
         """All keys with their places, while they are few."""
         if not self._block_bounds or self._block_bounds[-1] - self._block_bounds[0] > _SCAN_BYTES:
             return None
-        blocks = [self._block(i) for i in range(len(self._first_keys))]
-        if not blocks:
-            return pa.array([], self.keys.arrow), np.zeros((0, 2), np.int64)
-        keys = pa.concat_arrays([pa.array(b.keys).cast(self.keys.arrow) for b in blocks])
-        return keys, np.concatenate([b.places for b in blocks])
+        return self._everything()
 
     def _matching(self, places: Int64s) -> BitMap | None:
         return None if int(np.maximum(places[:, 1], 0).sum()) > _SCAN_BYTES else self._rows_of(places)
@@ -281,6 +366,13 @@ class BitmapReader:
         self._first_keys = first
         self._block_bounds = (bounds + at).tolist()
         self._body = at + size
+
+
+def _contains(rows: BitMap, positions: Int64s) -> Int64s:
+    """1 for each position that is in ``rows``, else 0."""
+    order = np.argsort(positions, kind="stable")
+    held = np.frombuffer((bitmap_of(positions[order]) & rows).to_array(), np.uint32)
+    return np.isin(positions, held.astype(np.int64)).astype(np.int64)
 
 
 _COMPARE = {Op.LT: pc.less, Op.LE: pc.less_equal, Op.GT: pc.greater, Op.GE: pc.greater_equal}

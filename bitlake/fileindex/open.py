@@ -7,15 +7,19 @@ reason is kept in :attr:`OpenIndex.problems` for whoever counts and shows warnin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pyarrow as pa
 from pyroaring import BitMap
 
+from bitlake.codec.hashing import Int64s
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.fileindex.bitmap_read import BitmapReader
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
 from bitlake.fileindex.registry import INDEX_TYPES, IndexReader, indexed_type
 from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.values import ValueCounts, physical_value, telling
 from bitlake.fileindex.window import Fetch, Window
 from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Or, Predicate
 from bitlake.types import DataField
@@ -124,6 +128,52 @@ class OpenIndex:
 
         return self.ask(column, "range-bitmap", question)
 
+    def ranked(self, column: str, rows: BitMap) -> tuple[Int64s, Int64s, list[Any]] | None:
+        """Of ``rows`` not NULL: their positions, and each one's place in the distinct physical values, ascending.
+
+        None without a range-bitmap, or where its keys are not the values.
+        """
+
+        def question(reader: IndexReader) -> tuple[Int64s, Int64s, list[Any]] | None:
+            if not isinstance(reader, RangeBitmapReader) or not telling(reader.keys):
+                return None
+            positions, ranks, keys = reader.ranked(rows)
+            return positions, ranks, [physical_value(reader.keys, key) for key in keys.to_pylist()]
+
+        return self.ask(column, "range-bitmap", question)
+
+    def value_counts(self, column: str, rows: BitMap | None = None) -> ValueCounts | None:
+        """How many of ``rows`` (None: of all) have each value of a column, or None when no index can tell."""
+        return self._told(column, lambda r: r.value_counts(rows) if isinstance(r, _COUNTING) else None)
+
+    def distinct(self, column: str) -> pa.Array | None:
+        """The distinct values of a column's rows, without NULL, or None when no index can tell."""
+        return self._told(column, lambda r: r.distinct() if isinstance(r, _COUNTING) else None)
+
+    def extremes(self, column: str, rows: BitMap | None = None) -> pa.Array | None:
+        """Smallest and largest value among ``rows`` (in that order, one if equal, none if all are NULL) or None."""
+        return self._told(column, lambda r: r.extremes(rows) if isinstance(r, RangeBitmapReader) else None)
+
+    def null_count(self, column: str, rows: BitMap | None = None) -> int | None:
+        """How many of ``rows`` (None: of all) are NULL in a column, or None when no index can tell."""
+
+        def question(reader: IndexReader) -> int | None:
+            found = reader.test(IsNull(column))
+            if found is None or not found.exact:
+                return None
+            if rows is None or found.rows is None:
+                return found.count(self._row_count if rows is None else len(rows))
+            return found.rows.intersection_cardinality(rows)
+
+        return self._told(column, question)
+
+    def _told(self, column: str, question: Callable[[IndexReader], T | None]) -> T | None:
+        for index_type in sorted(self.columns.get(column, ()), key=_asking_order):
+            answer = self.ask(column, index_type, question)
+            if answer is not None:
+                return answer
+        return None
+
     def _leaf(self, leaf: Leaf) -> Selection:
         found = Selection.all()
         here = self.columns.get(leaf.column, {})
@@ -162,6 +212,7 @@ class OpenIndex:
         self.problems.append(f"{where}: {error}")
 
 
+_COUNTING = (BitmapReader, RangeBitmapReader)
 _EVERY = Selection.all()
 _ORDER = {name: i for i, name in enumerate(INDEX_TYPES)}
 

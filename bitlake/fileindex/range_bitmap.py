@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.codec.bytes import Reader
+from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.answer import answer
@@ -34,6 +35,7 @@ from bitlake.fileindex.keys import Key, keys_of
 from bitlake.fileindex.range_dictionary import Dictionary, encode_dictionary
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.settings import IndexOption, memory
+from bitlake.fileindex.values import ValueCounts, codes_of, telling, to_arrow
 from bitlake.fileindex.window import Fetch, Window
 from bitlake.predicate.tree import Leaf, Op
 from bitlake.types import DataType, Root
@@ -177,6 +179,57 @@ class RangeBitmapReader:
         if len(present) >= k:
             return self._best(k, descending, present, strict)
         return present | (nulls[: k - len(present)] if strict else nulls)
+
+    def ranked(self, rows: BitMap) -> tuple[Int64s, Int64s, pa.Array]:
+        """Of ``rows`` that are not NULL: their positions, each one's place in, and the keys of, their distinct keys.
+
+        The keys ascend in the order of values.
+        """
+        self._open()
+        positions, codes = codes_of(self._all_slices(), rows & self.present(), self.row_count)
+        distinct, ranks = np.unique(codes, return_inverse=True)
+        return positions, ranks, self._keys_at(distinct)
+
+    def extremes(self, rows: BitMap | None) -> pa.Array | None:
+        """The smallest and the largest key of ``rows`` (None: of all), or no key; None when keys are not the values."""
+        self._open()
+        if not telling(self.keys):
+            return None
+        if rows is None:
+            codes = {0, self._cardinality - 1} if self._cardinality else set()
+        else:
+            held = rows & self.present()
+            ends = [self._best(1, largest, held, True) for largest in (False, True)] if held else []
+            codes = {int(c) for end in ends for c in codes_of(self._all_slices(), end, self.row_count)[1]}
+        return to_arrow(self.keys, self._keys_at(np.array(sorted(codes), np.int64)))
+
+    def value_counts(self, rows: BitMap | None) -> ValueCounts | None:
+        """How many of ``rows`` (None: of all) have each value; None when keys are not the values."""
+        self._open()
+        if not telling(self.keys):
+            return None
+        held = self.present() if rows is None else rows & self.present()
+        _, codes = codes_of(self._all_slices(), held, self.row_count)
+        if len(codes) and int(codes.max()) >= self._cardinality:
+            raise CorruptError(f"a range-bitmap of {self._cardinality} values cannot have code {int(codes.max())}")
+        counts = np.bincount(codes, minlength=self._cardinality).astype(np.int64)
+        there = np.flatnonzero(counts)
+        total = self.row_count if rows is None else len(rows)
+        return ValueCounts(to_arrow(self.keys, self._keys_at(there)), counts[there], total - len(held))
+
+    def distinct(self) -> pa.Array | None:
+        """The values of all rows; None when keys are not the values."""
+        self._open()
+        if not telling(self.keys):
+            return None
+        return to_arrow(self.keys, self._keys_at(np.arange(self._cardinality, dtype=np.int64)))
+
+    def _keys_at(self, codes: Int64s) -> pa.Array:
+        if not len(codes):
+            return pa.array([], self.keys.arrow)
+        if self._dictionary is None or int(codes[-1]) >= self._cardinality:
+            raise CorruptError(f"a range-bitmap of {self._cardinality} values cannot have code {int(codes[-1])}")
+        return self._dictionary.keys_at(codes)
 
     def _best(self, k: int, descending: bool, rows: BitMap, strict: bool) -> BitMap:
         if len(rows) <= k:

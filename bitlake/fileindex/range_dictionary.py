@@ -126,6 +126,58 @@ class Dictionary:
         smaller, there = (self._in_fixed if self._keys.width else self._in_variable)(key, at, size, length)
         return code + 1 + smaller, there
 
+    def keys_at(self, codes: Int64s) -> pa.Array:
+        """The keys of ascending codes (each 0 ≤ code < the number of keys), in order."""
+        parts, at = [], 0
+        while at < len(codes):  # once a chunk that holds some
+            chunk = self._chunk_of(int(codes[at]))
+            first, size = self._chunk(chunk)[1], self._chunk(chunk)[3]
+            stop = int(np.searchsorted(codes, first + size, side="right"))
+            if stop <= at:
+                raise CorruptError("the chunks of a range-bitmap's dictionary leave out codes", self._headers)
+            parts.append(self._keys_of(chunk).take(pa.array(codes[at:stop] - first)))
+            at = stop
+        return pa.concat_arrays(parts) if parts else pa.array([], self._keys.arrow)
+
+    def _chunk_of(self, code: int) -> int:
+        low, high = 0, self._chunks
+        while low < high:  # the first chunk that starts after the code
+            middle = (low + high) // 2
+            if self._chunk(middle)[1] <= code:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            raise CorruptError("the chunks of a range-bitmap's dictionary do not start with code 0", self._headers)
+        return low - 1
+
+    def _keys_of(self, chunk: int) -> pa.Array:
+        """All keys of a chunk."""
+        first, _, at, size, length = self._chunk(chunk)
+        head = pa.array([first], self._keys.arrow)
+        if self._keys.width:
+            if length != size * self._keys.width:
+                raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
+            others = np.frombuffer(self._window.view(at, length), self._keys.dtype.newbyteorder(">"))
+            return pa.concat_arrays([head, pa.array(others.astype(self._keys.dtype), self._keys.arrow)])
+        area = self._window.view(at, 4 * size + length)
+        offsets = np.frombuffer(area[: 4 * size], ">i4").astype(np.int64)
+        values = np.frombuffer(area[4 * size :], np.uint8)
+        ends = np.append(offsets[1:], length) if size else offsets
+        lengths = ends - offsets - 4
+        if size and (offsets[0] != 0 or np.any(lengths < 0)):
+            raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
+        told = np.ndarray((max(length - 3, 0),), ">i4", values, strides=(1,))[offsets]
+        if np.any(told != lengths):
+            raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
+        kept = np.ones(length, bool)
+        kept[(offsets[:, None] + np.arange(4)).ravel()] = False
+        bounds = np.concatenate(([0], np.cumsum(lengths)))
+        texts = pa.LargeBinaryArray.from_buffers(
+            pa.large_binary(), size, [None, pa.py_buffer(bounds), pa.py_buffer(values[kept].tobytes())]
+        )
+        return pa.concat_arrays([head, texts])
+
     def _order(self, key: Key) -> Key:
         if isinstance(key, bytes) or not self._keys.floating:
             return key

@@ -80,6 +80,10 @@ class Selection:
             return Selection.all(whole)
         return Selection.of(self.rows | other.rows, self.exact and other.exact)
 
+    def inexact(self) -> Selection:
+        """The same rows, of which only some need match."""
+        return self if self.kind is NONE or not self.exact else Selection(self.kind, self.rows, False)
+
     def both(self, other: Selection) -> Selection:
         """The intersection of two answers to the **same** predicate: exact when either is."""
         together = self & other

@@ -81,7 +81,7 @@ def _nulls(stats: ColumnStats, row_count: int, negated: bool) -> Verdict:
 def _leaf(leaf: Comparison | In | Like, stats: ColumnStats, row_count: int) -> Verdict:
     if stats.null_count is not None and stats.null_count >= row_count:
         return Verdict.NONE
-    known = _bounds(stats)
+    known = bounds_of(stats)
     match leaf:
         case Comparison(_, op, value):
             truth = _compare(op, value, known)
@@ -95,7 +95,7 @@ def _leaf(leaf: Comparison | In | Like, stats: ColumnStats, row_count: int) -> V
 
 
 @dataclass(frozen=True, slots=True)
-class _Bounds:
+class Bounds:
     """Bounds of the values other than NaN; ``single`` if both are one value that occurs."""
 
     low: Any
@@ -103,11 +103,12 @@ class _Bounds:
     single: bool
 
 
-def _bounds(stats: ColumnStats) -> _Bounds:
+def bounds_of(stats: ColumnStats) -> Bounds:
+    """The bounds as far as they are proofs: a NaN is none, a maximum that Paimon cut too low is raised."""
     low, high = (None if isinstance(b, float) and math.isnan(b) else b for b in (stats.min, stats.max))
     if stats.truncated and isinstance(high, str) and high.endswith("?"):
         high = high[:-1] + "\ue000"
-    return _Bounds(low, high, low is not None and low == high and not stats.truncated)
+    return Bounds(low, high, low is not None and low == high and not stats.truncated)
 
 
 def _verdict(none: bool, every: bool) -> Verdict:
@@ -115,7 +116,7 @@ def _verdict(none: bool, every: bool) -> Verdict:
     return Verdict.SOME if none == every else Verdict.NONE if none else Verdict.ALL
 
 
-def _compare(op: Op, value: Any, b: _Bounds) -> Verdict:
+def _compare(op: Op, value: Any, b: Bounds) -> Verdict:
     """Over the values that are not NULL."""
     is_float = isinstance(value, float)
     if is_float and math.isnan(value):
@@ -142,7 +143,7 @@ def _compare(op: Op, value: Any, b: _Bounds) -> Verdict:
             return _verdict(under and not is_float, from_)
 
 
-def _member(values: tuple[Any, ...], negated: bool, b: _Bounds) -> Verdict:
+def _member(values: tuple[Any, ...], negated: bool, b: Bounds) -> Verdict:
     is_float = bool(values) and isinstance(values[0], float)
     numbers = tuple(v for v in values if not math.isnan(v)) if is_float else values
     has_nan = len(numbers) < len(values)
@@ -155,7 +156,7 @@ def _member(values: tuple[Any, ...], negated: bool, b: _Bounds) -> Verdict:
     return _verdict(outside and not has_nan, inside)
 
 
-def _like(leaf: Like, b: _Bounds) -> Verdict:
+def _like(leaf: Like, b: Bounds) -> Verdict:
     prefix, pure = like_prefix(like_pieces(leaf.pattern, leaf.escape))
     if not prefix:
         return Verdict.SOME

@@ -57,6 +57,11 @@ def _pairs(
     return [(f, found[f.name]) for f in table]
 
 
+def stored_alike(a: DataType, b: DataType) -> bool:
+    """Whether a file's values of type ``b`` mean what the table's of type ``a`` do, for bounds and indexes too."""
+    return _same(a, b)
+
+
 def _same(a: DataType, b: DataType) -> bool:
     """Whether values of the two types are stored alike, so that a filter on one means the same on the other."""
     if isinstance(a, AtomicType) and isinstance(b, AtomicType):

@@ -42,6 +42,8 @@ def explain_text(plan: Plan) -> str:
     lines.append(f"  columns    {', '.join(plan.columns) or '(none: only counting)'}")
     if plan.predicate is not None:
         lines.append(f"  where      {to_sql(plan.predicate, plan.schema.fields)}")
+    if plan.order:
+        lines.append(f"  order by   {', '.join(map(str, plan.order))}")
     if plan.limit is not None:
         lines.append(f"  limit      {plan.limit:,}")
     m = plan.metrics

@@ -11,6 +11,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.tree import Predicate
+from bitlake.table.order import Order
 
 
 class SkipReason(enum.Enum):
@@ -21,6 +22,7 @@ class SkipReason(enum.Enum):
     STATS = "statistics"
     INDEX = "file index"
     LIMIT = "limit"
+    TOP_N = "top n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Plan:
     skipped: tuple[SkippedFile, ...]
     problems: tuple[str, ...]
     metrics: ScanMetrics
+    order: tuple[Order, ...] = ()
 
     @property
     def chosen_rows(self) -> int:

@@ -28,11 +28,13 @@ from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
 from bitlake.predicate.text import to_sql
 from bitlake.predicate.tree import And, Comparison, In, Op, Predicate, columns_of, conjuncts
 from bitlake.storage import Store
-from bitlake.table.evolution import FileMapping, map_fields, map_predicate
+from bitlake.table.evolution import MappedPredicate, map_fields, map_predicate, same_columns
 from bitlake.table.index_access import has_index, open_for
+from bitlake.table.order import Order
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import Plan, PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.table.runner import LocalRunner
+from bitlake.table.topn import FileRanges, TopNRequest, plan_top_n
 from bitlake.types import DataField, arrow_type
 
 log = logging.getLogger("bitlake")
@@ -54,6 +56,7 @@ class ScanRequest:
     predicate: Predicate | None
     limit: int | None = None
     use_index: bool = True
+    order: tuple[Order, ...] = ()
 
 
 @dataclass(slots=True)
@@ -63,6 +66,8 @@ class _Candidate:
     partition: tuple[Any, ...]
     predicate: Predicate | None
     schema: TableSchema
+    same: bool = True
+    """Whether ``predicate``, said in the file's names, is TRUE for just the rows that the scan's is TRUE for."""
     selection: Selection = field(default_factory=Selection.all)
     pruned_by: tuple[str, ...] = ()
     index_place: str | None = None
@@ -83,7 +88,11 @@ def plan_files(
     if request.predicate is not None and request.use_index:
         left = _by_index(request, left, store, skipped, problems, metrics)
     files = [PlannedFile(c.entry, c.path, c.partition, c.selection, c.pruned_by, c.index_place) for c in left]
-    if request.limit is not None:
+    if request.order and request.limit is not None:
+        wanted = TopNRequest(request.order, request.limit, request.predicate is not None, request.use_index)
+        ranges = FileRanges(request.order[0], request.schema, schemas, request.paths)
+        files = plan_top_n(wanted, files, ranges, schemas, store, skipped, metrics)
+    elif request.limit is not None:
         files = _by_limit(files, request, skipped)
     metrics.files_read = len(files)
     metrics.rows_chosen = sum(f.chosen_rows for f in files)
@@ -103,6 +112,7 @@ def plan_files(
         skipped=tuple(skipped),
         problems=tuple(problems),
         metrics=metrics,
+        order=request.order,
     )
 
 
@@ -122,7 +132,7 @@ def _by_metadata(
     on_partition = And(tuple(t for t in terms if columns_of(t) and columns_of(t) <= keys))
     buckets = _BucketFilter(schema, terms)
     verdicts: dict[bytes, Verdict] = {}
-    mappings: dict[int, tuple[FileMapping, Predicate | None]] = {}
+    mappings: dict[int, MappedPredicate] = {}
     left: list[_Candidate] = []
     for entry in entries:
         raw = entry.partition
@@ -135,28 +145,28 @@ def _by_metadata(
                 detail = f"partition {partitions.folder(raw)} fails {to_sql(on_partition, schema.fields)}"
                 skipped.append(_skip(entry, path, SkipReason.PARTITION, detail))
                 continue
-        if not buckets.keeps(entry):
+        file_schema = schemas[entry.file.schema_id]
+        if not buckets.keeps(entry, file_schema):
             skipped.append(
                 _skip(entry, path, SkipReason.BUCKET, f"bucket {entry.bucket} holds none of the key's values")
             )
             continue
-        file_schema = schemas[entry.file.schema_id]
         candidate = _Candidate(entry, path, partitions.values(raw), predicate, file_schema)
         if predicate is not None:
             known = mappings.get(file_schema.id)
             if known is None:
                 mapping = map_fields(schema.fields, file_schema.fields)
-                known = mappings[file_schema.id] = (mapping, map_predicate(predicate, schema.fields, mapping))
-            candidate.predicate = known[1]
+                known = mappings[file_schema.id] = map_predicate(predicate, schema.fields, mapping)
+            candidate.predicate, candidate.same = known.predicate, known.exact
             stats: Mapping[str, ColumnStats] = column_stats(entry.file, file_schema.fields)
             if keys:
                 stats = {**stats, **partitions.stats(raw)}
-            assert known[1] is not None
-            verdict = test_stats(known[1], stats, entry.file.row_count)
+            verdict = test_stats(known.predicate, stats, entry.file.row_count)
             if verdict is Verdict.NONE:
-                skipped.append(_skip(entry, path, SkipReason.STATS, _stats_detail(known[1], stats, schema.fields)))
+                detail = _stats_detail(known.predicate, stats, file_schema.fields)
+                skipped.append(_skip(entry, path, SkipReason.STATS, detail))
                 continue
-            if verdict is Verdict.ALL:
+            if verdict is Verdict.ALL and known.exact:
                 candidate.selection = Selection.all(exact=True)
         left.append(candidate)
     return left
@@ -210,9 +220,12 @@ class _BucketFilter:
         if combinations > _MAX_BUCKET_COMBINATIONS:
             self._values = []
 
-    def keeps(self, entry: ManifestEntry) -> bool:
+    def keeps(self, entry: ManifestEntry, file_schema: TableSchema) -> bool:
         total = entry.total_buckets
         if not self._values or total <= 0:
+            return True
+        if not same_columns(self._fields, file_schema.fields):
+            # The rows were spread by the hash of another type's values.
             return True
         possible = self._possible.get(total)
         if possible is None:
@@ -298,6 +311,8 @@ def _judge(candidate: _Candidate, store: Store, strict: bool) -> tuple[_Candidat
             return candidate, [], 0
         before = index.bytes_read
         selection = index.evaluate(candidate.predicate).both(candidate.selection)
+        if not candidate.same:
+            selection = selection.inexact()
         # Only after the question: what cannot be read is found when it is first needed.
         found = [f"cannot read the file index of {candidate.path}: {p}" for p in index.problems]
     except BitlakeError as e:

@@ -53,6 +53,8 @@ class ReadRequest:
     schema: TableSchema
     columns: tuple[str, ...]
     predicate: Predicate | None
+    timezone: str = "UTC"
+    """Where TIMESTAMP and TIMESTAMP_LTZ meet, in columns that changed from one to the other."""
 
 
 def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
@@ -82,7 +84,7 @@ def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCo
     needed = list(request.columns)
     if request.predicate is not None:
         needed += [c for c in sorted(columns_of(request.predicate)) if c not in needed]
-    columns = _FileColumns(task, request.schema, needed)
+    columns = _FileColumns(task, request, needed)
     for rows, positions in _read(store, task, columns.names, counts):
         counts.add(rows_read=len(positions))
         table = columns.table(rows, positions)
@@ -104,8 +106,8 @@ def _late(task: FileTask, request: ReadRequest) -> _Late | None:
     if _few(task.selection.count(task.row_count), task):
         return None
     judged = sorted(columns_of(request.predicate))
-    first = _FileColumns(task, request.schema, judged)
-    rest = _FileColumns(task, request.schema, [c for c in request.columns if c not in judged])
+    first = _FileColumns(task, request, judged)
+    rest = _FileColumns(task, request, [c for c in request.columns if c not in judged])
     return _Late(task, first, rest) if first.names and rest.names else None
 
 
@@ -185,9 +187,11 @@ def _runs(footer: Footer) -> Iterator[list[int]]:
 class _FileColumns:
     """Makes the table's columns from a file's: mapped by id, cast, constant for partitions, or generated."""
 
-    def __init__(self, task: FileTask, schema: TableSchema, needed: Sequence[str]) -> None:
+    def __init__(self, task: FileTask, request: ReadRequest, needed: Sequence[str]) -> None:
+        schema = request.schema
         self._task = task
         self._schema = schema
+        self._timezone = request.timezone
         self.needed = needed
         self._mapping = map_fields(schema.fields, task.file_schema.fields)
         self._constants = dict(zip(schema.partition_keys, task.partition, strict=True))
@@ -220,7 +224,7 @@ class _FileColumns:
                 arrays.append(pa.nulls(count, arrow_type(field_.type)))
                 continue
             column = rows.column(source.name)
-            arrays.append(align(column, field_, source, self._task.path))
+            arrays.append(align(column, field_, source, self._task.path, self._timezone))
         if not fields:
             return _no_columns(count)
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

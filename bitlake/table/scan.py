@@ -18,10 +18,13 @@ from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.explain import explain_text
+from bitlake.table.order import Order, OrderItem, parse_order
 from bitlake.table.plan import Plan
 from bitlake.table.planner import ScanRequest, plan_files
 from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
 from bitlake.table.state import TableState
+from bitlake.table.topn import FileRanges
+from bitlake.table.topn_read import read_top_n
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +47,7 @@ class Scan:
     columns: tuple[str, ...]
     predicate: Predicate | None = None
     row_limit: int | None = None
+    order: tuple[Order, ...] = ()
     use_index: bool = True
     timezone: str = "UTC"
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
@@ -74,7 +78,16 @@ class Scan:
         """At most this many rows, whichever come first."""
         if rows is not None and rows < 0:
             raise InvalidRequest(f"limit must not be negative, and is {rows}")
-        return replace(self, row_limit=rows, _planned=[])
+        return replace(self, row_limit=rows, order=(), _planned=[])
+
+    def top_n(self, order_by: Sequence[OrderItem], n: int) -> Scan:
+        """The first ``n`` rows in this order, sorted: ``scan.top_n([("amount", "desc")], 10)``.
+
+        Items are a column, ``(column, "asc" | "desc")``, or with a third word for NULLs, ``"first"`` or ``"last"``;
+        without it they are where Spark puts them: first when ascending.  Rows that tie are in any order.
+        """
+        order = parse_order(order_by, self.state.schema)
+        return replace(self.limit(n), order=order)
 
     def without_index(self) -> Scan:
         """The same rows, found without the file indexes (to compare)."""
@@ -99,6 +112,7 @@ class Scan:
                 predicate=self.predicate,
                 limit=self.row_limit,
                 use_index=self.use_index,
+                order=self.order,
             )
             started = time.perf_counter()
             entries = self.state.entries()
@@ -151,7 +165,7 @@ class Scan:
 
     def _tables(self) -> Iterator[pa.Table]:
         plan = self.plan()
-        request = ReadRequest(self.state.schema, self.columns, self.predicate)
+        request = ReadRequest(self.state.schema, self.columns, self.predicate, self.timezone)
         counts = ReadCounts()
         tasks = tasks_of(plan.files, plan.schemas)
         started = time.perf_counter()
@@ -163,6 +177,14 @@ class Scan:
                     yield self._typed(table, tasks[i].path)
 
         try:
+            if self.order and left is not None:
+                ranges = FileRanges(self.order[0], self.state.schema, plan.schemas, self.state.paths)
+                with reading_table(self.state.name):
+                    table = read_top_n(
+                        self.store, plan.files, plan.schemas, request, self.order, left, ranges, counts
+                    )
+                yield self._typed(table, plan.root)
+                return
             for table in _side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):
                 if left is not None:
                     table = table.slice(0, left)

@@ -24,6 +24,7 @@ TABLES = [
     "bsi",
     "every_index_embedded",
     "map_key_index",
+    "schema_evolution",
     *[f"bucket_key_{t}" for t in "int bigint string date dec ts double bool tiny bin".split()],
 ]
 

@@ -1,0 +1,126 @@
+"""From an index back to the column: which values there are, and how many rows have each.
+
+Only indexes that keep every value can tell (bitmap and range-bitmap), and only of types whose keys are the values:
+not CHAR (stored padded or not, whoever wrote it) and not timestamps finer than microseconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from bitlake.codec.hashing import Int64s
+from bitlake.codec.roaring import positions_of
+from bitlake.errors import CorruptError
+from bitlake.fileindex.keys import Key, Keys
+from bitlake.types import Root, arrow_type
+
+# Above these, counting walks longer than the column takes to be read.
+MAX_COUNTED = 4096
+"""Bitmaps (of more than one row) to be intersected with a selection one by one."""
+_PLAIN, _WITH_RUNS = 12346, 12347
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCounts:
+    """The distinct values (Arrow, of the column's type, none NULL) of some rows, the rows of each, and the NULLs."""
+
+    values: pa.Array
+    counts: Int64s
+    nulls: int
+
+
+def telling(keys: Keys) -> bool:
+    """Whether keys of this type are the column's values."""
+    return not keys.lossy and keys.type.root is not Root.CHAR
+
+
+def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
+    """Keys (:attr:`Keys.arrow`) as values of the column's Arrow type; requires :func:`telling`."""
+    wanted = arrow_type(keys.type)
+    if keys.width == 0:
+        return array.cast(pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()).cast(wanted)
+    if keys.floating:
+        return pa.array(keys.numpy(array).view(np.float32 if keys.width == 4 else np.float64), wanted)
+    if keys.type.root is Root.DECIMAL:
+        low = keys.numpy(array).astype(np.int64)
+        words = np.stack([low, low >> 63], axis=1)
+        return pa.Array.from_buffers(wanted, len(low), [None, pa.py_buffer(np.ascontiguousarray(words))])
+    return array.cast(pa.int8()).cast(wanted) if keys.type.root is Root.BOOLEAN else array.cast(wanted)
+
+
+def physical_value(keys: Keys, key: Key) -> Any:
+    """One key as the physical value of :mod:`bitlake.predicate.tree`; requires :func:`telling`."""
+    if isinstance(key, bytes):
+        return key.decode("utf-8", "surrogatepass") if keys.type.root is Root.VARCHAR else key
+    if keys.floating:
+        return struct.unpack(">f" if keys.width == 4 else ">d", key.to_bytes(keys.width, "big", signed=True))[0]
+    return bool(key) if keys.type.root is Root.BOOLEAN else key
+
+
+def codes_of(slices: Sequence[BitMap], rows: BitMap, row_count: int) -> tuple[Int64s, Int64s]:
+    """The positions of ``rows`` and the number that bit slices give each of them."""
+    positions = positions_of(rows)
+    if not len(positions):  # nothing but NULLs has 64 slices, all empty
+        return positions, positions
+    if 16 * len(positions) < row_count:  # few rows: find their places among themselves
+        codes = np.zeros(len(positions), np.int64)
+        for i, rows_of_bit in enumerate(slices):
+            codes[np.searchsorted(positions, positions_of(rows_of_bit & rows))] |= 1 << i
+        return positions, codes
+    wide = np.zeros(row_count, np.int64)
+    for i, rows_of_bit in enumerate(slices):
+        wide[np.frombuffer(rows_of_bit.to_array(), np.uint32)] |= 1 << i
+    return positions, wide[positions]
+
+
+def cardinality(header: memoryview, offset: int) -> int | None:
+    """Rows in a serialized Roaring bitmap, told by its header; None when ``header`` ends before it does."""
+    if len(header) < 4:
+        return None
+    cookie = int.from_bytes(header[:4], "little")
+    if cookie & 0xFFFF == _WITH_RUNS:
+        count = (cookie >> 16) + 1
+        start = 4 + (count + 7) // 8
+    elif cookie == _PLAIN:
+        if len(header) < 8:
+            return None
+        count = int.from_bytes(header[4:8], "little")
+        start = 8
+    else:
+        raise CorruptError("this is not a Roaring bitmap", offset)
+    if count > 1 << 16:
+        raise CorruptError(f"a Roaring bitmap cannot have {count} containers", offset)
+    if start + 4 * count > len(header):
+        return None
+    return int(np.frombuffer(header[start : start + 4 * count], "<u2")[1::2].sum(dtype=np.int64)) + count
+
+
+def cardinalities(body: memoryview, offsets: Int64s) -> Int64s:
+    """The rows in each of many serialized bitmaps at ``offsets`` of ``body``, at once.
+
+    Raises :class:`CorruptError` for what is no Roaring bitmap or ends outside of ``body``.
+    """
+    data = np.frombuffer(body, np.uint8)
+    words = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
+    halves = np.ndarray((max(len(data) - 1, 0),), "<u2", data, strides=(1,))
+    if len(offsets) and int(offsets.max()) + 8 > len(data):
+        raise CorruptError("a bitmap of an index ends outside of it", int(offsets.max()))
+    cookies = words[offsets].astype(np.int64)
+    runs = cookies & 0xFFFF == _WITH_RUNS
+    if not np.all(runs | (cookies == _PLAIN)):
+        raise CorruptError("this is not a Roaring bitmap", int(offsets[~(runs | (cookies == _PLAIN))][0]))
+    counts = np.where(runs, (cookies >> 16) + 1, words[offsets + 4].astype(np.int64))
+    starts = offsets + np.where(runs, 4 + (counts + 7) // 8, 8)
+    if len(offsets) and (int(counts.max()) > 1 << 16 or int((starts + 4 * counts).max()) > len(data)):
+        raise CorruptError("a bitmap of an index ends outside of it", int(offsets[np.argmax(starts + 4 * counts)]))
+    owners = np.repeat(np.arange(len(offsets)), counts)
+    within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    each = halves[np.repeat(starts, counts) + 4 * within + 2].astype(np.int64) + 1
+    return np.bincount(owners, each, len(offsets)).astype(np.int64)

@@ -1,0 +1,267 @@
+"""Values of a column written as one type, read as another: Paimon's conversions, which are Java's.
+
+Integers wrap and floating point numbers saturate like Java's primitive casts, decimals round half up and become NULL
+where they do not fit, timestamps lose digits by truncation, texts are cut to the new length.  TIMESTAMP and
+TIMESTAMP_LTZ become each other in ``timezone``: the session's here, where Paimon takes its process's default.
+:mod:`bitlake.types.casts` says which conversions there are.  Source: table-format spec, section 2 (Evolution).
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.table.casting_text import by_distinct, decimals_of, parse, text_of_bytes, to_text
+from bitlake.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, arrow_type
+from bitlake.types.datatypes import BINARIES, INTEGERS, STRINGS, TIMESTAMPS
+
+Array = Any
+"""A pyarrow Array (pyarrow has no type stubs)."""
+
+_FLOATS = frozenset({Root.FLOAT, Root.DOUBLE})
+_PER_SECOND = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
+_DAY_MS = 86_400_000
+_INT64 = np.iinfo(np.int64)
+_COMPACT = 18
+
+
+def cast_values(array: Array, source: DataType, target: AtomicType, timezone: str = "UTC") -> Array:
+    """An Arrow array of ``source`` values as ``target``; NULL stays NULL.
+
+    Raises :class:`ValueError` for a value that has no counterpart, as Paimon fails to read it, and for types that
+    :func:`bitlake.types.casts.why_not_cast` refuses.
+    """
+    if not isinstance(source, AtomicType):
+        return _fit_text(_nested_text(array, source, timezone), target)
+    a, b = source.root, target.root
+    if b in STRINGS:
+        if a in BINARIES:
+            return text_of_bytes(array)
+        return _fit_text(array if a in STRINGS else _text(array, source, timezone), target)
+    if b in BINARIES:
+        return _fit_bytes(array.cast(pa.binary()), target)
+    if a in STRINGS:
+        found = parse(array, target)
+        return found if b is not Root.TIMESTAMP_LTZ else _in_zone(found, target, timezone)
+    if a in TIMESTAMPS or b in TIMESTAMPS or Root.TIME in (a, b):
+        return _times(array, source, target, timezone)
+    if b is Root.DECIMAL:
+        return _to_decimal(array, source, target)
+    return _to_number(array, source, target)
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _to_number(array: Array, source: AtomicType, target: AtomicType) -> Array:
+    """BOOLEAN, integers, FLOAT and DOUBLE, from these and from DECIMAL."""
+    wanted = arrow_type(target)
+    if target.root is Root.BOOLEAN:
+        return pc.not_equal(array, pa.scalar(0, array.type))
+    numbers: np.ndarray[Any, Any]
+    if source.root is Root.BOOLEAN:
+        numbers = _numpy(array.cast(pa.int8()))
+    elif source.root is Root.DECIMAL:
+        numbers = _doubles_of(array, source) if target.root in _FLOATS else _low_words(array)
+    else:
+        numbers = _numpy(array)
+    if target.root in INTEGERS and numbers.dtype.kind == "f":
+        wide = target.root is Root.BIGINT
+        numbers = _saturated(numbers.astype(np.float64), 64 if wide else 32)
+    with np.errstate(over="ignore"):
+        return pa.array(numbers.astype(wanted.to_pandas_dtype()), wanted, mask=_nulls(array))
+
+
+def _saturated(numbers: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """Java's narrowing of a double to int or long: towards zero, NaN is 0, what is too large is the largest."""
+    bound = 2.0 ** (bits - 1)
+    whole = np.trunc(np.nan_to_num(numbers, nan=0.0, posinf=bound, neginf=-bound))
+    inside = np.clip(whole, -bound, np.nextafter(bound, 0))
+    out: np.ndarray[Any, Any] = inside.astype(np.int64)
+    out[whole >= bound] = int(bound) - 1
+    return out
+
+
+def _doubles_of(array: Array, source: AtomicType) -> np.ndarray[Any, Any]:
+    if (source.precision or 10) <= _COMPACT:
+        unscaled = _low_words(array, rescale=False).astype(np.float64)
+        scaled: np.ndarray[Any, Any] = unscaled / float(10 ** (source.scale or 0))
+        return scaled
+    # Through text each is the double nearest to it, as BigDecimal.doubleValue is.
+    return _numpy(array.cast(pa.string()).cast(pa.float64()))
+
+
+def _low_words(array: Array, *, rescale: bool = True) -> np.ndarray[Any, Any]:
+    """The low 64 bits of decimals: of the whole part (``rescale``), or of the unscaled number."""
+    if rescale and array.type.scale:
+        array = array.cast(pa.decimal128(38, 0), safe=False)
+    if array.type.bit_width != 128:
+        array = array.cast(pa.decimal128(38, array.type.scale))
+    words = np.frombuffer(array.buffers()[1], np.int64)[::2]
+    found: np.ndarray[Any, Any] = words[array.offset : array.offset + len(array)]
+    return found
+
+
+def _to_decimal(array: Array, source: AtomicType, target: AtomicType) -> Array:
+    if source.root in _FLOATS:
+        return decimals_of(array.cast(pa.float64()), target)
+    scale = source.scale or 0
+    if source.root is not Root.DECIMAL:
+        array = array.cast(pa.int8() if source.root is Root.BOOLEAN else array.type)
+        array, scale = array.cast(pa.int64()).cast(pa.decimal128(38, 0)), 0
+    wide = array.cast(pa.decimal256(76, scale))
+    if scale > (target.scale or 0):
+        wide = pc.round(wide, target.scale or 0, round_mode="half_towards_infinity")
+    # 38 digits before and 38 after the point always fit.
+    wide = wide.cast(pa.decimal256(76, target.scale or 0), safe=False)
+    bound = Decimal(10) ** ((target.precision or 10) - (target.scale or 0))
+    limit = pa.scalar(bound, pa.decimal256(76, target.scale or 0))
+    fits = pc.less(pc.abs(wide), limit)
+    return pc.if_else(fits, wide, pa.scalar(None, wide.type)).cast(arrow_type(target))
+
+
+# --- dates and times -------------------------------------------------------------------------------------------------
+
+
+def _times(array: Array, source: AtomicType, target: AtomicType, timezone: str) -> Array:
+    a, b = source.root, target.root
+    wanted = arrow_type(target)
+    nulls = _nulls(array)
+    if a not in TIMESTAMPS:
+        if a in INTEGERS:
+            return _from_unit(_numpy(array.cast(pa.int64())), 1, wanted, nulls)
+        ms = _numpy(array.cast(pa.int32())).astype(np.int64) * (_DAY_MS if a is Root.DATE else 1)
+        local = _from_unit(ms, 1000, pa.timestamp(wanted.unit), nulls)
+        return local if b is Root.TIMESTAMP else _in_zone(local, target, timezone)
+    if b in TIMESTAMPS:
+        moved = array
+        if a is not b:
+            moved = _in_zone(array, None, timezone) if b is Root.TIMESTAMP_LTZ else _local(array, timezone)
+        return _truncated(moved, source, target)
+    local = array if a is Root.TIMESTAMP or b in INTEGERS else _local(array, timezone)
+    ms = _milliseconds(local)
+    if b is Root.DATE:
+        return pa.array((ms // _DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
+    if b is Root.TIME:
+        return pa.array((ms % _DAY_MS).astype(np.int32), pa.int32(), mask=nulls).cast(wanted)
+    seconds = _towards_zero(ms, 1000)
+    return pa.array(seconds.astype(wanted.to_pandas_dtype()), wanted, mask=nulls)
+
+
+def _truncated(array: Array, source: AtomicType, target: AtomicType) -> Array:
+    """To the target's precision, as Paimon: to milliseconds downwards, from there towards zero."""
+    wanted = arrow_type(target)
+    have = 6 if source.precision is None else source.precision
+    keep = 6 if target.precision is None else target.precision
+    values = _numpy(array.cast(pa.int64()))
+    unit = _PER_SECOND[array.type.unit]
+    if have <= keep:
+        return _from_unit(values, unit, wanted, _nulls(array))
+    if keep <= 3:
+        ms = values // (unit // 1000) if unit > 1000 else values
+        return _from_unit(_towards_zero(ms, 10 ** (3 - keep)) * 10 ** (3 - keep), 1000, wanted, _nulls(array))
+    step = unit // 10**keep
+    return _from_unit(values // step * step, unit, wanted, _nulls(array))
+
+
+def _towards_zero(values: np.ndarray[Any, Any], step: int) -> np.ndarray[Any, Any]:
+    return np.where(values < 0, -(-values // step), values // step)
+
+
+def _milliseconds(array: Array) -> np.ndarray[Any, Any]:
+    unit = _PER_SECOND[array.type.unit]
+    values = _numpy(array.cast(pa.int64()))
+    return values // (unit // 1000) if unit >= 1000 else values * 1000
+
+
+def _from_unit(values: np.ndarray[Any, Any], unit: int, wanted: pa.DataType, nulls: np.ndarray[Any, Any]) -> Array:
+    """int64 counts of 1/``unit`` seconds as a timestamp type."""
+    to = _PER_SECOND[wanted.unit]
+    scaled = values * (to // unit) if to >= unit else values // (unit // to)
+    return pa.array(scaled, pa.int64(), mask=nulls).cast(wanted)
+
+
+def _in_zone(array: Array, target: AtomicType | None, timezone: str) -> Array:
+    """Wall clock times of a zone as instants; of a time that is there twice, the first."""
+    made = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
+    return made.cast(pa.timestamp(made.type.unit, "UTC") if target is None else arrow_type(target))
+
+
+def _local(array: Array, timezone: str) -> Array:
+    return pc.local_timestamp(array.cast(pa.timestamp(array.type.unit, timezone)))
+
+
+# --- texts and bytes -------------------------------------------------------------------------------------------------
+
+
+def _text(array: Array, source: AtomicType, timezone: str) -> Array:
+    if source.root is Root.TIMESTAMP_LTZ:
+        array = _local(array, timezone)
+    return to_text(array, source)
+
+
+def _nested_text(array: Array, source: DataType, timezone: str) -> Array:
+    """``[a, b]``, ``{k -> v}`` and ``{a, b}``; NULL inside is ``null``."""
+
+    def words(values: Array, kind: DataType) -> Array:
+        if isinstance(kind, AtomicType):
+            in_words = values if kind.root in STRINGS else _text(values, kind, timezone)
+        else:
+            in_words = _nested_text(values, kind, timezone)
+        return pc.fill_null(in_words.cast(pa.string()), "null")
+
+    if isinstance(source, RowType):
+        children = [words(pc.struct_field(array, i), f.type) for i, f in enumerate(source.fields)]
+        inner = pc.binary_join_element_wise(*children, ", ")
+        return _enclosed("{", inner, "}", array)
+    offsets = array.offsets
+    start, stop = offsets[0].as_py(), offsets[-1].as_py()
+    if isinstance(source, MapType):
+        keys = words(array.keys.slice(start, stop - start), source.key)
+        values = words(array.items.slice(start, stop - start), source.value)
+        parts, marks = pc.binary_join_element_wise(keys, values, " -> "), "{}"
+    else:
+        assert isinstance(source, ArrayType)
+        parts, marks = words(array.values.slice(start, stop - start), source.element), "[]"
+    lists = pa.ListArray.from_arrays(pc.subtract(offsets, offsets[0]), parts)
+    return _enclosed(marks[0], pc.binary_join(lists, ", "), marks[1], array)
+
+
+def _enclosed(opening: str, inner: Array, closing: str, array: Array) -> Array:
+    whole = pc.binary_join_element_wise(opening, inner, closing, "")
+    return pc.if_else(array.is_valid(), whole, pa.scalar(None, whole.type))
+
+
+def _fit_text(array: Array, target: AtomicType) -> Array:
+    """Cut to the length, which counts characters; CHAR is padded."""
+    array = array.cast(pa.string())
+    length = target.length or 1
+    if len(array) and (pc.max(pc.utf8_length(array)).as_py() or 0) > length:
+        array = pc.utf8_slice_codeunits(array, 0, length)
+    return pc.utf8_rpad(array, length, " ") if target.root is Root.CHAR else array
+
+
+def _fit_bytes(array: Array, target: AtomicType) -> Array:
+    length = target.length or 1
+    if len(array) and (pc.max(pc.binary_length(array)).as_py() or 0) > length:
+        array = pc.binary_slice(array, 0, length)
+    if target.root is Root.BINARY:
+        array = by_distinct(array, lambda b: b.ljust(length, b"\0"), pa.binary())
+    return array
+
+
+# --- Arrow and numpy -------------------------------------------------------------------------------------------------
+
+
+def _nulls(array: Array) -> np.ndarray[Any, Any]:
+    return array.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _numpy(array: Array) -> np.ndarray[Any, Any]:
+    """The values, 0 where they are NULL."""
+    filled = array.fill_null(0) if array.null_count else array
+    return filled.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]

@@ -1,0 +1,173 @@
+"""ORDER BY as Spark sorts: NULLs first or last, NaN above all numbers, -0.0 = 0.0, strings by their bytes.
+
+Two forms: kernels over Arrow columns (:func:`best_rows`), and *places*, single values as tuples that compare as their
+rows would be sorted, to weigh files' bounds against each other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata.schema import TableSchema
+from bitlake.types import AtomicType, Root
+
+Ints = npt.NDArray[np.int64]
+Place: TypeAlias = tuple[int, Any]
+OrderItem: TypeAlias = "str | tuple[str, str] | tuple[str, str, str]"
+
+BEST: Place = (-1, 0)
+"""Before everything: nothing is known."""
+WORST: Place = (9, 0)
+"""After everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One column to sort by."""
+
+    column: str
+    descending: bool
+    nulls_first: bool
+
+    def __str__(self) -> str:
+        nulls = "" if self.nulls_first is not self.descending else f" NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+        return f"{self.column}{' DESC' if self.descending else ''}{nulls}"
+
+    def place(self, value: Any) -> Place:
+        """Where a physical value (None: NULL) stands: smaller tuples come first."""
+        if value is None:
+            return self.null_place
+        if isinstance(value, float):
+            value = (value != value, 0.0 if value != value else value + 0.0)
+        if self.descending:
+            value = -value if isinstance(value, int) else _Down(value)
+        return 1, value
+
+    @property
+    def null_place(self) -> Place:
+        """Where NULL stands."""
+        return (0, 0) if self.nulls_first else (2, 0)
+
+
+@functools.total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class _Down:
+    """A value that sorts the other way round."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Down) and bool(self.value == other.value)
+
+    def __lt__(self, other: _Down) -> bool:
+        return bool(other.value < self.value)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+def parse_order(items: Sequence[OrderItem], schema: TableSchema) -> tuple[Order, ...]:
+    """Orders from ``"col"``, ``("col", "desc")`` or ``("col", "asc", "last")``.
+
+    As in Spark, NULLs come first when ascending and last when descending, unless told.  Raises
+    :class:`InvalidRequest` for a word that is none of these or a column that has no order, and
+    :class:`bitlake.errors.NotFound` for an unknown column.
+    """
+    out: list[Order] = []
+    for item in items:
+        name, direction, nulls = (item,) + ("asc", "") if isinstance(item, str) else (*item, "")[:3]
+        descending = direction.lower() == "desc"
+        where = nulls.lower().removeprefix("nulls ").strip() or ("last" if descending else "first")
+        if direction.lower() not in ("asc", "desc") or where not in ("first", "last"):
+            raise InvalidRequest(f"cannot order by {item!r}: say (column, 'asc' or 'desc', 'first' or 'last')")
+        field = schema.field(name)
+        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+            raise InvalidRequest(f"cannot order by column '{field.name}': {field.type} values have no order")
+        if field.name not in [o.column for o in out]:  # ordering by a column again changes nothing
+            out.append(Order(field.name, descending, where == "first"))
+    if not out:
+        raise InvalidRequest("top_n needs at least one column to order by; use limit() for any rows")
+    return tuple(out)
+
+
+def best_rows(table: pa.Table, orders: Sequence[Order], n: int) -> Ints:
+    """The indices of the first ``n`` rows in order, sorted; rows that tie keep their order in the table."""
+    rows = table.num_rows
+    if n <= 0 or rows == 0:
+        return np.zeros(0, np.int64)
+    chosen = np.arange(rows, dtype=np.int64)
+    if rows > n:
+        chosen = _first(*_sortable(table.column(orders[0].column), orders[0]), n)
+        table = table.select([o.column for o in orders]).take(pa.array(chosen))
+    keys: list[npt.NDArray[Any]] = []
+    for order in orders:
+        nulls, values = _sortable(table.column(order.column), order)
+        keys += [nulls, values]
+    sorted_ = np.lexsort(keys[::-1])[:n]
+    return chosen[sorted_]
+
+
+def _first(nulls: npt.NDArray[np.int8], values: Ints, n: int) -> Ints:
+    """The rows that can be among the first ``n`` by one column, with all that tie for the last place; ascending."""
+    kept: list[Ints] = []
+    for group in (0, 1, 2):
+        rows = np.flatnonzero(nulls == group)
+        if group == 1 and len(rows) > n:
+            worst = np.partition(values[rows], n - 1)[n - 1]
+            rows = rows[values[rows] <= worst]
+        kept.append(rows)
+        n -= len(rows)
+        if n <= 0:
+            break
+    return np.sort(np.concatenate(kept))
+
+
+def _sortable(column: pa.ChunkedArray, order: Order) -> tuple[npt.NDArray[np.int8], Ints]:
+    """Each row's group (NULLs apart) and a number that ascends as the rows shall; 0 for NULL."""
+    array = column.combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    values = _numbers(array)
+    if order.descending:
+        values = ~values
+    groups = np.ones(len(array), np.int8)
+    if array.null_count:
+        null = array.is_null().to_numpy(zero_copy_only=False)
+        groups[null] = order.null_place[0]
+        values = np.where(null, 0, values)
+    return groups, values
+
+
+def _numbers(array: pa.Array) -> Ints:
+    """Integers in the order of the values; a NULL's is arbitrary."""
+    kind = array.type
+    if pa.types.is_floating(kind):
+        floats = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False) + 0.0
+        floats = np.where(np.isnan(floats), np.nan, floats)  # one NaN, and a positive one
+        bits = np.ascontiguousarray(floats).view(np.int64)
+        return bits ^ ((bits >> 63) & np.iinfo(np.int64).max)
+    if pa.types.is_boolean(kind):
+        array = array.cast(pa.int8())
+    elif pa.types.is_temporal(kind):
+        array = array.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+    if pa.types.is_integer(array.type):
+        filled: npt.NDArray[Any] = array.fill_null(0).to_numpy(zero_copy_only=False)
+        return filled.astype(np.int64)
+    encoded = array if pa.types.is_dictionary(kind) else array.dictionary_encode()
+    ranks = np.empty(len(encoded.dictionary) + 1, np.int64)
+    by_value = pc.sort_indices(encoded.dictionary).to_numpy()
+    ranks[by_value] = np.arange(len(by_value))
+    return ranks[encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)] if len(by_value) else _zeros(len(array))
+
+
+def _zeros(n: int) -> Ints:
+    return np.zeros(n, np.int64)

@@ -1,0 +1,97 @@
+"""What indexes tell about the values themselves, against counting the column."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as hs
+from pyroaring import BitMap
+
+from bitlake.fileindex.build import IndexBuilder
+from bitlake.fileindex.open import OpenIndex, open_index
+from bitlake.fileindex.registry import parse_index_options
+from bitlake.types import DataField, arrow_type, parse_type
+
+VALUES: dict[str, Any] = {
+    "BOOLEAN": hs.booleans(),
+    "TINYINT": hs.integers(-128, 127),
+    "INT": hs.integers(-5, 5) | hs.integers(-(2**31), 2**31 - 1),
+    "BIGINT": hs.integers(-(2**63) + 1, 2**63 - 1),
+    "FLOAT": hs.floats(width=32),
+    "DOUBLE": hs.floats() | hs.sampled_from([0.0, -0.0, float("nan")]),
+    "DECIMAL(10, 2)": hs.decimals(-1000, 1000, places=2),
+    "STRING": hs.text(max_size=5) | hs.sampled_from("abc"),
+    "DATE": hs.dates(),
+    "TIMESTAMP(3)": hs.datetimes(dt.datetime(1900, 1, 1)).map(lambda d: d.replace(microsecond=0)),
+    "TIMESTAMP(6)": hs.datetimes(dt.datetime(1900, 1, 1)),
+}
+
+
+def opened(kind: str, values: list[Any], index: str, **options: str) -> tuple[OpenIndex, pa.Array]:
+    field = DataField(0, "c", parse_type(kind))
+    array = pa.array(values, arrow_type(field.type))
+    told = {f"file-index.{index}.columns": "c", **{f"file-index.{index}.c.{k}": v for k, v in options.items()}}
+    builder = IndexBuilder(parse_index_options(told, [field]), [field])
+    builder.add(pa.table([array], names=["c"]))
+    data = builder.finish()
+    return open_index(lambda o, n: data[o : o + n], len(data), [field], len(values), strict=True), array
+
+
+def key(value: Any) -> Any:
+    """Bits of floats, so that every zero and NaN counts as what is stored."""
+    if isinstance(value, float):
+        return "NaN" if value != value else (value, np.signbit(value))
+    return value
+
+
+@pytest.mark.parametrize("index", ["bitmap", "range-bitmap"])
+@given(data=hs.data())
+def test_values_and_counts(index: str, data: Any) -> None:
+    kind = data.draw(hs.sampled_from([k for k in VALUES if index != "bitmap" or not k.startswith("DECIMAL")]))
+    values = data.draw(hs.lists(hs.none() | VALUES[kind], min_size=1, max_size=60))
+    chosen = data.draw(hs.none() | hs.sets(hs.integers(0, len(values) - 1)))
+    options = {"chunk-size": "16b"} if index == "range-bitmap" else {"version": data.draw(hs.sampled_from("12"))}
+    opened_, array = opened(kind, values, index, **options)
+    stored = array.to_pylist()
+    rows = [stored[i] for i in (range(len(stored)) if chosen is None else chosen)]
+    wanted = Counter(key(v) for v in rows if v is not None)
+    found = opened_.value_counts("c", None if chosen is None else BitMap(chosen))
+    assert found is not None
+    told = [key(v) for v in found.values.to_pylist()]
+    assert found.values.type == array.type
+    assert dict(zip(told, found.counts.tolist(), strict=True)) == dict(wanted)
+    assert found.nulls == len(rows) - sum(wanted.values())
+    assert opened_.null_count("c", None if chosen is None else BitMap(chosen)) == found.nulls
+    distinct = opened_.distinct("c")
+    assert distinct is not None
+    assert {repr(key(v)) for v in distinct.to_pylist()} == {repr(key(v)) for v in stored if v is not None}
+    assert len(distinct) == len(set(map(repr, map(key, distinct.to_pylist()))))
+    if index == "range-bitmap":
+        ends = opened_.extremes("c", None if chosen is None else BitMap(chosen))
+        assert ends is not None
+        plain = [v for v in rows if v is not None and v == v]
+        if plain and len(plain) == sum(wanted.values()):
+            assert (ends[0].as_py(), ends[-1].as_py()) == (min(plain), max(plain))
+        assert len(ends) == min(2, len(wanted))
+
+
+@pytest.mark.parametrize("kind", ["CHAR(3)", "TIMESTAMP(9)"])
+def test_types_whose_keys_are_not_the_values(kind: str) -> None:
+    values = ["a  ", "b  "] if kind == "CHAR(3)" else [dt.datetime(2024, 1, 1), dt.datetime(2025, 1, 1)]
+    opened_, _ = opened(kind, values, "bitmap")
+    assert opened_.value_counts("c") is None and opened_.distinct("c") is None
+
+
+def test_many_values_with_two_rows_each() -> None:
+    values = list(range(5000)) * 2
+    for version in "12":
+        opened_, _ = opened("INT", values, "bitmap", version=version)
+        found = opened_.value_counts("c")
+        assert found is not None and set(found.counts.tolist()) == {2} and len(found.values) == 5000
+        assert opened_.value_counts("c", BitMap([0, 1])) is None, "too many bitmaps to intersect"
