@@ -123,6 +123,11 @@ class Lake:
         )
         return self.table(name)
 
+    def rename_table(self, name: str, new_name: str) -> Table:
+        """Give a table another name; ``db.name`` moves it into that database."""
+        self.catalog.rename_table(self._identify(name), self._identify(new_name))
+        return self.table(new_name)
+
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Delete a table."""
         self.catalog.drop_table(self._identify(name), if_exists=if_exists)

@@ -14,6 +14,7 @@ from sqlglot import TokenType
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.predicate.dialect import caret, tokenize
 from bitlake.sql import statements as st
+from bitlake.sql.alter import alter_columns
 from bitlake.sql.clauses import arguments, like, partition_spec, properties, property_keys
 from bitlake.sql.create import create
 from bitlake.sql.cursor import Cursor, table_name
@@ -198,12 +199,8 @@ def _alter(c: Cursor) -> Statement | None:
         made = st.AlterTableUnset(table, property_keys(c), if_exists)
     elif table.catalog is not None:
         return None
-    elif c.word() in ("ADD", "DROP", "RENAME", "ALTER", "CHANGE", "REPLACE", "RECOVER", "SET", "CLUSTER", "PARTITION"):
-        raise UnsupportedFeature(
-            f"ALTER TABLE {table} {c.rest()}: not implemented; SET TBLPROPERTIES and UNSET TBLPROPERTIES are"
-        )
     else:
-        c.fail("SET TBLPROPERTIES or UNSET TBLPROPERTIES")
+        made = alter_columns(c, table)
     c.expect_end()
     return made
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bitlake.metadata.schema_change import SchemaChange
 from bitlake.types import DataType
 
 
@@ -140,6 +141,22 @@ class AlterTableUnset:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterColumns:
+    """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN: all the changes or none."""
+
+    table: TableName
+    changes: tuple[SchemaChange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RenameTable:
+    """ALTER TABLE … RENAME TO; the new name without a database stays in the old one's."""
+
+    table: TableName
+    new_name: TableName
+
+
+@dataclass(frozen=True, slots=True)
 class ShowDatabases:
     """SHOW DATABASES [LIKE]; the pattern is Spark's: ``*`` and ``|``."""
 
@@ -235,6 +252,8 @@ Statement = (
     | InsertInto
     | AlterTableSet
     | AlterTableUnset
+    | AlterColumns
+    | RenameTable
     | ShowDatabases
     | ShowTables
     | ShowCreateTable

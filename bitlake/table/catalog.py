@@ -139,6 +139,21 @@ class FileSystemCatalog:
             raise AlreadyExists(f"table '{name}' was created by someone else at the same moment")
         return True
 
+    def rename_table(self, old: Identifier, new: Identifier) -> None:
+        """Give a table another name, by renaming its folder; also into another database.
+
+        Whoever has the table open by its old name finds it gone.  Raises :class:`AlreadyExists` and :class:`NotFound`.
+        """
+        if not self.table_exists(old):
+            raise self._no_table(old)
+        if not self.database_exists(new.database):
+            raise self._no_database(new.database)
+        target = self.table_path(new)
+        if self.store.exists(target):
+            raise AlreadyExists(f"table '{new}' exists already: drop it first")
+        self.store.make_dirs(self.database_path(new.database))
+        self.store.rename(self.table_path(old), target)
+
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
         """Delete a table and everything in its folder."""
         if not self.table_exists(name):

@@ -8,17 +8,28 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from bitlake import _clock
-from bitlake.errors import CommitConflict, InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
 from bitlake.metadata import options as opt
+from bitlake.metadata.evolve import evolve
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import Predicate, columns_of
 from bitlake.storage import Store
+from bitlake.table.alter import (
+    ColumnName,
+    ColumnType,
+    check_evolved,
+    column_changes,
+    path_of,
+    position_of,
+    type_of,
+)
 from bitlake.table.blame import reading_table
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
@@ -186,16 +197,79 @@ class Table:
 
     def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> TableSchema:
         """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids."""
-        for _ in range(_ALTER_TRIES):
-            state = self.state()
+
+        def step(state: TableState) -> TableSchema:
             changed = state.schema.with_options(set, unset)
             opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
             options = dict(changed.options)
             check_options(self.name, options, state.schema.fields, state.schema.partition_keys)
-            if options == dict(state.schema.options):
-                return state.schema
-            new = state.schema.next(options=options)
-            if self.store.create(self._paths.schema(new.id), new.to_json().encode()):
+            return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
+
+        return self._change_schema(step)
+
+    # --- columns -----------------------------------------------------------------------------------------------------
+
+    def alter(self, *changes: SchemaChange) -> TableSchema:
+        """Change columns, all at once or not at all, by writing a new schema; no data file is touched.
+
+        Raises :class:`NotFound`, :class:`AlreadyExists`, and :class:`InvalidRequest` for what Paimon forbids.
+        """
+
+        def step(state: TableState) -> TableSchema:
+            try:
+                new = evolve(state.schema, changes, has_snapshot=state.snapshot is not None)
+            except (AlreadyExists, InvalidRequest, NotFound) as e:
+                raise type(e)(f"table '{self.name}': {e}") from e
+            check_evolved(self.name, state.schema, new)
+            return new
+
+        return self._change_schema(step)
+
+    def add_column(
+        self,
+        name: ColumnName,
+        type: ColumnType,
+        *,
+        comment: str | None = None,
+        first: bool = False,
+        after: str | None = None,
+    ) -> TableSchema:
+        """Add a nullable column, or a member to a struct (``"s.x"``); rows that are there read NULL."""
+        path = path_of(self.schema, name)
+        return self.alter(AddColumn(path, type_of(type), comment, position_of(first, after)))
+
+    def drop_column(self, name: ColumnName, *, if_exists: bool = False) -> TableSchema:
+        """Drop a column, or a struct's member, and the indexes that options declare on it."""
+        return self.alter(DropColumn(path_of(self.schema, name), if_exists))
+
+    def rename_column(self, name: ColumnName, new_name: str) -> TableSchema:
+        """Rename a column, or a struct's member; options that name it follow."""
+        return self.alter(RenameColumn(path_of(self.schema, name), new_name))
+
+    def alter_column(
+        self,
+        name: ColumnName,
+        *,
+        type: ColumnType | None = None,
+        nullable: bool | None = None,
+        comment: str | None = None,
+        default: str | None = None,
+        first: bool = False,
+        after: str | None = None,
+    ) -> TableSchema:
+        """Change what is given: type (values are cast when read), NOT NULL, comment, default (SQL text), place.
+
+        An empty ``comment`` or ``default`` takes it away.
+        """
+        path = path_of(self.schema, name)
+        return self.alter(*column_changes(path, type, nullable, comment, default, position_of(first, after)))
+
+    def _change_schema(self, step: Callable[[TableState], TableSchema]) -> TableSchema:
+        """Write the schema that ``step`` makes of the table as it is, again for each schema that came in between."""
+        for _ in range(_ALTER_TRIES):
+            state = self.state()
+            new = step(state)
+            if new is state.schema or self.store.create(self._paths.schema(new.id), new.to_json().encode()):
                 return new
         raise CommitConflict(
             f"table '{self.name}': other writers changed its schema {_ALTER_TRIES} times in a row; try again"
@@ -272,9 +346,7 @@ def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) ->
     return Overwrite(partition=spec, dynamic=False)
 
 
-def physical_partition(
-    table: str, schema: TableSchema, partition: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
+def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """A partition spec of Python values as physical ones; raises :class:`InvalidRequest` for another type."""
     if partition is None:
         return None

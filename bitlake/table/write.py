@@ -18,13 +18,15 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker, arrow_to_physical
+from bitlake.table.defaults import default_column
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
 from bitlake.types.datatypes import MAX_LENGTH
 
 
 def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows as the table's columns and types: names ignore case, missing nullable columns are NULL, CHAR is padded.
+    """Rows as the table's columns and types: names ignore case, missing nullable columns are NULL or their
+    default, CHAR is padded.
 
     Raises :class:`InvalidRequest` naming table and column for what cannot be stored.
     """
@@ -42,6 +44,8 @@ def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
     for field in schema.fields:
         if field.name.lower() in names:
             renamed = _fit_length(table, renamed, field)
+        elif field.default_value is not None:
+            renamed = renamed.append_column(field.name, default_column(field, rows.num_rows))
     try:
         return conform(renamed, schema.fields, arrow_schema(schema.fields))
     except InvalidRequest as e:

@@ -1,0 +1,312 @@
+"""A schema and changes of its columns → the next schema, or why not (table-format spec, section 2, Evolution).
+
+Columns keep their ids: that is how files written before are read.  A new column takes the next id that no column ever
+had, so that a name used again never means the old column's values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.metadata import options as opt
+from bitlake.metadata.naming_options import follow_drop, follow_rename
+from bitlake.metadata.schema import TableSchema, assign_ids, near
+from bitlake.metadata.schema_change import (
+    AddColumn,
+    DropColumn,
+    MoveColumn,
+    Path,
+    Position,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+    SetComment,
+    SetDefault,
+    SetNullable,
+)
+from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
+from bitlake.types.casts import why_not_cast
+
+Fields = tuple[DataField, ...]
+Edit = Callable[[Fields, int], Fields]
+"""Siblings and the place of the one meant → the siblings as they shall be."""
+Retype = Callable[[DataType], DataType]
+
+_RESERVED = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_ROW_ID")
+
+
+def evolve(schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot: bool = True) -> TableSchema:
+    """The schema after the changes, one after the other; ``schema`` itself if they change nothing.
+
+    ``has_snapshot``: the table may hold rows.  Raises :class:`NotFound` for a column that is not there,
+    :class:`AlreadyExists` for one that is, and :class:`InvalidRequest` for what Paimon forbids, with its reason.
+    """
+    evolution = _Evolution(schema, has_snapshot)
+    for change in changes:
+        evolution.apply(change)
+    new = evolution.schema
+    if (new.fields, dict(new.options)) == (schema.fields, dict(schema.options)):
+        return schema
+    return new
+
+
+class _Evolution:
+    def __init__(self, schema: TableSchema, has_snapshot: bool) -> None:
+        self._start = schema
+        self._has_snapshot = has_snapshot
+        self._fields = schema.fields
+        self._highest = schema.highest_field_id
+        self._options = dict(schema.options)
+        self._primary = schema.primary_keys
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._start.next(
+            fields=self._fields,
+            highest_field_id=self._highest,
+            options=self._options,
+            primary_keys=self._primary,
+        )
+
+    def apply(self, change: SchemaChange) -> None:
+        match change:
+            case AddColumn():
+                self._add(change)
+            case DropColumn():
+                self._drop(change)
+            case RenameColumn():
+                self._rename(change)
+            case RetypeColumn():
+                self._retype(change)
+            case SetNullable():
+                self._nullable(change)
+            case SetComment(path, comment):
+                self._edit(path, _each(lambda f: replace(f, description=comment)))
+            case SetDefault(path, sql):
+                self._edit(path, _each(lambda f: replace(f, default_value=sql)))
+            case MoveColumn(path, position):
+                self._edit(path, lambda fields, i: _moved(fields, i, position))
+
+    # --- changes -----------------------------------------------------------------------------------------------------
+
+    def _add(self, change: AddColumn) -> None:
+        name = change.path[-1]
+        shown = ".".join(change.path)
+        if not change.type.nullable:
+            raise InvalidRequest(
+                f"column '{shown}' cannot be added as NOT NULL: it is NULL in all rows that are there already"
+            )
+        _check_name(name, top=len(change.path) == 1)
+        (field,), self._highest = assign_ids([(name, change.type, change.comment)], self._highest)
+
+        def add(fields: Fields) -> Fields:
+            if _find(fields, name) is not None:
+                raise AlreadyExists(f"column '{shown}' exists already (names ignore case)")
+            at = self._place(fields, change)
+            return (*fields[:at], field, *fields[at:])
+
+        self._fields = _inside(self._fields, change.path, add)
+
+    def _place(self, fields: Fields, change: AddColumn) -> int:
+        if change.position is not None:
+            return _place(fields, change.position)
+        before = self._options.get("add-column-before-partition", "false").lower() == "true"
+        if before and len(change.path) == 1:
+            keys = [i for i, f in enumerate(fields) if f.name in self._start.partition_keys]
+            return keys[0] if keys else len(fields)
+        return len(fields)
+
+    def _drop(self, change: DropColumn) -> None:
+        if change.if_exists and not self._exists(change.path):
+            return
+        field = self._resolve(change.path)
+        if len(change.path) == 1:
+            self._not_a_key(field.name, "be dropped")
+            if all(f.name in (field.name, *self._start.partition_keys) for f in self._fields):
+                raise InvalidRequest(f"column '{field.name}' cannot be dropped: it is the table's last one")
+            self._options = follow_drop(self._options, field.name)
+
+        def drop(fields: Fields, i: int) -> Fields:
+            if len(fields) == 1:
+                raise InvalidRequest(f"'{'.'.join(change.path)}' cannot be dropped: it is the struct's last member")
+            return (*fields[:i], *fields[i + 1 :])
+
+        self._edit(change.path, drop)
+
+    def _rename(self, change: RenameColumn) -> None:
+        old = self._resolve(change.path)
+        new = change.new_name
+        top = len(change.path) == 1
+        if top and old.name in self._start.partition_keys:
+            raise InvalidRequest(f"partition column '{old.name}' cannot be renamed: its name is in the folders' names")
+        _check_name(new, top=top)
+
+        def rename(fields: Fields, i: int) -> Fields:
+            other = _find(fields, new)
+            if other is not None and (other != i or fields[i].name == new):
+                shown = ".".join((*change.path[:-1], new))
+                raise AlreadyExists(f"column '{shown}' exists already (names ignore case)")
+            return (*fields[:i], replace(fields[i], name=new), *fields[i + 1 :])
+
+        self._edit(change.path, rename)
+        if top:
+            self._options = follow_rename(self._options, old.name, new)
+            self._primary = tuple(new if k == old.name else k for k in self._primary)
+
+    def _retype(self, change: RetypeColumn) -> None:
+        if len(change.path) == 1:
+            name = self._resolve(change.path).name
+            self._not_a_key(name, "change its type")
+            if self._has_snapshot and name in _bucket_keys(self._options):
+                raise InvalidRequest(
+                    f"column '{name}' cannot change its type: 'bucket-key' = '{self._options['bucket-key']}' names it, "
+                    "and the rows that are there lie in the buckets of its old type's hash"
+                )
+        explicit = not opt.Options(self._options).get(opt.EXPLICIT_CAST_OFF)
+
+        def retype(made: DataType) -> DataType:
+            new = replace(change.type, nullable=made.nullable)
+            why = why_not_cast(made, new, explicit=explicit)
+            if why is not None:
+                raise InvalidRequest(f"column '{'.'.join(change.path)}' cannot become {change.type}: {why}")
+            # An equal type keeps the ids inside it.
+            return made if isinstance(made, type(new)) and not isinstance(new, AtomicType) else new
+
+        self._retype_at(change.path, retype)
+
+    def _nullable(self, change: SetNullable) -> None:
+        shown = ".".join(change.path)
+        if len(change.path) == 1 and change.nullable:
+            name = self._resolve(change.path).name
+            if name in self._primary:
+                raise InvalidRequest(f"primary key column '{name}' cannot become nullable")
+        off = opt.Options(self._options).get(opt.NULL_TO_NOT_NULL_OFF)
+
+        def retype(made: DataType) -> DataType:
+            if off and made.nullable and not change.nullable:
+                raise InvalidRequest(
+                    f"column '{shown}' cannot become NOT NULL, for rows that are there may hold NULL; if none does, "
+                    f"set '{opt.NULL_TO_NOT_NULL_OFF.name}' = 'false' first"
+                )
+            return replace(made, nullable=change.nullable)
+
+        self._retype_at(change.path, retype)
+
+    # --- finding -----------------------------------------------------------------------------------------------------
+
+    def _not_a_key(self, name: str, what: str) -> None:
+        for keys, kind in ((self._start.partition_keys, "partition"), (self._primary, "primary key")):
+            if name in keys:
+                raise InvalidRequest(f"{kind} column '{name}' cannot {what}")
+
+    def _exists(self, path: Path) -> bool:
+        try:
+            self._resolve(path)
+        except NotFound:
+            return False
+        return True
+
+    def _resolve(self, path: Path) -> DataField:
+        """The column or struct member that a path names."""
+        found: list[DataField] = []
+
+        def look(fields: Fields) -> Fields:
+            found.append(fields[_index(fields, path)])
+            return fields
+
+        _inside(self._fields, path, look)
+        return found[0]
+
+    def _edit(self, path: Path, edit: Edit) -> None:
+        self._fields = _inside(self._fields, path, lambda fields: edit(fields, _index(fields, path)))
+
+    def _retype_at(self, path: Path, retype: Retype) -> None:
+        """Change the type of a column, of a struct's member, of an array's element or of a map's value."""
+        edit = _each(lambda f: replace(f, type=retype(f.type)))
+        self._fields = _inside(self._fields, path, lambda fields: edit(fields, _index(fields, path)), retype)
+
+
+def _inside(fields: Fields, path: Path, edit: Callable[[Fields], Fields], retype: Retype | None = None) -> Fields:
+    """The fields with those changed among which the last name of ``path`` is looked for."""
+    if not path or not all(path):
+        raise InvalidRequest("a column's name is empty")
+    if len(path) == 1:
+        return edit(fields)
+    i = _index(fields, path[:1])
+    made = _inside_type(fields[i].type, path, 1, edit, retype)
+    return (*fields[:i], replace(fields[i], type=made), *fields[i + 1 :])
+
+
+def _inside_type(
+    made: DataType, path: Path, depth: int, edit: Callable[[Fields], Fields], retype: Retype | None
+) -> DataType:
+    shown = ".".join(path[:depth])
+    last = depth == len(path) - 1
+    word = path[depth].lower()
+    if isinstance(made, RowType):
+        if last:
+            return replace(made, fields=edit(made.fields))
+        i = _index(made.fields, path[: depth + 1])
+        inner = _inside_type(made.fields[i].type, path, depth + 1, edit, retype)
+        return replace(made, fields=(*made.fields[:i], replace(made.fields[i], type=inner), *made.fields[i + 1 :]))
+    if not isinstance(made, (ArrayType, MapType)):
+        raise NotFound(f"'{shown}' is {made}, which has no part '{path[depth]}'")
+    expected = "element" if isinstance(made, ArrayType) else "value"
+    if isinstance(made, MapType) and word == "key":
+        raise InvalidRequest(f"the keys of map '{shown}' cannot be changed")
+    if word != expected:
+        raise NotFound(f"'{shown}' is {made}, whose part is called '{expected}', not '{path[depth]}'")
+    old = made.element if isinstance(made, ArrayType) else made.value
+    if last:
+        if retype is None:
+            raise InvalidRequest(f"'{'.'.join(path)}' has no name and no place of its own: only its type can change")
+        new = retype(old)
+    else:
+        new = _inside_type(old, path, depth + 1, edit, retype)
+    return replace(made, element=new) if isinstance(made, ArrayType) else replace(made, value=new)
+
+
+def _find(fields: Fields, name: str) -> int | None:
+    """Where the field of that name is: as written, or else in any case."""
+    for i, f in enumerate(fields):
+        if f.name == name:
+            return i
+    alike = [i for i, f in enumerate(fields) if f.name.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _index(fields: Fields, path: Path) -> int:
+    found = _find(fields, path[-1])
+    if found is None:
+        raise NotFound(f"no column '{'.'.join(path)}'{near(path[-1], [f.name for f in fields])}")
+    return found
+
+
+def _each(change: Callable[[DataField], DataField]) -> Edit:
+    return lambda fields, i: (*fields[:i], change(fields[i]), *fields[i + 1 :])
+
+
+def _place(fields: Fields, position: Position) -> int:
+    return 0 if position.after is None else _index(fields, (position.after,)) + 1
+
+
+def _moved(fields: Fields, i: int, position: Position) -> Fields:
+    field = fields[i]
+    others = (*fields[:i], *fields[i + 1 :])
+    if position.after is not None and _find(fields, position.after) == i:
+        raise InvalidRequest(f"column '{field.name}' cannot be moved after itself")
+    at = _place(others, position)
+    return (*others[:at], field, *others[at:])
+
+
+def _check_name(name: str, *, top: bool) -> None:
+    if not name:
+        raise InvalidRequest("a column's name is empty")
+    if top and (name.startswith(("_KEY_", "__paimon_")) or name in _RESERVED):
+        raise InvalidRequest(f"column name '{name}' is reserved by Paimon")
+
+
+def _bucket_keys(options: dict[str, str]) -> tuple[str, ...]:
+    return tuple(k.strip() for k in options.get("bucket-key", "").split(",") if k)
