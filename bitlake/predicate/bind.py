@@ -24,12 +24,13 @@ from bitlake.predicate.tree import (
     In,
     IsNull,
     Like,
+    MapKey,
     Not,
     Op,
     Or,
     Predicate,
 )
-from bitlake.types.datatypes import STRINGS, AtomicType, DataField, Root, RowType
+from bitlake.types.datatypes import STRINGS, AtomicType, DataField, MapType, Root, RowType
 
 
 def bind(
@@ -80,7 +81,8 @@ class _Binder:
             raise
 
     def _leaf(self, node: Comparison | In | Like | IsNull, negated: bool) -> Predicate:
-        field = self.field(node.column)
+        column = node.column
+        field = self.map_value(column) if isinstance(column, MapKey) else self.field(column)
         if isinstance(node, IsNull):
             return IsNull(field.name, node.negated != negated)
         if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
@@ -100,6 +102,17 @@ class _Binder:
         if negated and len(known) < len(values):
             return FALSE  # x NOT IN (…, NULL) is FALSE or NULL
         return compare.membership(field, kind, known, negated, self.timezone)
+
+    def map_value(self, leaf: MapKey) -> DataField:
+        """The values of a map's key, as a column."""
+        field = self.field(leaf.column)
+        made = field.type
+        if not isinstance(made, MapType) or not isinstance(made.key, AtomicType) or made.key.root is not Root.VARCHAR:
+            raise InvalidRequest(f"column '{field.name}' of type {made} is not a map with STRING keys")
+        bound = MapKey(field.name, leaf.key)
+        if bound in self.exact:
+            raise InvalidRequest(f"'{bound}' is a column of its own; the value of a map's key cannot be told from it")
+        return replace(field, name=bound, type=replace(made.value, nullable=True))
 
     def field(self, name: str) -> DataField:
         """The column of a name; a dotted one may be a column, a struct's member or qualified by its table."""

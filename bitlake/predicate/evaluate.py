@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.like import Wild, like_pieces, like_regex
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate, columns_of
+from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, MapKey, Op, Or, Predicate, columns_of, sources_of
 from bitlake.types.arrow import arrow_type
-from bitlake.types.datatypes import AtomicType, DataField, Root
+from bitlake.types.datatypes import AtomicType, DataField, MapType, Root
 
 _KERNELS = {
     Op.EQ: pc.equal,
@@ -41,17 +41,28 @@ def evaluate(bound: Predicate, table: pa.Table | pa.RecordBatch, fields: Sequenc
     by_name = {f.name: f for f in fields}
     columns: dict[str, pa.ChunkedArray] = {}
     names = table.schema.names
-    for name in sorted(columns_of(bound)):
+    for name in sorted(sources_of(bound)):
         if name not in by_name or name not in names:
             raise InvalidRequest(f"the rows to filter have no column '{name}'; they have {', '.join(names)}")
         column = table.column(names.index(name))
         columns[name] = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    for leaf in columns_of(bound):
+        if isinstance(leaf, MapKey):
+            columns[leaf], by_name[leaf] = _values_of(leaf, columns[leaf.column], by_name[leaf.column])
     made = _evaluate(bound, columns, by_name, table.num_rows)
     if isinstance(made, pa.ChunkedArray):
         made = made.combine_chunks()
         if isinstance(made, pa.ChunkedArray):
             made = pa.concat_arrays(made.chunks) if made.num_chunks else pa.array([], pa.bool_())
     return cast(pa.BooleanArray, made)
+
+
+def _values_of(leaf: MapKey, column: pa.ChunkedArray, field: DataField) -> tuple[pa.ChunkedArray, DataField]:
+    """A map column's values of one key, NULL where it is not there, and what they are."""
+    if not isinstance(field.type, MapType):
+        raise InvalidRequest(f"column '{field.name}' of type {field.type} is not a map")
+    found = pc.map_lookup(column, pa.scalar(leaf.key, column.type.key_type), "first")
+    return found, DataField(field.id, leaf, field.type.value)
 
 
 def filter_table(bound: Predicate, table: pa.Table, fields: Sequence[DataField]) -> pa.Table:

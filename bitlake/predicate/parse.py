@@ -16,7 +16,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import SparkSql, syntax_error
 from bitlake.predicate.fold import NotConstant, constant
-from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Op, Or, Predicate
+from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Op, Or, Predicate
 
 ColumnOf = Callable[[exp.Column], str | None]
 
@@ -147,10 +147,15 @@ def _not(inner: Predicate) -> Predicate:
 def _name(node: exp.Expr, column_of: ColumnOf) -> str:
     while isinstance(node, exp.Paren):
         node = node.this
+    if isinstance(node, exp.Bracket) and len(node.expressions) == 1:
+        key = node.expressions[0]
+        # m['a'] and element_at(m, 'a'); binding finds whether m is a map.
+        if isinstance(key, exp.Literal) and key.is_string:
+            return MapKey(_name(node.this, column_of), key.this)
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
         raise _Inexpressible(node, "only plain columns can be compared")
     name = column_of(node)
-    if name is None:
+    if name is None or isinstance(name, MapKey):
         raise _Inexpressible(node, "not a column of this table")
     return name
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.predicate.like import like_pieces, like_prefix
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
+from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, MapKey, Op, Or, Predicate
 
 
 class Verdict(enum.Enum):
@@ -58,11 +58,16 @@ def test_stats(bound: Predicate, stats: Mapping[str, ColumnStats], row_count: in
         case Or(children):
             return Verdict(max((test_stats(c, stats, row_count).value for c in children), default=0))
         case IsNull(column, negated):
-            return _nulls(stats.get(column, UNKNOWN), row_count, negated)
+            return _nulls(_of(column, stats), row_count, negated)
         case Comparison() | In() | Like():
-            return _leaf(bound, stats.get(bound.column, UNKNOWN), row_count)
+            return _leaf(bound, _of(bound.column, stats), row_count)
         case _:
             return Verdict.SOME
+
+
+def _of(column: str, stats: Mapping[str, ColumnStats]) -> ColumnStats:
+    # Nobody keeps statistics of a map's values, and a column may be called 'm[a]'.
+    return UNKNOWN if isinstance(column, MapKey) else stats.get(column, UNKNOWN)
 
 
 test_stats.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test

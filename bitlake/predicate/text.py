@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
+from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Or, Predicate
 from bitlake.types.arrow import timestamp_unit
-from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, Root
+from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, MapType, Root
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST = 20
@@ -66,14 +66,18 @@ class _Printer:
 
     def literal(self, column: str, value: Any) -> str:
         """The literal of a value, physical if the column's type is known."""
-        kind = self.types.get(column)
+        kind = self.types.get(column.column if isinstance(column, MapKey) else column)
+        if isinstance(column, MapKey):
+            kind = kind.value if isinstance(kind, MapType) else None
         if isinstance(kind, AtomicType) and isinstance(value, int) and not isinstance(value, bool):
             return _physical(kind, value)
         return _python(value)
 
 
 def name(column: str) -> str:
-    """A column name, in backticks unless plain."""
+    """A column name, in backticks unless plain; the value of a map's key as ``m['a']``."""
+    if isinstance(column, MapKey):
+        return f"{name(column.column)}[{quote(column.key)}]"
     return column if _PLAIN.fullmatch(column) else "`" + column.replace("`", "``") + "`"
 
 

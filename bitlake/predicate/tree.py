@@ -125,6 +125,26 @@ class Constant:
     value: bool | None
 
 
+class MapKey(str):
+    """A leaf's column that is the value of one text key of a map: ``MapKey("m", "a")`` is ``m['a']``.
+
+    As text it is ``m[a]``, the name that Paimon gives an index of it.  A row without the key, or without a map, is NULL.
+    """
+
+    column: str
+    key: str
+
+    def __new__(cls, column: str, key: str) -> MapKey:
+        """``column`` is the map's name."""
+        made = super().__new__(cls, f"{column}[{key}]")
+        made.column, made.key = column, key
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str]:
+        """For pickling."""
+        return self.column, self.key
+
+
 Leaf = Comparison | In | Like | IsNull
 Predicate = Comparison | In | Like | IsNull | And | Or | Not | Between | Constant
 
@@ -132,8 +152,13 @@ TRUE = Constant(True)
 FALSE = Constant(False)
 
 
+def sources_of(predicate: Predicate) -> frozenset[str]:
+    """The columns that must be read to judge a predicate: of ``m['a']``, the map."""
+    return frozenset(c.column if isinstance(c, MapKey) else c for c in columns_of(predicate))
+
+
 def columns_of(predicate: Predicate) -> frozenset[str]:
-    """The column names a predicate reads."""
+    """What a predicate's leaves are about, as indexes name it: columns, and :class:`MapKey` values of maps."""
     match predicate:
         case And(children) | Or(children):
             return frozenset().union(*(columns_of(c) for c in children))

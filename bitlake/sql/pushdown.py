@@ -21,7 +21,21 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from bitlake.predicate.parse import from_sqlglot
-from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate, conjuncts
+from bitlake.predicate.tree import (
+    And,
+    Between,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    MapKey,
+    Not,
+    Or,
+    Predicate,
+    conjuncts,
+    sources_of,
+)
 from bitlake.sql import scope
 from bitlake.sql.scope import Join, Source
 from bitlake.sql.statements import TableName
@@ -241,19 +255,8 @@ class _Scope:
         if source.fields is not None:
             self.owner.terms.setdefault(id(source.node), []).append(term)
         elif source.inner is not None:
-            used = {name: column for name, column in columns.items() if name in _columns(term)}
+            used = {name: column for name, column in columns.items() if name in sources_of(term)}
             self.owner.above.setdefault(id(source.inner), []).append(_Above(term, used))
-
-
-def _columns(predicate: Predicate) -> frozenset[str]:
-    match predicate:
-        case And(children) | Or(children):
-            return frozenset().union(*(_columns(c) for c in children))
-        case Not(child):
-            return _columns(child)
-        case Constant():
-            return frozenset()
-    return frozenset((predicate.column,))
 
 
 def rename(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
@@ -267,7 +270,9 @@ def rename(predicate: Predicate, names: Mapping[str, str]) -> Predicate:
             return Not(rename(child, names))
         case Constant():
             return predicate
-    return replace(predicate, column=names[predicate.column])
+    column = predicate.column
+    named = MapKey(names[column.column], column.key) if isinstance(column, MapKey) else names[column]
+    return replace(predicate, column=named)
 
 
 def of_nulls(predicate: Predicate) -> bool | None:

@@ -16,7 +16,7 @@ from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import evaluate, filter_table
-from bitlake.predicate.tree import Predicate, columns_of
+from bitlake.predicate.tree import Predicate, sources_of
 from bitlake.storage import Store
 from bitlake.table.evolution import align, map_fields
 from bitlake.table.fetch import (
@@ -83,7 +83,7 @@ def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCo
         return
     needed = list(request.columns)
     if request.predicate is not None:
-        needed += [c for c in sorted(columns_of(request.predicate)) if c not in needed]
+        needed += [c for c in sorted(sources_of(request.predicate)) if c not in needed]
     columns = _FileColumns(task, request, needed)
     for rows, positions in _read(store, task, columns.names, counts):
         counts.add(rows_read=len(positions))
@@ -105,7 +105,7 @@ def _late(task: FileTask, request: ReadRequest) -> _Late | None:
         return None
     if _few(task.selection.count(task.row_count), task):
         return None
-    judged = sorted(columns_of(request.predicate))
+    judged = sorted(sources_of(request.predicate))
     first = _FileColumns(task, request, judged)
     rest = _FileColumns(task, request, [c for c in request.columns if c not in judged])
     return _Late(task, first, rest) if first.names and rest.names else None
