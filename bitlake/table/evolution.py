@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.errors import CorruptError
+from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.predicate.tree import (
     FALSE,
     TRUE,
@@ -22,9 +22,11 @@ from bitlake.predicate.tree import (
     IsNull,
     Leaf,
     Like,
+    Op,
     Or,
     Predicate,
 )
+from bitlake.table.casting import cast_values
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, RowType, arrow_type
 from bitlake.types.datatypes import BINARIES, INTEGER_BITS, INTEGERS, STRINGS, Root
 
@@ -51,6 +53,13 @@ def map_fields(table: Sequence[DataField], file: Sequence[DataField]) -> FileMap
     return FileMapping(found, same)
 
 
+def same_columns(table: Sequence[DataField], file: Sequence[DataField]) -> bool:
+    """Whether a file has all these columns of the table, under whatever names, with just their types."""
+    by_id = {f.id: f for f in file}
+    found = [(f, by_id.get(f.id)) for f in table]
+    return all(g is not None and replace(f.type, nullable=True) == replace(g.type, nullable=True) for f, g in found)
+
+
 def _pairs(
     table: Sequence[DataField], found: Mapping[str, DataField | None]
 ) -> list[tuple[DataField, DataField | None]]:
@@ -62,95 +71,163 @@ def stored_alike(a: DataType, b: DataType) -> bool:
     return _same(a, b)
 
 
-def _same(a: DataType, b: DataType) -> bool:
-    """Whether values of the two types are stored alike, so that a filter on one means the same on the other."""
-    if isinstance(a, AtomicType) and isinstance(b, AtomicType):
-        if a.root in STRINGS and b.root in STRINGS:
-            # CHAR pads its values: only the same CHAR means the same.
-            return a.root is b.root and (a.root is Root.VARCHAR or a.length == b.length)
-        if a.root in BINARIES and b.root in BINARIES:
-            return True
-        return replace(a, nullable=True) == replace(b, nullable=True)
-    if isinstance(a, ArrayType) and isinstance(b, ArrayType):
-        return _same(a.element, b.element)
-    if isinstance(a, MultisetType) and isinstance(b, MultisetType):
-        return _same(a.element, b.element)
-    if isinstance(a, MapType) and isinstance(b, MapType):
-        return _same(a.key, b.key) and _same(a.value, b.value)
-    if isinstance(a, RowType) and isinstance(b, RowType):
-        if [(f.id, f.name) for f in a.fields] != [(f.id, f.name) for f in b.fields]:
+def _same(table: DataType, file: DataType) -> bool:
+    """Whether a file's values are the table's as they are, so that a filter on one means the same on the other."""
+    if isinstance(table, AtomicType) and isinstance(file, AtomicType):
+        if table.root in STRINGS and file.root in STRINGS:
+            # CHAR pads its values: only the same CHAR means the same.  What was longer is cut when it is read.
+            if table.root is not file.root:
+                return False
+            return table.length == file.length if table.root is Root.CHAR else _no_longer(file, table)
+        if table.root in BINARIES and file.root in BINARIES:
+            if table.root is Root.BINARY:
+                return file.root is Root.BINARY and table.length == file.length
+            return _no_longer(file, table)
+        return replace(table, nullable=True) == replace(file, nullable=True)
+    if isinstance(table, ArrayType) and isinstance(file, ArrayType):
+        return _same(table.element, file.element)
+    if isinstance(table, MultisetType) and isinstance(file, MultisetType):
+        return _same(table.element, file.element)
+    if isinstance(table, MapType) and isinstance(file, MapType):
+        return _same(table.key, file.key) and _same(table.value, file.value)
+    if isinstance(table, RowType) and isinstance(file, RowType):
+        if [(f.id, f.name) for f in table.fields] != [(f.id, f.name) for f in file.fields]:
             return False
-        return all(_same(x.type, y.type) for x, y in zip(a.fields, b.fields, strict=True))
+        return all(_same(x.type, y.type) for x, y in zip(table.fields, file.fields, strict=True))
     return False
 
 
-def map_predicate(predicate: Predicate, table: Sequence[DataField], mapping: FileMapping) -> Predicate:
+def _no_longer(file: AtomicType, table: AtomicType) -> bool:
+    return (file.length or 1) <= (table.length or 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MappedPredicate:
+    """A predicate in a file's names; ``exact`` if it is TRUE for the same rows, else it is TRUE for more."""
+
+    predicate: Predicate
+    exact: bool = True
+
+
+def map_predicate(predicate: Predicate, table: Sequence[DataField], mapping: FileMapping) -> MappedPredicate:
     """Say a bound predicate in a file's own names; what cannot be said exactly becomes TRUE (keeps every row).
 
     A column the file lacks is NULL in every row: comparisons with it are never TRUE, IS NULL always is.
     """
     if mapping.identical:
-        return predicate
-    types = {f.name: f.type for f in table}
-    return _map(predicate, types, mapping)
+        return MappedPredicate(predicate)
+    return _map(predicate, {f.name: f.type for f in table}, mapping)
 
 
-def _map(predicate: Predicate, types: Mapping[str, DataType], mapping: FileMapping) -> Predicate:
+_UNKNOWN = MappedPredicate(TRUE, exact=False)
+
+
+def _map(predicate: Predicate, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
     match predicate:
         case And(children):
-            return And(tuple(_map(c, types, mapping) for c in children))
+            mapped = [_map(c, types, mapping) for c in children]
+            kept = tuple(m.predicate for m in mapped if m != _UNKNOWN)
+            return MappedPredicate(And(kept), all(m.exact for m in mapped))
         case Or(children):
-            mapped = tuple(_map(c, types, mapping) for c in children)
-            return TRUE if TRUE in mapped else Or(mapped)
+            mapped = [_map(c, types, mapping) for c in children]
+            if _UNKNOWN in mapped:
+                return _UNKNOWN
+            return MappedPredicate(Or(tuple(m.predicate for m in mapped)), all(m.exact for m in mapped))
         case Constant():
-            return predicate
+            return MappedPredicate(predicate)
         case Comparison() | In() | Like() | IsNull():
             return _map_leaf(predicate, types, mapping)
     raise AssertionError(f"not a bound predicate: {predicate}")
 
 
-def _map_leaf(leaf: Leaf, types: Mapping[str, DataType], mapping: FileMapping) -> Predicate:
+def _map_leaf(leaf: Leaf, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
     if leaf.column not in mapping.fields:
-        return TRUE
+        return _UNKNOWN
     field = mapping.fields[leaf.column]
     if field is None:
-        return TRUE if isinstance(leaf, IsNull) and not leaf.negated else FALSE
-    if _same(types[leaf.column], field.type) or _narrower_integers(leaf, types[leaf.column], field.type):
-        return replace(leaf, column=field.name)
-    return replace(leaf, column=field.name) if isinstance(leaf, IsNull) else TRUE
+        return MappedPredicate(TRUE if isinstance(leaf, IsNull) and not leaf.negated else FALSE)
+    table, file = types[leaf.column], field.type
+    if _same(table, file):
+        return MappedPredicate(replace(leaf, column=field.name))
+    if isinstance(leaf, IsNull):
+        # Numbers that do not fit a DECIMAL are read as NULL: there the file knows too few NULLs.
+        decimal = isinstance(table, AtomicType) and table.root is Root.DECIMAL and not _whole_range(table, file)
+        return _UNKNOWN if decimal else MappedPredicate(replace(leaf, column=field.name))
+    held = _whole_range(table, file)
+    if held is None or isinstance(leaf, Like):
+        return _UNKNOWN
+    return MappedPredicate(_narrowed(replace(leaf, column=field.name), *held))
 
 
-def _narrower_integers(leaf: Leaf, table: DataType, file: DataType) -> bool:
-    """Whether the file holds narrower integers than the table and every literal fits them."""
+def _whole_range(table: DataType, file: DataType) -> tuple[int, int] | None:
+    """The physical values that a file's column can hold, if it is a narrower integer or decimal than the table's.
+
+    Then all its values are the table's as they are, and literals in that range mean the same in both.
+    """
     if not (isinstance(table, AtomicType) and isinstance(file, AtomicType)):
-        return False
-    if table.root not in INTEGERS or file.root not in INTEGERS:
-        return False
-    bits = INTEGER_BITS[file.root]
-    if INTEGER_BITS[table.root] < bits:
-        return False
-    values = (leaf.value,) if isinstance(leaf, Comparison) else leaf.values if isinstance(leaf, In) else ()
-    bound = 1 << (bits - 1)
-    return all(-bound <= v < bound for v in values)
+        return None
+    if table.root in INTEGERS and file.root in INTEGERS and INTEGER_BITS[file.root] <= INTEGER_BITS[table.root]:
+        bound = 1 << (INTEGER_BITS[file.root] - 1)
+        return -bound, bound - 1
+    digits = file.precision or 10
+    if table.root is file.root is Root.DECIMAL and table.scale == file.scale and digits <= (table.precision or 10):
+        return 1 - 10**digits, 10**digits - 1
+    return None
+
+
+def _narrowed(leaf: Comparison | In, low: int, high: int) -> Predicate:
+    """A leaf over values of ``low`` to ``high``, without literals beyond: these are never equal, always less …"""
+    some = IsNull(leaf.column, negated=True)
+    if isinstance(leaf, In):
+        fitting = tuple(v for v in leaf.values if low <= v <= high)
+        if fitting:
+            return replace(leaf, values=fitting)
+        return some if leaf.negated else FALSE
+    if low <= leaf.value <= high:
+        return leaf
+    always = (Op.NE, Op.LT, Op.LE) if leaf.value > high else (Op.NE, Op.GT, Op.GE)
+    return some if leaf.op in always else FALSE
 
 
 def align(
-    array: pa.Array | pa.ChunkedArray, field: DataField, file_field: DataField, path: str
+    array: pa.Array | pa.ChunkedArray, field: DataField, file_field: DataField, path: str, timezone: str = "UTC"
 ) -> pa.Array | pa.ChunkedArray:
-    """Turn a file's column into the table's type: cast values, and match struct members by id."""
+    """Turn a file's column into the table's type: cast values, and match struct members by id.
+
+    Raises :class:`InvalidRequest` for a value that the column's new type has no counterpart of, and
+    :class:`CorruptError` for a column that is not stored as its schema says.
+    """
     wanted = arrow_type(field.type)
-    if array.type == wanted:
+    same = _same(field.type, file_field.type)
+    if same and array.type == wanted:
         return array
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([align(c, field, file_field, path) for c in array.chunks], type=wanted)
-    return _align(array, field.type, file_field.type, path, field.name)
+        chunks = [align(c, field, file_field, path, timezone) for c in array.chunks]
+        return pa.chunked_array(chunks, type=wanted)
+    return _Aligner(path, timezone).align(array, field.type, file_field.type, field.name)
 
 
-def _align(array: pa.Array, to: DataType, file: DataType, path: str, column: str) -> pa.Array:
-    wanted = arrow_type(to)
-    if array.type == wanted:
-        return array
-    if isinstance(to, RowType) and isinstance(file, RowType):
+@dataclass(frozen=True, slots=True)
+class _Aligner:
+    path: str
+    timezone: str
+
+    def align(self, array: pa.Array, to: DataType, file: DataType, column: str) -> pa.Array:
+        if isinstance(to, RowType) and isinstance(file, RowType):
+            return self._struct(array, to, file, column)
+        if isinstance(to, ArrayType) and isinstance(file, ArrayType):
+            start, length, offsets, mask = _entries(array)
+            values = self.align(array.values.slice(start, length), to.element, file.element, f"{column}.element")
+            return pa.ListArray.from_arrays(offsets, values, type=arrow_type(to), mask=mask)
+        if isinstance(to, MapType) and isinstance(file, MapType):
+            start, length, offsets, mask = _entries(array)
+            keys = self.align(array.keys.slice(start, length), to.key, file.key, f"{column}.key")
+            items = self.align(array.items.slice(start, length), to.value, file.value, f"{column}.value")
+            return pa.MapArray.from_arrays(offsets, keys, items, type=arrow_type(to), mask=mask)
+        return self._values(array, to, file, column)
+
+    def _struct(self, array: pa.Array, to: RowType, file: RowType, column: str) -> pa.Array:
+        wanted = arrow_type(to)
         names = {f.name: i for i, f in enumerate(array.type)}
         members = {f.id: f for f in file.fields}
         children = []
@@ -160,28 +237,36 @@ def _align(array: pa.Array, to: DataType, file: DataType, path: str, column: str
                 children.append(pa.nulls(len(array), arrow_type(member.type)))
                 continue
             child = pc.struct_field(array, names[source.name])
-            children.append(_align(child, member.type, source.type, path, f"{column}.{member.name}"))
+            children.append(self.align(child, member.type, source.type, f"{column}.{member.name}"))
         mask = array.is_null() if array.null_count else None
-        if not children:
-            return pa.nulls(len(array), wanted)
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
-    if isinstance(to, ArrayType) and isinstance(file, ArrayType):
-        start, length = array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()
-        values = _align(array.values.slice(start, length), to.element, file.element, path, f"{column}.element")
-        offsets = pc.subtract(array.offsets, array.offsets[0])
-        mask = array.is_null() if array.null_count else None
-        return pa.ListArray.from_arrays(offsets, values, type=wanted, mask=mask)
-    if isinstance(to, MapType) and isinstance(file, MapType):
-        start, length = array.offsets[0].as_py(), array.offsets[-1].as_py() - array.offsets[0].as_py()
-        keys = _align(array.keys.slice(start, length), to.key, file.key, path, f"{column}.key")
-        items = _align(array.items.slice(start, length), to.value, file.value, path, f"{column}.value")
-        offsets = pc.subtract(array.offsets, array.offsets[0])
-        mask = array.is_null() if array.null_count else None
-        return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=mask)
-    try:
-        # Paimon narrows integers like Java's primitive casts and truncates timestamps: no overflow errors.
-        return array.cast(wanted, safe=False)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise CorruptError(
-            f"column '{column}' holds {array.type}, which cannot be read as {to}: {e}", None, path
-        ) from e
+
+    def _values(self, array: pa.Array, to: DataType, file: DataType, column: str) -> pa.Array:
+        stored, wanted = arrow_type(file), arrow_type(to)
+        try:
+            # Writers store some types in another width (Spark's microseconds in a TIMESTAMP(3), for one).
+            array = array if array.type == stored else array.cast(stored, safe=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise CorruptError(
+                f"column '{column}' holds {array.type}, which cannot be read as {file}: {e}", None, self.path
+            ) from e
+        if _same(to, file) or not isinstance(to, AtomicType):
+            return array if array.type == wanted else array.cast(wanted)
+        try:
+            return cast_values(array, file, to, self.timezone)
+        except (ValueError, OverflowError) as e:
+            raise InvalidRequest(
+                f"column '{column}' was {file} when {self.path} was written and is {to} now, which cannot hold all of "
+                f"its values: {e}; change the type back"
+            ) from e
+
+
+def _entries(array: pa.Array) -> tuple[int, int, pa.Array, pa.Array | None]:
+    """Where a list's or map's entries are in its children, their offsets from there, and which lists are NULL."""
+    start, stop = array.offsets[0].as_py(), array.offsets[-1].as_py()
+    return (
+        start,
+        stop - start,
+        pc.subtract(array.offsets, array.offsets[0]),
+        array.is_null() if array.null_count else None,
+    )
