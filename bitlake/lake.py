@@ -55,6 +55,26 @@ class Lake:
         """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame."""
         return self._sql_engine().sql(text)
 
+    def write(
+        self,
+        frame: DataFrame,
+        name: str,
+        mode: str = "append",
+        *,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> int:
+        """Write a Spark DataFrame's columns, by name, into a table; returns the number of rows.
+
+        ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A table that is not there is made, partitioned
+        by ``partition_by`` and with these table options.
+        """
+        return self._sql_engine().write(self._identify(name), frame, mode, partition_by, options or {})
+
+    def read(self, name: str) -> DataFrame:
+        """A table as a Spark DataFrame; its filters are Spark's, :meth:`sql` and scans also use the indexes."""
+        return self._to_spark(self.table(name).scan())  # type: ignore[no-any-return]
+
     def plans(self, text: str) -> list[Plan]:
         """What a query would read of each lake table in it, and why not the rest; no data is read."""
         return [scan.plan() for scan in self._sql_engine().scans(text)]

@@ -9,15 +9,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import AlreadyExists, InvalidRequest
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.spark.align import by_name, by_position, store_columns
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.query import query
-from bitlake.spark.types import from_spark, spark_type
+from bitlake.spark.types import from_spark_field, spark_type
 from bitlake.spark.write import SparkWriter
 from bitlake.sql import statements as st
+from bitlake.table.catalog import Identifier
 from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.state import TableState
@@ -55,6 +56,46 @@ def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
     return context.rows(_COUNTS, [(rows, rows)])
 
 
+def write_dataframe(
+    context: EngineContext,
+    name: Identifier,
+    frame: DataFrame,
+    mode: str,
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+) -> int:
+    """Write a DataFrame's columns, by name, into a table; returns the number of rows.
+
+    ``append`` and ``overwrite`` (all rows, or with Spark's dynamic partition mode those partitions that ``frame`` has)
+    make the table if it is not there; ``error`` wants it not to be; ``ignore`` does nothing if it is.
+    """
+    exists = context.catalog.table_exists(name)
+    if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
+        raise InvalidRequest(f"mode '{mode}' is not known; it is one of append, overwrite, error, ignore")
+    if exists and mode == "ignore":
+        return 0
+    if exists and mode in ("error", "errorifexists"):
+        raise AlreadyExists(f"table '{name}' exists already: use mode 'append' or 'overwrite'")
+    if exists and (partition_by or options):
+        raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
+    if not exists:
+        columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
+        context.catalog.create_table(name, columns, partition_keys=partition_by, options=options)
+    table = context.table(name)
+    state = table.state()
+    try:
+        table.check_writable(state)
+        files = write_frame(context, table, state, by_name(table.name, frame, state.schema.fields))
+        dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
+        scope = overwrite_scope(state.schema, {} if dynamic else None) if mode == "overwrite" and exists else None
+        table.commit_files(state, files, "WRITE" if scope is None else "OVERWRITE", scope)
+    except BaseException:
+        if not exists:
+            context.catalog.drop_table(name, if_exists=True)
+        raise
+    return sum(e.file.row_count for e in files)
+
+
 def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame:
     """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
     name = context.identify(statement.name)
@@ -71,7 +112,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     frame: DataFrame | None = None
     if statement.query is not None:
         frame = query(context, statement.query)
-        columns = [ColumnSpec(f.name, from_spark(f.dataType, True)) for f in frame.schema.fields]
+        columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
     made = context.catalog.create_table(
         name,
         columns,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -15,7 +15,7 @@ from bitlake.spark.query import create_view, explain, other, prepare, query
 from bitlake.spark.scan import SparkReader
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_statement
-from bitlake.table.catalog import FileSystemCatalog
+from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.scan import Scan
 
 Handler = Callable[[EngineContext, Any], DataFrame]
@@ -69,6 +69,13 @@ class SparkEngine:
         if isinstance(statement, st.Other):
             return other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
+
+    def write(
+        self, name: Identifier, frame: DataFrame, mode: str, partition_by: Sequence[str], options: Mapping[str, str]
+    ) -> int:
+        """Write a DataFrame into a table; see :func:`bitlake.spark.dml.write_dataframe`."""
+        self.context.begin()
+        return dml.write_dataframe(self.context, name, frame, mode, partition_by, options)
 
     def scans(self, text: str) -> tuple[Scan, ...]:
         """The scans of a query's lake tables, in the order they stand in the text."""

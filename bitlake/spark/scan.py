@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
 from bitlake.spark.pickling import dumps, loads
-from bitlake.spark.types import spark_schema, spark_type
+from bitlake.spark.types import char_metadata, spark_schema, spark_type
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.evolution import map_fields
@@ -188,7 +188,7 @@ def frame_schema(scan: Scan) -> T.StructType:
         else:
             field = fields.field(name)
             # Files of other writers may hold NULL in a column that became NOT NULL later: promise nothing.
-            out.append(T.StructField(name, spark_type(field.type), True))
+            out.append(T.StructField(name, spark_type(field.type), True, char_metadata(field.type)))
     return T.StructType(out)
 
 

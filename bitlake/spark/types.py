@@ -17,7 +17,10 @@ from bitlake.types import (
     Root,
     RowType,
 )
-from bitlake.types.datatypes import MAX_LENGTH
+from bitlake.types.datatypes import MAX_LENGTH, STRINGS, parse_type
+
+CHAR_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+"""Spark's own name of the column metadata that says CHAR(n) or VARCHAR(n)."""
 
 _TO_SPARK: dict[Root, T.DataType] = {
     Root.BOOLEAN: T.BooleanType(),
@@ -67,6 +70,21 @@ def spark_type(made: DataType) -> T.DataType:
     if isinstance(made, MultisetType):
         return T.MapType(spark_type(made.element), T.IntegerType(), False)
     return T.StructType([T.StructField(f.name, spark_type(f.type), f.type.nullable) for f in made.fields])
+
+
+def char_metadata(made: DataType) -> dict[str, str] | None:
+    """What marks a string column as CHAR(n) or VARCHAR(n) for Spark, which then pads literals compared with CHAR."""
+    if isinstance(made, AtomicType) and made.root in STRINGS and made.length != MAX_LENGTH:
+        return {CHAR_VARCHAR: f"{made.root.value.lower()}({made.length})"}
+    return None
+
+
+def from_spark_field(field: T.StructField) -> DataType:
+    """The Paimon type of a query's column: :func:`from_spark`, and CHAR(n) or VARCHAR(n) where Spark marks it so."""
+    marked = (field.metadata or {}).get(CHAR_VARCHAR)
+    if marked is not None and isinstance(field.dataType, T.StringType):
+        return parse_type(marked)
+    return from_spark(field.dataType, True)
 
 
 def spark_schema(fields: Iterable[DataField], *, nullable: bool | None = None) -> T.StructType:

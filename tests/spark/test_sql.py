@@ -391,3 +391,31 @@ def test_views_over_lake_tables(lake: bitlake.Lake) -> None:
     assert ask(lake, "DESCRIBE user_events user_id")[1] == ["data_type", "int"]
     with pytest.raises(UnsupportedFeature, match="primary"):
         lake.sql("CREATE TABLE k (id INT, PRIMARY KEY (id) NOT ENFORCED)")
+
+
+def test_dataframes_are_written_by_name(lake: bitlake.Lake) -> None:
+    frame = lake.spark.createDataFrame([("b", 1), ("a", 2)], "P string, id int")
+    assert lake.write(frame, "t", partition_by=["P"], options={"file-index.bitmap.columns": "id"}) == 2
+    assert lake.write(lake.spark.createDataFrame([(3,)], "ID int"), "t") == 1
+    assert sorted(rows_of(lake.read("t")), key=repr) == [["a", 2], ["b", 1], [None, 3]]
+    with pytest.raises(AlreadyExists):
+        lake.write(frame, "t", "error")
+    assert lake.write(frame, "t", "ignore") == 0
+    lake.write(frame.limit(0), "t", "overwrite")
+    assert rows_of(lake.read("t")) == []
+    with pytest.raises(InvalidRequest, match="nope"):
+        lake.write(frame.withColumn("nope", frame.id), "t")
+    with pytest.raises(InvalidRequest, match="sometimes"):
+        lake.write(frame, "t", "sometimes")
+
+
+def test_char_columns_compare_as_sql_says(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (c CHAR(5), v VARCHAR(5))")
+    lake.sql("INSERT INTO t VALUES ('ab', 'ab'), ('cd   ', 'cd'), (NULL, NULL)")
+    assert ask(lake, "SELECT * FROM t WHERE c = 'ab'") == [["ab   ", "ab"]]
+    assert ask(lake, "SELECT v FROM t WHERE c IN ('cd', 'x')") == [["cd"]]
+    assert lake.table("t").scan(columns=["v"], where="c = 'cd'").to_arrow().to_pylist() == [{"v": "cd"}]
+    lake.sql("CREATE TABLE u AS SELECT * FROM t")
+    assert [str(f.type) for f in lake.table("u").schema.fields] == ["CHAR(5)", "VARCHAR(5)"]
+    with pytest.raises(InvalidRequest, match="longer"):
+        lake.sql("INSERT INTO t VALUES ('123456', 'x')")
