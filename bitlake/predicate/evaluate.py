@@ -17,7 +17,20 @@ import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.like import Wild, like_pieces, like_regex
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, MapKey, Op, Or, Predicate, columns_of, sources_of
+from bitlake.predicate.tree import (
+    And,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    MapKey,
+    Op,
+    Or,
+    Predicate,
+    columns_of,
+    sources_of,
+)
 from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import AtomicType, DataField, MapType, Root
 

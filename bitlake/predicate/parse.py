@@ -151,11 +151,14 @@ def _name(node: exp.Expr, column_of: ColumnOf) -> str:
         key = node.expressions[0]
         # m['a'] and element_at(m, 'a'); binding finds whether m is a map.
         if isinstance(key, exp.Literal) and key.is_string:
-            return MapKey(_name(node.this, column_of), key.this)
+            column = _name(node.this, column_of)
+            if isinstance(column, MapKey):
+                raise _Inexpressible(node, "only a map that is a column can be looked up")
+            return MapKey(column, key.this)
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
         raise _Inexpressible(node, "only plain columns can be compared")
     name = column_of(node)
-    if name is None or isinstance(name, MapKey):
+    if name is None:
         raise _Inexpressible(node, "not a column of this table")
     return name
 

@@ -128,7 +128,7 @@ class Constant:
 class MapKey(str):
     """A leaf's column that is the value of one text key of a map: ``MapKey("m", "a")`` is ``m['a']``.
 
-    As text it is ``m[a]``, the name that Paimon gives an index of it.  A row without the key, or without a map, is NULL.
+    As text it is ``m[a]``, as Paimon names an index of it.  A row without the key, or without a map, is NULL.
     """
 
     column: str
@@ -140,9 +140,9 @@ class MapKey(str):
         made.column, made.key = column, key
         return made
 
-    def __getnewargs__(self) -> tuple[str, str]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """For pickling."""
-        return self.column, self.key
+        return MapKey, (self.column, self.key)
 
 
 Leaf = Comparison | In | Like | IsNull

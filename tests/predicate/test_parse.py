@@ -100,7 +100,8 @@ def test_parse(text: str, expected: Predicate) -> None:
         "a + 1 = 2",
         "a IN (SELECT 1)",
         "a = current_date()",
-        "m['k'] = 1",
+        "m[1] = 1",
+        "m['k']['l'] = 1",
         "a = 2147483647 + 1",  # overflows in Spark
         "a = CAST(1.25 AS DECIMAL(2, 1))",
         "a = DATE '2020-01-01' + INTERVAL 5 HOURS",
