@@ -86,6 +86,7 @@ class ScanMetrics:
     index_files_opened: int = 0
     index_bytes_read: int = 0
     unreadable_indexes: int = 0
+    answered_by: dict[str, int] = field(default_factory=dict)
     plan_ms: float = 0.0
     read_ms: float = 0.0
 

@@ -18,6 +18,7 @@ from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.explain import explain_text
+from bitlake.table.index_only import Answers
 from bitlake.table.order import Order, OrderItem, parse_order
 from bitlake.table.plan import Plan
 from bitlake.table.planner import ScanRequest, plan_files
@@ -154,9 +155,59 @@ class Scan:
             )
         return self._to_spark(self)
 
-    def count(self) -> int:
-        """How many rows there are."""
+    # --- answers without rows, where metadata or indexes have them (``plan().metrics.answered_by`` tells) -------------
+
+    def count(self, column: str | None = None) -> int:
+        """How many rows there are, or how many are not NULL in a column."""
+        if self.row_limit is None:
+            with reading_table(self.state.name):
+                return self.answers().count(None if column is None else self.state.schema.field(column).name)
+        if column is not None:
+            return sum(t.num_rows - int(t.column(0).null_count) for t in self.select([column])._tables())
         return sum(t.num_rows for t in replace(self, columns=(), _planned=[])._tables())
+
+    def exists(self) -> bool:
+        """Whether there is a row at all."""
+        if self.row_limit is not None:
+            return self.row_limit > 0 and replace(self, row_limit=None, order=(), _planned=[]).exists()
+        with reading_table(self.state.name):
+            return self.answers().exists()
+
+    def count_distinct(self, column: str) -> int:
+        """How many distinct values a column has, without NULL."""
+        values = self.distinct(column)
+        return len(values) - values.null_count
+
+    def distinct(self, column: str) -> pa.Array:
+        """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value."""
+        with reading_table(self.state.name):
+            return self.answers().distinct(self.state.schema.field(column).name)
+
+    def group_count(self, column: str) -> pa.Table:
+        """How many rows have each value of a column (NULL too): a table of the column and ``count``."""
+        with reading_table(self.state.name):
+            return self.answers().group_count(self.state.schema.field(column).name)
+
+    def min_max(self, column: str) -> tuple[Any, Any]:
+        """A column's smallest and largest value as Python values, None if all are NULL; NaN is the largest number."""
+        with reading_table(self.state.name):
+            low, high = self.answers().min_max(self.state.schema.field(column).name)
+        return low.as_py(), high.as_py()
+
+    def answers(self, may_read: bool = True) -> Answers:
+        """The scan's aggregates; without ``may_read`` only those that need no data file."""
+        if self.row_limit is not None:
+            raise InvalidRequest(f"table '{self.state.name}': read the rows of a limited scan, and count those")
+        return Answers(
+            self.plan(),
+            self.store,
+            self.state.paths,
+            timezone=self.timezone,
+            use_index=self.use_index,
+            may_read=may_read,
+        )
+
+    # --- other forms --------------------------------------------------------------------------------------------------
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The Arrow C stream interface: Polars, DuckDB and others read a scan directly."""

@@ -110,7 +110,7 @@ class FileRanges:
         known = self.stats(file)
         if known is None:
             return BEST
-        nulls = self._nulls(known, file)
+        nulls = self.nulls(known, file)
         if nulls == file.row_count or (self.order.nulls_first and nulls != 0):
             return self.order.null_place
         bounds = bounds_of(known)
@@ -123,7 +123,7 @@ class FileRanges:
         known = self.stats(file)
         if known is None:
             return
-        nulls = self._nulls(known, file)
+        nulls = self.nulls(known, file)
         if nulls == file.row_count:
             promised.add(self.order.null_place, rows)
             return
@@ -139,7 +139,12 @@ class FileRanges:
             promised.add(worst, rows - nulls)
             promised.add(self.order.null_place, min(rows, nulls))
 
-    def _nulls(self, known: ColumnStats, file: PlannedFile) -> int | None:
+    @property
+    def constant(self) -> bool:
+        """Whether it is a partition column: one value in all rows of a file."""
+        return self.field.name in self._schema.partition_keys
+
+    def nulls(self, known: ColumnStats, file: PlannedFile) -> int | None:
         """NULLs in the file: a partition's count is of one row."""
         if self.field.name in self._schema.partition_keys:
             return file.row_count if known.null_count else 0
