@@ -70,3 +70,25 @@ def test_a_value_that_does_not_fit_leaves_nothing(lake: Any, tmp_path: Path) -> 
         lake.sql("INSERT INTO db.t SELECT TIMESTAMP_NTZ'3000-01-01 00:00:00' FROM range(10)")
     assert not data_files(tmp_path)
     assert rows_of(lake.sql("SELECT count(*) FROM db.t")) == [[0]]
+
+
+def test_map_keys_in_sql_are_pruned(lake: Any) -> None:
+    lake.sql(
+        "CREATE TABLE db.m (id INT, m MAP<STRING, STRING>) "
+        "TBLPROPERTIES ('file-index.bloom-filter.columns' = 'm[a]', 'file-index.bitmap.columns' = 'm[b]')"
+    )
+    for start in (0, 100):
+        lake.sql(
+            f"INSERT INTO db.m SELECT id, IF(id % 9 = 0, NULL, map('a', concat('a', id), 'b', concat('b', id % 4))) "
+            f"FROM range({start}, {start + 100})"
+        )
+    assert rows_of(lake.sql("SELECT id FROM db.m WHERE m['a'] = 'a105'")) == [[105]]
+    assert rows_of(lake.sql("SELECT count(*) FROM db.m t WHERE element_at(t.m, 'b') IN ('b1', 'b2') AND id < 50")) == [
+        [sum(1 for i in range(50) if i % 9 and i % 4 in (1, 2))]
+    ]
+    assert rows_of(lake.sql("SELECT count(*) FROM db.m WHERE m['b'] <> 'b1' OR m['c'] = 'x'")) == [
+        [sum(1 for i in range(200) if i % 9 and i % 4 != 1)]
+    ]
+    text = "\n".join(str(r) for r in rows_of(lake.sql("EXPLAIN SELECT id FROM db.m WHERE m['a'] = 'a105'")))
+    assert "bloom-filter(m[a])" in text or "m['a']" in text
+    assert rows_of(lake.sql("SELECT id FROM (SELECT id, m AS k FROM db.m) WHERE k['a'] = 'a7'")) == [[7]]
