@@ -90,4 +90,8 @@ def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
         check_options(table, dict(old.options), old.fields, old.partition_keys)
     except BitlakeError:
         return
-    check_options(table, dict(new.options), new.fields, new.partition_keys)
+    try:
+        check_options(table, dict(new.options), new.fields, new.partition_keys)
+    except InvalidRequest as e:
+        where = "" if table in str(e) else f"table '{table}': "
+        raise InvalidRequest(f"{where}{e}; change that option first") from e

@@ -22,6 +22,7 @@ from bitlake.predicate.tree import (
     IsNull,
     Leaf,
     Like,
+    MapKey,
     Op,
     Or,
     Predicate,
@@ -141,22 +142,28 @@ def _map(predicate: Predicate, types: Mapping[str, DataType], mapping: FileMappi
 
 
 def _map_leaf(leaf: Leaf, types: Mapping[str, DataType], mapping: FileMapping) -> MappedPredicate:
-    if leaf.column not in mapping.fields:
+    column = leaf.column
+    top = column.column if isinstance(column, MapKey) else column
+    if top not in mapping.fields:
         return _UNKNOWN
-    field = mapping.fields[leaf.column]
-    if field is None:
+    source = mapping.fields[top]
+    if source is None:
         return MappedPredicate(TRUE if isinstance(leaf, IsNull) and not leaf.negated else FALSE)
-    table, file = types[leaf.column], field.type
+    table, file, name = types[top], source.type, source.name
+    if isinstance(column, MapKey):
+        if not (isinstance(table, MapType) and isinstance(file, MapType) and _same(table.key, file.key)):
+            return _UNKNOWN
+        table, file, name = table.value, file.value, MapKey(name, column.key)
     if _same(table, file):
-        return MappedPredicate(replace(leaf, column=field.name))
+        return MappedPredicate(replace(leaf, column=name))
     if isinstance(leaf, IsNull):
         # Numbers that do not fit a DECIMAL are read as NULL: there the file knows too few NULLs.
         decimal = isinstance(table, AtomicType) and table.root is Root.DECIMAL and not _whole_range(table, file)
-        return _UNKNOWN if decimal else MappedPredicate(replace(leaf, column=field.name))
+        return _UNKNOWN if decimal else MappedPredicate(replace(leaf, column=name))
     held = _whole_range(table, file)
     if held is None or isinstance(leaf, Like):
         return _UNKNOWN
-    return MappedPredicate(_narrowed(replace(leaf, column=field.name), *held))
+    return MappedPredicate(_narrowed(replace(leaf, column=name), *held))
 
 
 def _whole_range(table: DataType, file: DataType) -> tuple[int, int] | None:

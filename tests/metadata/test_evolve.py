@@ -1,0 +1,205 @@
+"""Changes of columns: what the next schema says, and what Paimon forbids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
+from bitlake.metadata.evolve import evolve
+from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.schema_change import (
+    FIRST,
+    AddColumn,
+    DropColumn,
+    MoveColumn,
+    Position,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+    SetComment,
+    SetDefault,
+    SetNullable,
+)
+from bitlake.types import ArrayType, DataField, DataType, MapType, RowType, parse_type
+
+P = parse_type
+INNER = RowType((DataField(-1, "x", P("INT")), DataField(-1, "y", P("STRING"))))
+
+
+def schema(options: dict[str, str] | None = None, primary_keys: tuple[str, ...] = ()) -> TableSchema:
+    columns: list[tuple[str, DataType, str | None]] = [
+        ("id", P("INT NOT NULL"), None),
+        ("a", P("INT"), "an a"),
+        ("s", INNER, None),
+        ("l", ArrayType(INNER), None),
+        ("m", MapType(P("STRING NOT NULL"), P("INT")), None),
+        ("p", P("STRING"), None),
+    ]
+    fields, highest = assign_ids(columns)
+    return TableSchema(3, fields, highest, ("p",), primary_keys, options or {})
+
+
+def shape(fields: Any) -> list[Any]:
+    return [(f.name, str(f.type)) for f in fields]
+
+
+def test_a_new_column_takes_an_id_that_none_ever_had() -> None:
+    old = schema()
+    gone = evolve(old, [DropColumn(("a",))])
+    assert gone.highest_field_id == old.highest_field_id == 9
+    new = evolve(gone, [AddColumn(("a",), RowType((DataField(-1, "q", P("INT")),)), "again")])
+    field = new.field("a")
+    assert (field.id, field.type.fields[0].id, field.description) == (10, 11, "again")  # type: ignore[union-attr]
+    assert (new.id, new.highest_field_id) == (5, 11)
+    assert new.field_names == ("id", "s", "l", "m", "p", "a")
+
+
+def test_places() -> None:
+    made = evolve(
+        schema(), [AddColumn(("n",), P("INT"), None, FIRST), AddColumn(("o",), P("INT"), None, Position("A"))]
+    )
+    assert made.field_names == ("n", "id", "a", "o", "s", "l", "m", "p")
+    made = evolve(
+        made, [MoveColumn(("s",), FIRST), MoveColumn(("N",), Position("m")), MoveColumn(("o",), Position("p"))]
+    )
+    assert made.field_names == ("s", "id", "a", "l", "m", "n", "p", "o")
+    before = schema({"add-column-before-partition": "true"})
+    assert evolve(before, [AddColumn(("n",), P("INT"))]).field_names == ("id", "a", "s", "l", "m", "n", "p")
+    assert evolve(schema(), [MoveColumn(("id",), FIRST)]) == schema()
+
+
+def test_inside_structs_arrays_and_maps() -> None:
+    made = evolve(
+        schema(),
+        [
+            AddColumn(("s", "z"), P("DATE"), "late", FIRST),
+            RenameColumn(("S", "x"), "xx"),
+            MoveColumn(("s", "y"), Position("z")),
+            DropColumn(("l", "element", "x")),
+            AddColumn(("l", "element", "k"), P("INT")),
+            RetypeColumn(("l", "element", "k"), P("BIGINT")),
+            RetypeColumn(("m", "value"), P("BIGINT")),
+            SetComment(("s", "y"), "why"),
+        ],
+    )
+    assert str(made.field("s").type) == "ROW<`z` DATE, `y` STRING, `xx` INT>"
+    assert [f.id for f in made.field("s").type.fields] == [10, 4, 3]  # type: ignore[union-attr]
+    assert made.field("s").type.fields[1].description == "why"  # type: ignore[union-attr]
+    assert str(made.field("l").type) == "ARRAY<ROW<`y` STRING, `k` BIGINT>>"
+    assert str(made.field("m").type) == "MAP<STRING NOT NULL, BIGINT>"
+
+
+def test_types_keep_whether_they_may_be_null() -> None:
+    made = evolve(schema(), [RetypeColumn(("id",), P("BIGINT")), RetypeColumn(("a",), P("BIGINT NOT NULL"))])
+    assert shape(made.fields[:2]) == [("id", "BIGINT NOT NULL"), ("a", "BIGINT")]
+    made = evolve(made, [SetNullable(("id",), True), SetDefault(("a",), "5")])
+    assert made.field("id").type.nullable
+    assert made.field("a").default_value == "5"
+    allowed = schema({"alter-column-null-to-not-null.disabled": "false"})
+    assert not evolve(allowed, [SetNullable(("a",), False)]).field("a").type.nullable
+
+
+OPTIONS = {
+    "bucket": "4",
+    "bucket-key": "id,a",
+    "file-index.bitmap.columns": "a, id",
+    "file-index.bitmap.a.version": "1",
+    "file-index.bloom-filter.columns": "m[k1],m[k2],a",
+    "file-index.bloom-filter.m.items": "7",
+    "file-index.bloom-filter.m[k1].fpp": "0.2",
+    "fields.a.stats-mode": "full",
+    "fields.a,b.sequence-group": "id,a",
+    "other.a": "a",
+}
+
+
+def test_options_follow_a_rename() -> None:
+    made = evolve(schema(OPTIONS), [RenameColumn(("A",), "aa"), RenameColumn(("m",), "mm")])
+    assert made.options == {
+        "bucket": "4",
+        "bucket-key": "id,aa",
+        "file-index.bitmap.columns": "aa,id",
+        "file-index.bitmap.aa.version": "1",
+        "file-index.bloom-filter.columns": "mm[k1],mm[k2],aa",
+        "file-index.bloom-filter.mm.items": "7",
+        "file-index.bloom-filter.mm[k1].fpp": "0.2",
+        "fields.aa.stats-mode": "full",
+        "fields.aa,b.sequence-group": "id,aa",
+        "other.a": "a",
+    }
+    assert evolve(schema(OPTIONS), [RenameColumn(("s", "x"), "a")]).options == OPTIONS
+    assert evolve(schema(primary_keys=("id",)), [RenameColumn(("id",), "key")]).primary_keys == ("key",)
+
+
+def test_indexes_go_with_their_column() -> None:
+    without_bucket = {k: v for k, v in OPTIONS.items() if not k.startswith("bucket")}
+    made = evolve(schema(without_bucket), [DropColumn(("m",))])
+    assert made.options["file-index.bloom-filter.columns"] == "a"
+    assert not [k for k in made.options if ".m" in k]
+    made = evolve(made, [DropColumn(("a",))])
+    assert made.options == {
+        "file-index.bitmap.columns": "id",
+        "fields.b.sequence-group": "id",
+        "other.a": "a",
+    }
+
+
+FORBIDDEN: list[tuple[SchemaChange, type[BitlakeError], str]] = [
+    (AddColumn(("n",), P("INT NOT NULL")), InvalidRequest, "NOT NULL"),
+    (AddColumn(("A",), P("INT")), AlreadyExists, "exists already"),
+    (AddColumn(("s", "X"), P("INT")), AlreadyExists, r"'s\.X' exists"),
+    (AddColumn(("_KEY_x",), P("INT")), InvalidRequest, "reserved"),
+    (AddColumn(("n",), P("INT"), None, Position("nope")), NotFound, "nope"),
+    (AddColumn(("a", "n"), P("INT")), NotFound, "has no part"),
+    (AddColumn(("l", "n"), P("INT")), NotFound, "is called 'element'"),
+    (AddColumn(("l", "element"), P("INT")), InvalidRequest, "no name"),
+    (DropColumn(("idd",)), NotFound, "did you mean id"),
+    (DropColumn(("p",)), InvalidRequest, "partition column 'p' cannot be dropped"),
+    (DropColumn(("a",)), InvalidRequest, "bucket-key"),
+    (RenameColumn(("p",), "q"), InvalidRequest, "partition column 'p' cannot be renamed"),
+    (RenameColumn(("a",), "ID"), AlreadyExists, "exists"),
+    (RenameColumn(("a",), "a"), AlreadyExists, "exists"),
+    (RenameColumn(("a",), "a,b"), InvalidRequest, "must not|may hold"),
+    (RetypeColumn(("p",), P("INT")), InvalidRequest, "partition column 'p' cannot change its type"),
+    (RetypeColumn(("a",), P("BIGINT")), InvalidRequest, "bucket-key"),
+    (RetypeColumn(("s",), INNER), InvalidRequest, "one by one"),
+    (RetypeColumn(("l",), ArrayType(P("INT"))), InvalidRequest, r"column\.element"),
+    (RetypeColumn(("m", "key"), P("INT")), InvalidRequest, "keys of map"),
+    (RetypeColumn(("s", "x"), P("DATE")), InvalidRequest, "INT cannot become DATE"),
+    (SetNullable(("a",), False), InvalidRequest, "alter-column-null-to-not-null.disabled"),
+    (MoveColumn(("a",), Position("A")), InvalidRequest, "after itself"),
+    (SetComment(("s", "q"), "x"), NotFound, r"'s\.q'"),
+]
+
+
+@pytest.mark.parametrize(("change", "kind", "message"), FORBIDDEN, ids=[repr(f[0]) for f in FORBIDDEN])
+def test_what_is_forbidden_says_why(change: SchemaChange, kind: type[BitlakeError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        evolve(schema(OPTIONS), [change])
+
+
+def test_keys_the_last_column_and_the_last_member_stay() -> None:
+    keyed = schema(primary_keys=("id", "p"))
+    change: SchemaChange
+    for change in (DropColumn(("id",)), RetypeColumn(("id",), P("BIGINT")), SetNullable(("id",), True)):
+        with pytest.raises(InvalidRequest, match="primary key column 'id'"):
+            evolve(keyed, [change])
+    with pytest.raises(InvalidRequest, match="last one"):
+        evolve(schema(), [DropColumn((n,)) for n in ("id", "a", "s", "l", "m")])
+    with pytest.raises(InvalidRequest, match="last member"):
+        evolve(schema(), [DropColumn(("s", "x")), DropColumn(("s", "y"))])
+
+
+def test_if_exists_and_explicit_casts() -> None:
+    assert evolve(schema(), [DropColumn(("q",), True), DropColumn(("s", "q"), True)]) == schema()
+    assert evolve(schema(), [RetypeColumn(("a",), P("TINYINT"))]).field("a").type == P("TINYINT")
+    strict = schema({"disable-explicit-type-casting": "true"})
+    assert evolve(strict, [RetypeColumn(("a",), P("BIGINT"))]).field("a").type == P("BIGINT")
+    with pytest.raises(InvalidRequest, match="disable-explicit-type-casting"):
+        evolve(strict, [RetypeColumn(("a",), P("TINYINT"))])
+    # Without a snapshot no row lies in a bucket yet.
+    assert evolve(schema(OPTIONS), [RetypeColumn(("a",), P("BIGINT"))], has_snapshot=False).field("a").type == P(
+        "BIGINT"
+    )
