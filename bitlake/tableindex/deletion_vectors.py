@@ -1,0 +1,235 @@
+"""Deletion vectors: which rows of a data file are gone, and the index files that hold many of them.
+
+::
+
+    u1 version = 1
+    per data file, back to back ("frame"):
+        i4 BE size | data[size] | i4 BE CRC-32 of data
+
+    32-bit data:  i4 BE 1581511376 | one Roaring bitmap
+    64-bit data:  i4 LE 1681511377 | i8 LE bitmaps | per bitmap: i4 LE key (ascending) , Roaring bitmap
+                  a position is key << 32 | member; Java writes every key up to the highest, gaps as empty bitmaps
+
+The index manifest says where each frame is: offset of its size word, and a length that **means two things**: ``size``
+for 32-bit vectors, ``size + 8`` (the whole frame) for 64-bit ones.  The magic decides; an index file may mix both.
+Java does not verify the CRC; here it always is, for a vector misread brings deleted rows back.
+
+Source: index-format spec, section 8.1.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap
+
+from bitlake.codec.bytes import Reader
+from bitlake.codec.hashing import Int64s
+from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+
+VERSION = 1
+FIRST_OFFSET = 1
+"""Where the first frame of an index file starts."""
+EMPTY_FILE = bytes([VERSION])
+"""An index file without vectors, as a compaction leaves it."""
+_MAGIC_32 = (1581511376).to_bytes(4, "big")
+_MAGIC_64 = (1681511377).to_bytes(4, "little")
+_AROUND = 8
+"""Bytes of a frame besides its data: size word and CRC."""
+_LIMIT_32 = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class VectorRange:
+    """Where the vector of ``data_file`` (a file name) is in an index file.
+
+    ``offset``: of its size word, in bytes; ``length``: see the module; ``cardinality``: how many rows it deletes, None
+    in files of old writers.
+    """
+
+    data_file: str
+    offset: int
+    length: int
+    cardinality: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletionVector:
+    """The deleted rows of one data file: 0-based physical positions (never to be changed).
+
+    ``wide``: whether it is stored with 64-bit positions; which rows it means does not depend on it.
+    """
+
+    rows: BitMap
+    wide: bool = False
+
+    @staticmethod
+    def of(positions: npt.NDArray[np.integer], wide: bool = False) -> DeletionVector:
+        """The vector of these positions, of any order and integer dtype, repeats allowed."""
+        if len(positions) and (int(positions.min()) < 0 or int(positions.max()) >= _LIMIT_32):
+            raise InvalidRequest(f"deleted positions must be in [0, {_LIMIT_32})")
+        return DeletionVector(bitmap_of(np.sort(positions)), wide)
+
+    @property
+    def cardinality(self) -> int:
+        """How many rows are deleted."""
+        return len(self.rows)
+
+    def positions(self) -> Int64s:
+        """The deleted positions, ascending."""
+        return positions_of(self.rows)
+
+    def merged(self, other: DeletionVector) -> DeletionVector:
+        """What either deletes; wide if either is (Paimon refuses to merge two kinds)."""
+        return DeletionVector(self.rows | other.rows, self.wide or other.wide)
+
+
+# --- one vector -------------------------------------------------------------------------------------------------------
+
+
+def encode_vector(vector: DeletionVector) -> bytes:
+    """The data of a frame: magic and bitmap.
+
+    Run-optimised as Paimon does; a container that was read as runs stays so on a tie, here as there.
+    """
+    bitmap = serialize(BitMap(vector.rows))  # a copy: serialising optimises in place
+    if not vector.wide:
+        return _MAGIC_32 + bitmap
+    if not vector.rows:
+        return _MAGIC_64 + (0).to_bytes(8, "little")
+    return _MAGIC_64 + (1).to_bytes(8, "little") + (0).to_bytes(4, "little") + bitmap
+
+
+def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> DeletionVector:
+    """Read a frame's data; every position is checked to be below ``row_count`` (None: unknown).
+
+    Raises :class:`CorruptError`, also for bytes left over.
+    """
+    view = memoryview(data).cast("B")
+    magic = bytes(view[:4])
+    limit = _LIMIT_32 if row_count is None else row_count
+    if limit > _LIMIT_32:
+        raise UnsupportedFeature(f"a data file of {row_count} rows with a deletion vector: at most {_LIMIT_32} are read")
+    if magic == _MAGIC_32:
+        rows, size = _bitmap(view, 4, limit)
+        end = 4 + size
+    elif magic == _MAGIC_64:
+        rows, end = _wide(view, limit)
+    else:
+        raise CorruptError(f"a deletion vector cannot start with {magic.hex() or 'nothing'}", 0)
+    if end != len(view):
+        raise CorruptError(f"{len(view) - end} bytes follow a deletion vector of {end}", end)
+    return DeletionVector(rows, magic == _MAGIC_64)
+
+
+def _wide(view: memoryview, limit: int) -> tuple[BitMap, int]:
+    if len(view) < 12:
+        raise CorruptError(f"a 64-bit deletion vector of {len(view)} bytes has no bitmap count", 4)
+    count = int.from_bytes(view[4:12], "little", signed=True)
+    # Each bitmap takes at least its key and an empty Roaring bitmap.
+    if not 0 <= count <= (len(view) - 12) // 12:
+        raise CorruptError(f"a 64-bit deletion vector of {len(view)} bytes cannot hold {count} bitmaps", 4)
+    rows, at, last = BitMap(), 12, -1
+    for _ in range(count):
+        if len(view) - at < 4:
+            raise CorruptError("a 64-bit deletion vector ends before a key", at)
+        key = int.from_bytes(view[at : at + 4], "little", signed=True)
+        if key <= last:
+            raise CorruptError(f"key {key} follows key {last} in a 64-bit deletion vector", at)
+        found, size = _bitmap(view, at + 4, max(0, min(_LIMIT_32, limit - (key << 32))))
+        if key == 0:
+            rows = found
+        # Other keys hold nothing: _bitmap has refused every position from the row count on.
+        at, last = at + 4 + size, key
+    return rows, at
+
+
+def _bitmap(view: memoryview, at: int, limit: int) -> tuple[BitMap, int]:
+    try:
+        return deserialize(view[at:], limit)
+    except CorruptError as e:
+        raise CorruptError(e.what, at + (e.offset or 0)) from e
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def frame_bytes(place: VectorRange, file_size: int) -> int:
+    """How many bytes to read at ``place.offset`` for :func:`decode_frame`; raises :class:`CorruptError`."""
+    left = file_size - place.offset
+    if place.offset < FIRST_OFFSET or left < 4 + _AROUND or not 4 <= place.length <= left:
+        raise CorruptError(
+            f"the vector of {place.data_file} is said to take {place.length} bytes of a file of {file_size}",
+            place.offset,
+        )
+    # Of 32-bit vectors the length leaves out 8 bytes, and which kind it is only its magic tells.
+    return min(place.length + _AROUND, left)
+
+
+def decode_frame(data: memoryview | bytes, place: VectorRange, row_count: int | None = None) -> DeletionVector:
+    """One file's vector from the :func:`frame_bytes` read at its offset.
+
+    Size word, magic, CRC, cardinality and positions are verified.  Raises :class:`CorruptError` with offsets in the
+    index file.
+    """
+    reader = Reader(data, place.offset)
+    size = reader.i4()
+    if size not in (place.length, place.length - _AROUND):
+        raise CorruptError(
+            f"the vector of {place.data_file} has {size} bytes, the index manifest says {place.length}", place.offset
+        )
+    body = reader.take(size)
+    crc = reader.i4() & 0xFFFFFFFF
+    if zlib.crc32(body) != crc:
+        raise CorruptError(f"the checksum of the vector of {place.data_file} is wrong", place.offset + 4 + size)
+    try:
+        vector = decode_vector(body, row_count)
+    except CorruptError as e:
+        raise CorruptError(f"the vector of {place.data_file}: {e.what}", place.offset + 4 + (e.offset or 0)) from e
+    if size != place.length - (_AROUND if vector.wide else 0):
+        raise CorruptError(
+            f"the vector of {place.data_file} has {size} bytes, the index manifest says {place.length}", place.offset
+        )
+    if place.cardinality is not None and place.cardinality != vector.cardinality:
+        raise CorruptError(
+            f"the vector of {place.data_file} deletes {vector.cardinality} rows, the index manifest says "
+            f"{place.cardinality}",
+            place.offset,
+        )
+    return vector
+
+
+def encode_index_file(vectors: Mapping[str, DeletionVector]) -> tuple[bytes, tuple[VectorRange, ...]]:
+    """An index file of the vectors by data file name, in the mapping's order, and where each is in it."""
+    parts, places, at = [EMPTY_FILE], [], FIRST_OFFSET
+    for name, vector in vectors.items():
+        data = encode_vector(vector)
+        parts += [len(data).to_bytes(4, "big"), data, zlib.crc32(data).to_bytes(4, "big")]
+        places.append(VectorRange(name, at, len(data) + (_AROUND if vector.wide else 0), vector.cardinality))
+        at += len(data) + _AROUND
+    if at > 0x7FFFFFFF:
+        raise InvalidRequest(f"a deletion vector file would take {at} bytes; offsets in it are limited to 2^31")
+    return b"".join(parts), tuple(places)
+
+
+def decode_index_file(
+    data: bytes, places: Sequence[VectorRange], row_count_of: Callable[[str], int | None] = lambda _: None
+) -> dict[str, DeletionVector]:
+    """All vectors of an index file by data file name; ``row_count_of`` tells a data file's rows, None if unknown.
+
+    Raises :class:`CorruptError`, also for a version that is not known.
+    """
+    if data[:1] != EMPTY_FILE:
+        raise CorruptError(f"a deletion vector file of version {data[0] if data else 'none'}, only 1 is known", 0)
+    view = memoryview(data)
+    found = {}
+    for place in places:
+        size = frame_bytes(place, len(data))
+        part = view[place.offset : place.offset + size]
+        found[place.data_file] = decode_frame(part, place, row_count_of(place.data_file))
+    return found

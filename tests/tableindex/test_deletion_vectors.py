@@ -1,0 +1,156 @@
+"""Deletion vectors: Paimon's files read and made again byte for byte, every damage found."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pytest
+from fixtures import warehouse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, decode_index_manifest
+from bitlake.tableindex.deletion_vectors import (
+    EMPTY_FILE,
+    DeletionVector,
+    VectorRange,
+    decode_frame,
+    decode_index_file,
+    decode_vector,
+    encode_index_file,
+    encode_vector,
+    frame_bytes,
+)
+
+
+def paimons() -> dict[str, tuple[IndexFileEntry, bytes]]:
+    """Every deletion vector file of the fixture tables by its path."""
+    found = {}
+    for manifest in sorted(warehouse().glob("default.db/*/manifest/index-manifest-*")):
+        for entry in decode_index_manifest(manifest.read_bytes()):
+            if entry.index_type == DELETION_VECTORS:
+                path = manifest.parent.parent / "index" / entry.file_name
+                found[str(path)] = (entry, path.read_bytes())
+    return found
+
+
+def test_paimons_files_are_made_again_byte_for_byte() -> None:
+    files = paimons()
+    count = 0
+    for entry, data in files.values():
+        assert entry.ranges is not None
+        vectors = decode_index_file(data, entry.ranges)
+        assert encode_index_file(vectors) == (data, entry.ranges)
+        assert entry.row_count == len(vectors)
+        count += len(vectors)
+    assert (len(files), count) == (FILES, VECTORS)
+    assert {v.wide for e, d in files.values() for v in decode_index_file(d, e.ranges or ()).values()} == {True, False}
+
+
+FILES, VECTORS = 65, 96
+
+
+def test_one_vector_is_read_by_its_range_alone() -> None:
+    for entry, data in paimons().values():
+        for place in entry.ranges or ():
+            part = data[place.offset : place.offset + frame_bytes(place, len(data))]
+            vector = decode_frame(part, place)
+            assert vector.cardinality == place.cardinality
+            last = int(vector.positions()[-1])
+            assert decode_frame(part, place, last + 1) == vector
+            with pytest.raises(CorruptError, match=f"row {last} of {last} rows"):
+                decode_frame(part, place, last)
+
+
+def vectors() -> st.SearchStrategy[DeletionVector]:
+    lists = st.lists(st.integers(0, 200_000), max_size=60)
+    spans = st.tuples(st.integers(0, 100_000), st.integers(0, 80_000)).map(lambda p: np.arange(p[0], p[0] + p[1]))
+    some = st.one_of(lists.map(lambda v: np.array(v, np.int64)), spans)
+    return st.tuples(some, some, st.booleans()).map(lambda t: DeletionVector.of(np.concatenate(t[:2]), t[2]))
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=8), vectors(), max_size=4))
+def test_what_is_written_is_read(made: dict[str, DeletionVector]) -> None:
+    data, places = encode_index_file(made)
+    assert decode_index_file(data, places, lambda _: 200_001) == made
+    assert not made or places[-1].offset + frame_bytes(places[-1], len(data)) == len(data)
+
+
+@given(vectors(), st.data())
+def test_no_damaged_byte_goes_unnoticed(vector: DeletionVector, data: st.DataObject) -> None:
+    file, places = encode_index_file({"a": vector})
+    at = data.draw(st.integers(0, len(file) - 1))
+    bad = bytearray(file)
+    bad[at] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(CorruptError):
+        decode_index_file(bytes(bad), places)
+    with pytest.raises(CorruptError):
+        decode_index_file(file[:at], places)
+
+
+@given(vectors(), st.binary(max_size=40), st.integers(0, 200))
+def test_garbage_under_a_right_checksum_gives_rows_or_an_error(vector: DeletionVector, junk: bytes, at: int) -> None:
+    body = bytearray(encode_vector(vector))
+    at %= len(body)
+    body[at : at + len(junk)] = junk
+    frame = len(body).to_bytes(4, "big") + bytes(body) + zlib.crc32(body).to_bytes(4, "big")
+    for length in (len(body), len(body) + 8):
+        try:
+            found = decode_frame(frame, VectorRange("a", 1, length, None), 1 << 20)
+        except BitlakeError:
+            continue
+        assert not found.rows or found.rows.max() < 1 << 20
+
+
+def test_sparse_and_high_keys_of_wide_vectors() -> None:
+    empty = encode_vector(DeletionVector.of(np.zeros(0, np.int64)))[4:]
+    one = encode_vector(DeletionVector.of(np.array([7])))[4:]
+    magic = (1681511377).to_bytes(4, "little")
+
+    def wide(*parts: tuple[int, bytes]) -> bytes:
+        return magic + len(parts).to_bytes(8, "little") + b"".join(k.to_bytes(4, "little") + b for k, b in parts)
+
+    assert list(decode_vector(wide((0, one), (3, empty))).rows) == [7]
+    assert decode_vector(wide((5, empty))).cardinality == 0
+    assert decode_vector(wide()).wide
+    for bad in (wide((1, one)), wide((1, empty), (0, one)), wide((0, one)) + b"x", wide((0, one))[:-1], magic):
+        with pytest.raises(CorruptError):
+            decode_vector(bad, 1000)
+
+
+def test_an_empty_file_has_no_vectors() -> None:
+    assert encode_index_file({}) == (EMPTY_FILE, ())
+    assert decode_index_file(EMPTY_FILE, ()) == {}
+    with pytest.raises(CorruptError, match="version"):
+        decode_index_file(b"", ())
+    with pytest.raises(CorruptError, match="version"):
+        decode_index_file(b"\x02", ())
+
+
+@pytest.mark.parametrize(("offset", "length"), [(0, 30), (1, 3), (1, 1000), (40, 30), (1, -5), (-1, 20), (1 << 31, 20)])
+def test_ranges_outside_of_the_file_are_refused(offset: int, length: int) -> None:
+    with pytest.raises(CorruptError, match="said to take"):
+        frame_bytes(VectorRange("a", offset, length, 1), 41)
+
+
+def test_a_wrong_length_or_cardinality_is_refused() -> None:
+    file, (place,) = encode_index_file({"a": DeletionVector.of(np.array([1, 2, 3]), wide=True)})
+    for wrong in (
+        VectorRange("a", place.offset, place.length - 8, 3),
+        VectorRange("a", place.offset, place.length, 2),
+    ):
+        with pytest.raises(CorruptError, match="the index manifest says"):
+            decode_index_file(file, [wrong])
+
+
+def test_vectors_of_both_kinds_merge() -> None:
+    both = DeletionVector.of(np.array([1, 5])).merged(DeletionVector.of(np.array([5, 9]), wide=True))
+    assert both.wide and list(both.rows) == [1, 5, 9]
+
+
+@pytest.mark.parametrize("positions", [[-1], [1 << 32]])
+def test_positions_that_no_row_has_are_refused(positions: list[int]) -> None:
+    with pytest.raises(InvalidRequest):
+        DeletionVector.of(np.array(positions))
