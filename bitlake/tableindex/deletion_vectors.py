@@ -114,7 +114,7 @@ def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> Del
     magic = bytes(view[:4])
     limit = _LIMIT_32 if row_count is None else row_count
     if limit > _LIMIT_32:
-        raise UnsupportedFeature(f"a data file of {row_count} rows with a deletion vector: at most {_LIMIT_32} are read")
+        raise UnsupportedFeature(f"a data file of {row_count} rows with a deletion vector; at most 2^32 are read")
     if magic == _MAGIC_32:
         rows, size = _bitmap(view, 4, limit)
         end = 4 + size
