@@ -6,6 +6,7 @@ all.  sqlglot only tells where the tables are, which columns they need and which
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from bitlake.predicate.bind import bind
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.scan import SparkReader, choose
+from bitlake.spark.shortcut import answer, first_rows, shape_of
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
+from bitlake.sql.shape import Aggregates, TopRows
 from bitlake.sql.statements import TableName
 from bitlake.table.scan import Scan
 from bitlake.types import DataField
@@ -34,6 +37,7 @@ class PreparedQuery:
 
     analysis: QueryAnalysis
     scans: tuple[Scan, ...]
+    shape: Aggregates | TopRows | None = None
 
 
 def prepare(context: EngineContext, text: str) -> PreparedQuery:
@@ -49,7 +53,12 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
         return context.catalog.load_schema(identifier).fields
 
     analysis = analyse_query(text, resolve, context.timezone)
-    return PreparedQuery(analysis, tuple(_scan(context, use) for use in analysis.tables))
+    scans = tuple(_scan(context, use) for use in analysis.tables)
+    shape = shape_of(context, analysis, scans)
+    if isinstance(shape, TopRows):
+        first = first_rows(context, shape, scans[0])
+        scans = scans if first is None else (first,)
+    return PreparedQuery(analysis, scans, shape)
 
 
 def _scan(context: EngineContext, use: TableUse) -> Scan:
@@ -64,12 +73,26 @@ def _scan(context: EngineContext, use: TableUse) -> Scan:
 def query(context: EngineContext, text: str) -> DataFrame:
     """Run a query; returns Spark's lazy DataFrame."""
     prepared = prepare(context, text)
+    if isinstance(prepared.shape, Aggregates):
+        run = functools.partial(_over_empty, context, prepared)
+        answered = answer(context, prepared.shape, prepared.scans[0], run)
+        if answered is not None:
+            return answered
     reader = SparkReader(context.spark, context.catalog.store)
-    names = [f"__bitlake_{next(_numbers)}" for _ in prepared.scans]
+    return _run(context, prepared, [reader.frame(scan, exact=False) for scan in prepared.scans])
+
+
+def _over_empty(context: EngineContext, prepared: PreparedQuery, empty: DataFrame) -> DataFrame:
+    return _run(context, prepared, [empty])
+
+
+def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
+    """The query over these frames in the places of its tables."""
+    names = [f"__bitlake_{next(_numbers)}" for _ in frames]
     try:
-        for name, scan in zip(names, prepared.scans, strict=True):
-            reader.frame(scan).createOrReplaceTempView(name)
-        rewritten = replace_tables(text, prepared.analysis.tables, names)
+        for name, frame in zip(names, frames, strict=True):
+            frame.createOrReplaceTempView(name)
+        rewritten = replace_tables(prepared.analysis.text, prepared.analysis.tables, names)
         with spark_errors("running the query"):
             return context.spark.sql(rewritten)
     finally:
@@ -108,6 +131,10 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
     """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
     prepared = prepare(context, statement.query)
     parts = []
+    if isinstance(prepared.shape, Aggregates):
+        run = functools.partial(_over_empty, context, prepared)
+        if answer(context, prepared.shape, prepared.scans[0], run) is not None:
+            parts.append("  answered   from metadata and indexes; no data file is opened")
     for scan in prepared.scans:
         plan = scan.plan()
         choice = choose(plan)

@@ -17,8 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from bitlake.errors import InvalidRequest
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
 from bitlake.spark.pickling import dumps, loads
@@ -122,10 +124,18 @@ class SparkReader:
         self._spark = spark
         self._store = store
 
-    def frame(self, scan: Scan) -> DataFrame:
-        """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little)."""
+    def frame(self, scan: Scan, exact: bool = True) -> DataFrame:
+        """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
+
+        Not ``exact``: at least these rows, in any order, for a query that filters, sorts and limits them itself.
+        """
         plan = scan.plan()
         choice = choose(plan)
+        if exact and scan.predicate is not None:  # Spark's reader filters nothing
+            sure = tuple(f for f in choice.native if f.whole and f.selection.exact)
+            choice = ReadChoice(
+                choice.driver, sure, (*choice.selective, *(f for f in choice.native if f not in sure))
+            )
         types = frame_schema(scan)
         if choice.driver or not plan.files:
             return self.local(scan, types)
@@ -135,7 +145,7 @@ class SparkReader:
         if choice.selective:
             parts.append(self._selective(scan, plan, choice.selective, types))
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
-        return frame if scan.row_limit is None else frame.limit(scan.row_limit)
+        return _limited(frame, scan) if exact and scan.row_limit is not None else frame
 
     def local(self, scan: Scan, types: T.StructType) -> DataFrame:
         """Read the scan on the driver into a local relation."""
@@ -170,6 +180,21 @@ class SparkReader:
                         yield from table.cast(schema).to_batches(max_chunksize=10_000)
 
         return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, types)
+
+
+def _limited(frame: DataFrame, scan: Scan) -> DataFrame:
+    """The first rows of a scan, in its order."""
+    keys = []
+    for order in scan.order:
+        column = F.col("`" + order.column.replace("`", "``") + "`")
+        if order.column not in scan.columns:
+            raise InvalidRequest(f"select '{order.column}' too, which the rows are ordered by, to sort them in Spark")
+        if order.descending:
+            keys.append(column.desc_nulls_first() if order.nulls_first else column.desc_nulls_last())
+        else:
+            keys.append(column.asc_nulls_first() if order.nulls_first else column.asc_nulls_last())
+    assert scan.row_limit is not None
+    return (frame.orderBy(*keys) if keys else frame).limit(scan.row_limit)
 
 
 def frame_schema(scan: Scan) -> T.StructType:

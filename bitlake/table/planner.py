@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
@@ -342,7 +343,7 @@ def _refused(path: str, why: str) -> CorruptError:
 
 
 def _by_limit(files: Sequence[PlannedFile], request: ScanRequest, skipped: list[SkippedFile]) -> list[PlannedFile]:
-    """Drop files beyond the point where rows known to match reach the limit."""
+    """Drop files, and rows of the last one, beyond the point where rows known to match reach the limit."""
     assert request.limit is not None
     kept: list[PlannedFile] = []
     sure = 0
@@ -351,7 +352,11 @@ def _by_limit(files: Sequence[PlannedFile], request: ScanRequest, skipped: list[
             detail = f"the {len(kept)} files before it hold {sure} matching rows, and the limit is {request.limit}"
             skipped.append(_skip(file.entry, file.path, SkipReason.LIMIT, detail))
             continue
-        kept.append(file)
         if request.predicate is None or file.selection.exact:
+            left = request.limit - sure
+            if file.chosen_rows > left:
+                rows = BitMap(range(left)) if file.selection.rows is None else file.selection.rows[:left]
+                file = replace(file, selection=Selection.of(rows, True))
             sure += file.chosen_rows
+        kept.append(file)
     return kept

@@ -163,7 +163,7 @@ class Scan:
             with reading_table(self.state.name):
                 return self.answers().count(None if column is None else self.state.schema.field(column).name)
         if column is not None:
-            return sum(t.num_rows - int(t.column(0).null_count) for t in self.select([column])._tables())
+            return int(sum(t.num_rows - t.column(0).null_count for t in self.select([column])._tables()))
         return sum(t.num_rows for t in replace(self, columns=(), _planned=[])._tables())
 
     def exists(self) -> bool:
@@ -176,7 +176,7 @@ class Scan:
     def count_distinct(self, column: str) -> int:
         """How many distinct values a column has, without NULL."""
         values = self.distinct(column)
-        return len(values) - values.null_count
+        return len(values) - int(values.null_count)
 
     def distinct(self, column: str) -> pa.Array:
         """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value."""

@@ -1,0 +1,159 @@
+"""Queries whose whole shape is known: answered from metadata and indexes, or with a scan of just the first rows.
+
+Names, types and nullability of the result are Spark's own: it analyses the query over an empty relation of the table's
+columns.  Where a data file would have to be opened, the query runs as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.bind import bind
+from bitlake.predicate.tree import Predicate, columns_of
+from bitlake.spark.context import EngineContext
+from bitlake.spark.scan import frame_schema, local_frame
+from bitlake.spark.types import spark_type
+from bitlake.sql import shape as sh
+from bitlake.sql.uses import QueryAnalysis
+from bitlake.table.index_only import Answers, NeedsData
+from bitlake.table.scan import Scan
+from bitlake.types import AtomicType, DataField, Root, arrow_type
+
+MAX_GROUPS = 100_000
+"""More groups than this are Spark's to count: they would all pass through the driver."""
+Rewritten = Callable[[DataFrame], DataFrame]
+"""Runs the query with a DataFrame in the table's place."""
+
+
+def shape_of(
+    context: EngineContext, analysis: QueryAnalysis, scans: Sequence[Scan]
+) -> sh.Aggregates | sh.TopRows | None:
+    """The query's shape, if it has one and speaks of no column whose order or equality Spark may see otherwise."""
+    if len(scans) != 1:
+        return None
+    fields = scans[0].state.schema.fields
+    lower = [f.name.lower() for f in fields]
+    names = {low: f.name for low, f in zip(lower, fields, strict=True) if lower.count(low) == 1}
+    found = sh.shape_of(analysis, names, context.timezone)
+    if isinstance(found, sh.TopRows):
+        used = {c for c, _, _ in found.order}
+    elif found is not None:
+        used = {i.column for i in found.items if i.column is not None} | ({found.key} if found.key else set())
+    else:
+        return None
+    by_name = {f.name: f for f in fields}
+    return found if all(_plain(by_name[c]) for c in used) else None
+
+
+def _plain(field: DataField) -> bool:
+    """Whether a column's values are to Spark what they are here; CHAR, whose padding differs by writer, is not."""
+    return isinstance(field.type, AtomicType) and field.type.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
+
+
+def exact_scan(context: EngineContext, scan: Scan, predicate: Predicate | None) -> Scan | None:
+    """The scan with all of WHERE, or None where that cannot be said exactly."""
+    bare = replace(scan, predicate=None, _planned=[])
+    if predicate is None:
+        return bare
+    fields = scan.state.schema.fields
+    try:
+        bound = bind(predicate, fields, context.timezone)
+    except InvalidRequest:
+        return None
+    used = columns_of(bound)
+    if any(f.name in used and not _plain(f) for f in fields):
+        return None
+    return scan if bound == scan.predicate else bare.where_bound(bound)
+
+
+def first_rows(context: EngineContext, shape: sh.TopRows, scan: Scan) -> Scan | None:
+    """A scan of the rows that a query with a LIMIT can show, or None."""
+    exact = exact_scan(context, scan, shape.predicate)
+    if exact is None:
+        return None
+    if not shape.order:
+        return exact.limit(shape.rows)
+    words = [
+        (c, "desc" if descending else "asc", "first" if nulls_first else "last")
+        for c, descending, nulls_first in shape.order
+    ]
+    return exact.top_n(words, shape.rows)
+
+
+def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewritten) -> DataFrame | None:
+    """The aggregates as a local relation, or None where data would have to be read."""
+    exact = exact_scan(context, scan, shape.predicate)
+    if exact is None:
+        return None
+    try:
+        columns = _columns(shape, exact.answers(may_read=False), exact)
+    except NeedsData:
+        return None
+    if columns is None:
+        return None
+    types = run(context.spark.createDataFrame([], frame_schema(exact))).schema
+    names = [f.name for f in types.fields]
+    if len(types.fields) != len(columns) or len(set(names)) != len(names):
+        return None
+    wanted = [T.LongType() if kind is None else kind for kind, _ in columns]
+    if [f.dataType for f in types.fields] != wanted:
+        return None
+    return local_frame(context.spark, pa.table([c for _, c in columns], names=names), types)
+
+
+def _columns(
+    shape: sh.Aggregates, answers: Answers, scan: Scan
+) -> list[tuple[T.DataType | None, pa.ChunkedArray]] | None:
+    """The output columns: Spark type (None: LONG) and values."""
+    fields = {f.name: f for f in scan.state.schema.fields}
+    out: list[tuple[T.DataType | None, pa.ChunkedArray]] = []
+    if shape.key is not None:
+        plain = all(i.kind == sh.KEY for i in shape.items)
+        if plain:
+            values = pa.chunked_array([answers.distinct(shape.key)])
+            counts = pa.chunked_array([], pa.int64())
+        else:
+            counted = answers.group_count(shape.key)
+            values, counts = counted.column(0), counted.column(1)
+        if len(values) > MAX_GROUPS:
+            return None
+        for item in shape.items:
+            if item.kind == sh.KEY:
+                out.append((spark_type(fields[shape.key].type), values))
+            elif item.kind == sh.COUNT_ROWS:
+                out.append((None, counts))
+            else:  # COUNT(key): 0 for the group of NULL
+                zero = pa.scalar(0, pa.int64())
+                out.append((None, pc.if_else(values.is_valid(), counts, zero)))
+        return out
+    extremes: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
+    for item in shape.items:
+        if item.kind in (sh.MIN, sh.MAX):
+            assert item.column is not None
+            if item.column not in extremes:
+                extremes[item.column] = answers.min_max(item.column)
+            kind = arrow_type(fields[item.column].type)
+            end = extremes[item.column][item.kind == sh.MAX]
+            out.append((spark_type(fields[item.column].type), pa.chunked_array([_array(end)], kind)))
+            continue
+        number = answers.count(item.column) if item.kind != sh.COUNT_DISTINCT else _distinct(answers, item.column)
+        out.append((None, pa.chunked_array([pa.array([number], pa.int64())])))
+    return out
+
+
+def _array(value: pa.Scalar) -> pa.Array:
+    """One value as an array; Arrow makes none of nanoseconds by way of Python."""
+    return pa.repeat(value, 1) if value.is_valid else pa.nulls(1, value.type)
+
+
+def _distinct(answers: Answers, column: str | None) -> int:
+    assert column is not None
+    values = answers.distinct(column)
+    return len(values) - int(values.null_count)

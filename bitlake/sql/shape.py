@@ -1,0 +1,238 @@
+"""Whole queries of one lake table whose answer needs few rows or none.
+
+* :class:`TopRows`: ``SELECT … FROM t [WHERE …] [ORDER BY columns] LIMIT n [OFFSET m]``, one row out for each row in:
+  the table need only give the first n + m rows;
+* :class:`Aggregates`: ``SELECT COUNT(*), MIN(c) … FROM t [WHERE …]``, ``SELECT c, COUNT(*) … GROUP BY c`` and
+  ``SELECT DISTINCT c``: metadata and indexes may have the answer.
+
+Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  Whatever is not
+understood is no shape, and runs as any query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from bitlake.predicate.dialect import SparkSql
+from bitlake.predicate.parse import from_sqlglot
+from bitlake.predicate.tree import Predicate
+from bitlake.sql import scope
+from bitlake.sql.uses import QueryAnalysis
+
+COUNT_ROWS, COUNT, COUNT_DISTINCT, MIN, MAX, KEY = "count(*)", "count", "count distinct", "min", "max", "key"
+_ROWWISE = (
+    exp.Add,
+    exp.Sub,
+    exp.Mul,
+    exp.Neg,
+    exp.Paren,
+    exp.Literal,
+    exp.Null,
+    exp.Boolean,
+    exp.Upper,
+    exp.Lower,
+    exp.Identifier,
+    exp.TableAlias,
+)
+"""What a projection may be made of, besides columns, so that every row gives one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One output column of :class:`Aggregates`: what of which column (None for COUNT(*))."""
+
+    kind: str
+    column: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """One row of aggregates; with ``key``, one for each value of that column."""
+
+    predicate: Predicate | None
+    items: tuple[Item, ...]
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopRows:
+    """The first ``rows`` rows by ``order``: (column, descending, nulls first); no order: any rows."""
+
+    predicate: Predicate | None
+    order: tuple[tuple[str, bool, bool], ...]
+    rows: int
+
+
+class _NoShape(Exception):
+    """The query is something else."""
+
+
+def shape_of(analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) -> Aggregates | TopRows | None:
+    """The shape of a query, or None.
+
+    ``fields``: the one lake table's columns, lower case → the schema's name.  Predicates are unbound.
+    """
+    if len(analysis.tables) != 1:
+        return None
+    try:
+        trees = sqlglot.parse(analysis.text, dialect=SparkSql)
+        trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
+        if len(trees) != 1 or not isinstance(trees[0], exp.Select):
+            return None
+        return _Shaper(trees[0], analysis, fields, timezone).shape()
+    except (SqlglotError, RecursionError, _NoShape):
+        return None
+
+
+class _Shaper:
+    def __init__(
+        self, select: exp.Select, analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str
+    ) -> None:
+        self.select = select
+        self.fields = fields
+        self.timezone = timezone
+        allowed = {"expressions", "from_", "where", "group", "order", "limit", "offset", "distinct"}
+        start = select.args.get("from_")
+        table = None if start is None else start.this
+        if not scope.only(select, allowed) or not isinstance(table, exp.Table) or not scope.plain_source(table):
+            raise _NoShape
+        if scope.span_of(table) != (analysis.tables[0].start, analysis.tables[0].end):
+            raise _NoShape
+        if any(s is not select for s in select.find_all(exp.Query, exp.Subquery)):
+            raise _NoShape
+        self.alias = table.alias.lower()
+        self.name = analysis.tables[0].name
+        where = select.args.get("where")
+        self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of)
+        if where is not None and self.predicate is None:
+            raise _NoShape
+
+    def shape(self) -> Aggregates | TopRows:
+        has = {k for k in ("group", "order", "limit", "offset", "distinct") if self.select.args.get(k)}
+        if has == {"distinct"}:
+            distinct = self.select.args["distinct"]
+            if len(self.select.expressions) != 1 or not scope.only(distinct, set()):
+                raise _NoShape
+            key = self.column(self.select.expressions[0].unalias())
+            return Aggregates(self.predicate, (Item(KEY, key),), key)
+        if has <= {"group"}:
+            return self.aggregates()
+        if "limit" in has and has <= {"limit", "offset", "order"}:
+            return self.top_rows()
+        raise _NoShape
+
+    # --- names ---
+
+    def column_of(self, node: exp.Column) -> str | None:
+        """The schema's name of a column of the table, or None."""
+        if not isinstance(node.this, exp.Identifier) or node.args.get("join_mark"):
+            return None
+        qualifiers = [p.name.lower() for p in node.parts[:-1]]
+        own = [self.name.table.lower()]
+        if self.alias:
+            known = qualifiers in ([], [self.alias])
+        else:
+            known = qualifiers in ([], own) or (
+                self.name.database is not None and qualifiers == [self.name.database.lower(), *own]
+            )
+        return self.fields.get(node.name.lower()) if known else None
+
+    def column(self, node: exp.Expr | None) -> str:
+        found = self.column_of(node) if isinstance(node, exp.Column) else None
+        if found is None:
+            raise _NoShape
+        return found
+
+    # --- aggregates ---
+
+    def aggregates(self) -> Aggregates:
+        group = self.select.args.get("group")
+        key = None
+        if group is not None:
+            if not scope.only(group, {"expressions"}) or len(group.expressions) != 1:
+                raise _NoShape
+            key = self.column(group.expressions[0])
+        items = tuple(self.item(e.unalias(), key) for e in self.select.expressions)
+        if not items or (key is None and any(i.kind == KEY for i in items)):
+            raise _NoShape
+        return Aggregates(self.predicate, items, key)
+
+    def item(self, node: exp.Expr, key: str | None) -> Item:
+        match node:
+            case exp.Column():
+                if self.column(node) != key:
+                    raise _NoShape
+                return Item(KEY, key)
+            case exp.Count() if scope.only(node, {"this", "big_int"}):
+                return self.count(node.this, key)
+            case exp.Min() | exp.Max() if scope.only(node, {"this"}) and key is None:
+                return Item(MIN if isinstance(node, exp.Min) else MAX, self.column(node.this))
+        raise _NoShape
+
+    def count(self, of: exp.Expr, key: str | None) -> Item:
+        if (isinstance(of, exp.Star) and scope.only(of, set())) or (isinstance(of, exp.Literal) and not of.is_string):
+            return Item(COUNT_ROWS, None)
+        if isinstance(of, exp.Distinct):
+            if not scope.only(of, {"expressions"}) or len(of.expressions) != 1 or key is not None:
+                raise _NoShape
+            return Item(COUNT_DISTINCT, self.column(of.expressions[0]))
+        column = self.column(of)
+        if key is not None and column != key:
+            raise _NoShape
+        return Item(COUNT, column)
+
+    # --- top rows ---
+
+    def top_rows(self) -> TopRows:
+        rows = self.number("limit") + (self.number("offset") if self.select.args.get("offset") else 0)
+        for projection in self.select.expressions:
+            self.check_rowwise(projection)
+        order = self.select.args.get("order")
+        if order is None:
+            return TopRows(self.predicate, (), rows)
+        if not scope.only(order, {"expressions"}):
+            raise _NoShape
+        return TopRows(self.predicate, tuple(self.ordered(o) for o in order.expressions), rows)
+
+    def number(self, clause: str) -> int:
+        node = self.select.args[clause]
+        literal = node.expression
+        if not scope.only(node, {"expression"}) or not isinstance(literal, exp.Literal) or not literal.is_int:
+            raise _NoShape
+        return int(literal.name)
+
+    def check_rowwise(self, projection: exp.Expr) -> None:
+        for node in projection.unalias().walk():
+            if isinstance(node, exp.Star):
+                if not scope.only(node, set()):
+                    raise _NoShape
+            elif not isinstance(node, (*_ROWWISE, exp.Column)):
+                raise _NoShape
+
+    def ordered(self, node: exp.Expr) -> tuple[str, bool, bool]:
+        if not isinstance(node, exp.Ordered) or not scope.only(node, {"this", "desc", "nulls_first"}):
+            raise _NoShape
+        descending = bool(node.args.get("desc"))
+        nulls_first = node.args.get("nulls_first")
+        column = self.output(node.this)
+        return column, descending, (not descending) if nulls_first is None else bool(nulls_first)
+
+    def output(self, node: exp.Expr) -> str:
+        """What an item of ORDER BY names: an output column first, then one of the table."""
+        name = self.column(node) if not isinstance(node, exp.Column) or len(node.parts) > 1 else None
+        if name is not None:
+            return name
+        assert isinstance(node, exp.Column)
+        low = node.name.lower()
+        if low == "all":
+            raise _NoShape  # ORDER BY ALL
+        outputs = [e.unalias() for e in self.select.expressions if e.alias_or_name.lower() == low]
+        stars = sum(isinstance(e, exp.Star) or isinstance(e.this, exp.Star) for e in self.select.expressions)
+        if len(outputs) + stars > 1:
+            raise _NoShape
+        return self.column(outputs[0] if outputs else node)

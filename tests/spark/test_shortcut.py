@@ -1,0 +1,154 @@
+"""Queries answered from metadata and indexes, and first rows: as Spark answers, with its names and types."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from answers import rows_of
+from builders import every_type
+
+import bitlake
+from bitlake.table.plan import SkipReason
+
+pytestmark = pytest.mark.spark
+OPTIONS = {"file-index.bitmap.columns": "status,flag,score", "file-index.range-bitmap.columns": "amount,day"}
+
+
+def rows() -> pa.Table:
+    n = 600
+    return pa.table(
+        {
+            "id": pa.array(range(n), pa.int64()),
+            "status": [None if i % 9 == 0 else f"S{i % 4}" for i in range(n)],
+            "flag": [i % 3 == 0 for i in range(n)],
+            "score": pa.array([None if i % 5 == 0 else (0.0, -0.0, float("nan"), 1.5)[i % 4] for i in range(n)]),
+            "amount": pa.array([i * 7 % 501 for i in range(n)], pa.int32()),
+            "day": [dt.date(2024, 1, 1) + dt.timedelta(i % 30) for i in range(n)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(spark: Any, tmp_path_factory: Any) -> Iterator[bitlake.Lake]:
+    folder = tmp_path_factory.mktemp("shortcut")
+    lake = bitlake.connect(str(folder / "lake"), spark=spark)
+    table = lake.create_table("t", rows().schema, options=OPTIONS)
+    table.append(rows())
+    table.append(rows().slice(0, 100))
+    gone = lake.create_table("gone", rows().schema, options=OPTIONS)
+    gone.append(rows())
+    gone.append(rows().slice(0, 100))
+    for path in Path(gone.path).rglob("*.parquet"):
+        path.unlink()
+    spark.createDataFrame(pa.concat_tables([rows(), rows().slice(0, 100)])).createOrReplaceTempView("plain_t")
+    yield lake
+    spark.catalog.dropTempView("plain_t")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+AGGREGATES = [
+    "SELECT COUNT(*) FROM {}",
+    "SELECT count(1), count(Status) AS n, COUNT(DISTINCT status), min(amount), MAX(day) FROM {}",
+    "SELECT COUNT(*), MIN(id), MAX(id) FROM {}",
+    "SELECT COUNT(*) FROM {} WHERE status <> 'S1'",
+    "SELECT COUNT(*), COUNT(status), MAX(amount), min(day) FROM {} WHERE amount BETWEEN 100 AND 200",
+    "SELECT status, COUNT(*) FROM {} GROUP BY status",
+    "SELECT COUNT(*) c, score, COUNT(score) FROM {} x WHERE x.flag GROUP BY x.score",
+    "SELECT DISTINCT flag FROM {} WHERE status IN ('S2', 'S3')",
+    "SELECT day, COUNT(*) FROM {} WHERE status IS NULL GROUP BY day",
+    "SELECT MIN(status), MAX(status), COUNT(*) FROM {} WHERE status = 'nope'",
+    "SELECT MAX(score), COUNT(DISTINCT score) FROM {}",
+]
+
+
+@pytest.mark.parametrize("text", AGGREGATES)
+def test_answers_without_data_files(lake: bitlake.Lake, text: str) -> None:
+    wanted = lake.spark.sql(text.format("plain_t"))
+    found = lake.sql(text.format("gone"))
+    assert sorted(rows_of(found), key=repr) == sorted(rows_of(wanted), key=repr)
+    assert found.schema.names == wanted.schema.names
+    assert [f.dataType for f in found.schema] == [f.dataType for f in wanted.schema]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*), MAX(id) FROM {} WHERE id % 7 = 3",
+        "SELECT id, COUNT(*) FROM {} WHERE id < 5 GROUP BY id",
+        "SELECT COUNT(*) FROM {} WHERE status LIKE '%1' AND amount > 3",
+        "SELECT status, COUNT(*) FROM {} GROUP BY status HAVING COUNT(*) > 100",
+        "SELECT MIN(status) OVER (), id FROM {} WHERE id < 4",
+    ],
+)
+def test_others_run_as_ever(lake: bitlake.Lake, text: str) -> None:
+    wanted = sorted(rows_of(lake.spark.sql(text.format("plain_t"))), key=repr)
+    assert sorted(rows_of(lake.sql(text.format("t"))), key=repr) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT amount FROM {} ORDER BY amount DESC LIMIT 5",
+        "SELECT amount, id FROM {} WHERE status = 'S1' ORDER BY amount, id DESC LIMIT 7 OFFSET 3",
+        "SELECT score, id FROM {} ORDER BY score DESC NULLS FIRST, id LIMIT 200",
+        "SELECT score FROM {} WHERE score IS NOT NULL ORDER BY score LIMIT 4",
+        "SELECT status, day, id FROM {} WHERE id % 2 = 0 ORDER BY status NULLS LAST, day DESC, id LIMIT 9",
+        "SELECT id AS day, day AS id FROM {} ORDER BY day DESC LIMIT 3",
+        "SELECT * FROM {} WHERE flag AND amount >= 400 ORDER BY id, amount LIMIT 6",
+    ],
+)
+def test_first_rows_are_sparks(lake: bitlake.Lake, text: str) -> None:
+    assert rows_of(lake.sql(text.format("t"))) == rows_of(lake.spark.sql(text.format("plain_t")))
+
+
+def test_first_rows_read_little(lake: bitlake.Lake) -> None:
+    (plan,) = lake.plans("SELECT * FROM t ORDER BY amount DESC LIMIT 5")
+    assert plan.chosen_rows == 5 and plan.order
+    (plan,) = lake.plans("SELECT * FROM t WHERE status = 'S1' LIMIT 5")
+    assert plan.chosen_rows == 5 and [s.reason for s in plan.skipped] == [SkipReason.LIMIT]
+    (plan,) = lake.plans("SELECT * FROM t LIMIT 0")
+    assert plan.files == () and rows_of(lake.sql("SELECT * FROM t LIMIT 0")) == []
+    (plan,) = lake.plans("SELECT * FROM t WHERE length(status) = 2 LIMIT 5")
+    assert plan.limit is None
+    assert len(rows_of(lake.sql("SELECT * FROM t LIMIT 650"))) == 650
+    assert "order by   amount DESC" in rows_of(lake.sql("EXPLAIN SELECT * FROM t ORDER BY amount DESC LIMIT 5"))[0][0]
+    (text,) = rows_of(lake.sql("EXPLAIN SELECT status, COUNT(*) FROM gone GROUP BY status"))[0]
+    assert "answered   from metadata and indexes" in text
+
+
+def test_to_spark_gives_what_the_scan_is(lake: bitlake.Lake, monkeypatch: Any) -> None:
+    """Also where Spark's own reader, which filters nothing, would take the files."""
+    import bitlake.spark.scan as spark_scan
+
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 0)
+    monkeypatch.setattr(spark_scan, "DRIVER_BYTES", 0)
+    table = lake.table("t")
+    scan = table.scan(["id", "amount"], where="amount > 400")
+    assert sorted(rows_of(scan.to_spark())) == sorted([r["id"], r["amount"]] for r in scan.to_arrow().to_pylist())
+    late = table.scan(["id", "status"], where="id >= 150")
+    assert sorted(rows_of(late.to_spark()), key=repr) == sorted(
+        ([r["id"], r["status"]] for r in late.to_arrow().to_pylist()), key=repr
+    )
+    top = table.scan(["id", "amount"]).top_n([("id", "desc"), "amount"], 150)
+    assert rows_of(top.to_spark()) == [[r["id"], r["amount"]] for r in top.to_arrow().to_pylist()]
+    assert len(rows_of(late.limit(3).to_spark())) == 3
+
+
+def test_every_type_of_extreme(lake: bitlake.Lake) -> None:
+    data = every_type()
+    names = [n for n in data.schema.names if n not in ("c_array", "c_map", "c_row", "c_ts3")]
+    table = lake.create_table("every", data.schema)
+    table.append(data)
+    table.scan().to_spark().createOrReplaceTempView("plain_every")
+    for name in names:
+        text = f"SELECT MIN({name}), MAX({name}), COUNT({name}) FROM "
+        found, wanted = lake.sql(text + "every"), lake.spark.sql(text + "plain_every")
+        assert rows_of(found) == rows_of(wanted), name
+        assert found.schema.simpleString() == wanted.schema.simpleString()
+    lake.spark.catalog.dropTempView("plain_every")
