@@ -45,7 +45,10 @@ def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
     """Keys (:attr:`Keys.arrow`) as values of the column's Arrow type; requires :func:`telling`."""
     wanted = arrow_type(keys.type)
     if keys.width == 0:
-        return array.cast(pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()).cast(wanted)
+        try:
+            return array.cast(pa.large_string() if pa.types.is_string(wanted) else pa.large_binary()).cast(wanted)
+        except pa.ArrowInvalid as e:
+            raise CorruptError(f"a key of an index of {keys.type} is not valid: {e}") from e
     if keys.floating:
         return pa.array(keys.numpy(array).view(np.float32 if keys.width == 4 else np.float64), wanted)
     if keys.type.root is Root.DECIMAL:
