@@ -30,12 +30,12 @@ from bitlake.table.alter import (
     position_of,
     type_of,
 )
-from bitlake.table.blame import reading_table
+from bitlake.table.backfill import backfill
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
 from bitlake.table.data_file import arrow_to_physical, discard_files
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.rewrite_index import Rewritten, rewrite_all
+from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
 from bitlake.table.state import TableState, load_state
@@ -280,40 +280,18 @@ class Table:
     def rewrite_file_index(self, where: str | None = None) -> list[Rewritten]:
         """Build the file indexes that the options ask for and files lack; ``where`` may narrow partitions.
 
-        Returns what became of each file; one commit makes all of it visible.
+        Returns what became of each file.  Large tables are committed a batch of files at a time: a backfill that was
+        killed goes on where it was when it is called again.
         """
         state = self.state()
         self.check_writable(state)
         entries = self._partition_files(state, where)
-        with reading_table(self.name):
-            done = rewrite_all(state, entries, self.store, self._runner())
-        changed = [d for d in done if d.new is not None]
-        if changed:
-            adds = tuple(d.new for d in changed if d.new is not None)
-            plan = CommitPlan(kind="COMPACT", adds=adds, deletes=tuple(d.old for d in changed))
-            commit(
-                self.store,
-                state.paths,
-                plan,
-                state.schema,
-                self._user,
-                operation=None,
-                on_failure=lambda: self._discard_indexes(state, changed),
-            )
-        return done
-
-    def _discard_indexes(self, state: TableState, changed: Sequence[Rewritten]) -> None:
-        partitions = PartitionReader(state.schema, state.paths)
-        for d in changed:
-            assert d.new is not None
-            folder = partitions.data_path(d.new).rsplit("/", 1)[0]
-            new = [n for n in d.new.file.extra_files if n not in d.old.file.extra_files]
-            discard_files(self.store, [f"{folder}/{n}" for n in new])
+        return backfill(state, entries, self.state, self._runner(), self._user)
 
     def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
         entries = state.entries()
         if where is None:
-            return entries
+            return list(entries)
         predicate = bind(parse_predicate(where, self._timezone), state.schema.fields, self._timezone)
         others = columns_of(predicate) - frozenset(state.schema.partition_keys)
         if others:
