@@ -118,4 +118,6 @@ def markdown(results: list[Result], about: Mapping[str, str], rows: int) -> str:
 def _amount(value: float, unit: str) -> str:
     if unit == "MB":
         return f"{value:,.0f} MB"
+    if unit == "µs":
+        return f"{value:,.1f} µs"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.1f} ms"

@@ -24,6 +24,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
+from bitlake.table.file_columns import LiveFiles
 
 T = TypeVar("T")
 _READERS = 8
@@ -32,7 +33,7 @@ _READERS = 8
 # About 1 kB an entry: 200 MB at the very most, reached only by tables of that many files.
 _manifests: Cache[str, tuple[ManifestEntry, ...]] = Cache(200_000)
 _lists: Cache[str, tuple[ManifestFileMeta, ...]] = Cache(100_000)
-_live: Cache[str, tuple[ManifestEntry, ...]] = Cache(400_000)
+_live: Cache[str, LiveFiles] = Cache(400_000)
 _schemas: Cache[str, TableSchema] = Cache(4_000_000)
 
 
@@ -170,6 +171,24 @@ def snapshot_manifests(store: Store, paths: TablePaths, snapshot: Snapshot) -> l
     ]
 
 
+def live_files(
+    store: Store,
+    paths: TablePaths,
+    snapshot: Snapshot,
+    manifest_filter: Callable[[ManifestFileMeta], bool] | None = None,
+) -> LiveFiles:
+    """As :func:`read_snapshot_files`: the very object that is cached, which planning keeps its columns in."""
+    key = paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
+    live = _live.get(key)
+    if live is None:
+        metas = snapshot_manifests(store, paths, snapshot)
+        kept = metas if manifest_filter is None else [m for m in metas if manifest_filter(m)]
+        live = LiveFiles(live_entries(read_manifests(store, paths, kept)))
+        if len(kept) == len(metas):
+            _live.put(key, live, len(live) + 1)
+    return live
+
+
 def read_snapshot_files(
     store: Store,
     paths: TablePaths,
@@ -184,19 +203,7 @@ def read_snapshot_files(
     snapshot without ``manifest_filter`` reads nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the
     file: a missing manifest usually means that the snapshot has expired meanwhile.
     """
-    key = paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
-    live: tuple[ManifestEntry, ...] | list[ManifestEntry] | None = _live.get(key)
-    if live is None:
-        metas = snapshot_manifests(store, paths, snapshot)
-        if manifest_filter is not None:
-            kept = [m for m in metas if manifest_filter(m)]
-            whole = len(kept) == len(metas)
-            metas = kept
-        else:
-            whole = True
-        live = live_entries(read_manifests(store, paths, metas))
-        if whole:
-            _live.put(key, tuple(live), len(live) + 1)
+    live = live_files(store, paths, snapshot, manifest_filter)
     if partition_filter is None:
         return list(live)
     passes: dict[bytes, bool] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -112,7 +112,7 @@ class Plan:
     predicate: Predicate | None
     limit: int | None
     files: tuple[PlannedFile, ...]
-    skipped: tuple[SkippedFile, ...]
+    skipped: Sequence[SkippedFile]
     problems: tuple[str, ...]
     metrics: ScanMetrics
     order: tuple[Order, ...] = ()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
-from bitlake.table.live import latest_schema, latest_snapshot, load_schema, read_snapshot_files
+from bitlake.table.file_columns import LiveFiles
+from bitlake.table.live import latest_schema, latest_snapshot, live_files, load_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +29,13 @@ class TableState:
         """The snapshot's id; None before the first commit."""
         return None if self.snapshot is None else self.snapshot.id
 
-    def entries(self) -> list[ManifestEntry]:
+    def entries(self) -> LiveFiles:
         """The live data files."""
         if self.snapshot is None:
-            return []
+            return LiveFiles()
         remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again) or was damaged by hand"
         with reading_table(self.name, remedy):
-            return read_snapshot_files(self.store, self.paths, self.snapshot)
+            return live_files(self.store, self.paths, self.snapshot)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""

@@ -1,0 +1,178 @@
+"""Pruning by what manifests say: partition → bucket → statistics, for all live files at once.
+
+Each step only judges the files that the cheaper ones left.  Which files go is known without a text for each: those are
+made for whoever looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bitlake.errors import CorruptError
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import column_stats
+from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
+from bitlake.predicate.stats_vector import Bools, Int64s, NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.predicate.text import to_sql
+from bitlake.predicate.tree import And, Leaf, Predicate, columns_of, conjuncts
+from bitlake.table.buckets import BucketFilter
+from bitlake.table.evolution import MappedPredicate, map_fields, map_predicate
+from bitlake.table.file_columns import FileColumns, FileGroup
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.plan import SkippedFile, SkipReason
+from bitlake.types import DataField
+
+_REASONS = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
+_KEPT, _PARTITION, _BUCKET, _STATS = range(4)
+
+
+class MetadataPruning:
+    """Which of a snapshot's files can hold rows for which a predicate, bound to ``schema``, is TRUE."""
+
+    def __init__(
+        self,
+        files: FileColumns,
+        schema: TableSchema,
+        schemas: Mapping[int, TableSchema],
+        paths: TablePaths,
+        predicate: Predicate | None,
+    ) -> None:
+        self._files = files
+        self._schema = schema
+        self.schemas = schemas
+        """The schemas that files were written with, by id."""
+        self.partitions = PartitionReader(schema, paths)
+        self.mapped: dict[int, MappedPredicate] = {}
+        """The predicate in the names of each schema that files were written with."""
+        self.whole: Bools = np.zeros(len(files), bool)
+        """The files of which every row satisfies the predicate."""
+        self._reasons = np.zeros(len(files), np.int8)
+        self._on_partition = And(())
+        if predicate is None:
+            return
+        keys = frozenset(schema.partition_keys)
+        terms = conjuncts(predicate)
+        self._on_partition = And(tuple(t for t in terms if columns_of(t) and columns_of(t) <= keys))
+        if self._on_partition.children:
+            self._by_partition()
+        self._by_bucket(BucketFilter(schema, terms))
+        for group in files.groups:
+            if group.schema_id not in self.mapped:
+                fields = schemas[group.schema_id].fields
+                self.mapped[group.schema_id] = map_predicate(
+                    predicate, schema.fields, map_fields(schema.fields, fields)
+                )
+            self._by_stats(group, self.mapped[group.schema_id])
+
+    # --- what is found -----------------------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> Int64s:
+        """The numbers of the files that stay, in their order."""
+        return np.flatnonzero(self._reasons == _KEPT)
+
+    @property
+    def gone(self) -> Int64s:
+        """The numbers of the files that go."""
+        return np.flatnonzero(self._reasons != _KEPT)
+
+    def counts(self) -> dict[str, int]:
+        """How many files go, by reason."""
+        counted = np.bincount(self._reasons, minlength=len(_REASONS)).tolist()
+        return {reason.value: n for reason, n in zip(_REASONS, counted, strict=True) if reason is not None and n}
+
+    def describe(self, number: int) -> SkippedFile:
+        """Why one of :attr:`gone` goes."""
+        entry = self._files.entries[number]
+        reason = _REASONS[self._reasons[number]]
+        assert reason is not None
+        path, file = self.partitions.data_path(entry), entry.file
+        return SkippedFile(path, reason, self._detail(entry, reason), file.row_count, file.file_size)
+
+    def _detail(self, entry: ManifestEntry, reason: SkipReason) -> str:
+        if reason is SkipReason.PARTITION:
+            folder = self.partitions.folder(entry.partition)
+            return f"partition {folder} fails {to_sql(self._on_partition, self._schema.fields)}"
+        if reason is SkipReason.BUCKET:
+            return f"bucket {entry.bucket} holds none of the key's values"
+        fields = self.schemas[entry.file.schema_id].fields
+        return _stats_detail(self.mapped[entry.file.schema_id].predicate, self._stats_of(entry), fields)
+
+    # --- the steps ---------------------------------------------------------------------------------------------------
+
+    def _by_partition(self) -> None:
+        rows, codes = self._files.partitions
+        verdicts = [test_stats(self._on_partition, self.partitions.stats(r), 1) is Verdict.NONE for r in rows]
+        self._reasons[np.array(verdicts, bool)[codes]] = _PARTITION
+
+    def _by_bucket(self, buckets: BucketFilter) -> None:
+        if not buckets.asked:
+            return
+        pairs = self._files.buckets
+        for group in self._files.groups:
+            of = group.places[self._reasons[group.places] == _KEPT]
+            totals = pairs[of, 1]
+            for total in np.unique(totals).tolist():
+                possible = buckets.possible(total, self.schemas[group.schema_id])
+                if possible is not None:
+                    here = of[totals == total]
+                    self._reasons[here[~np.isin(pairs[here, 0], list(possible))]] = _BUCKET
+
+    def _by_stats(self, group: FileGroup, known: MappedPredicate) -> None:
+        of = group.places
+        if self._reasons.any():
+            of = of[self._reasons[of] == _KEPT]
+        if not len(of):
+            return
+        try:
+            verdicts = self._judge(group, known.predicate, of)
+        except (CorruptError, NotVectorised):
+            # One by one: either nothing is wrong with the files in question, or the right one is blamed.
+            verdicts = self._judge_each(known.predicate, of)
+        self._reasons[of[verdicts == Verdict.NONE.value]] = _STATS
+        if known.exact:
+            self.whole[of[verdicts == Verdict.ALL.value]] = True
+
+    def _judge(self, group: FileGroup, predicate: Predicate, of: Int64s) -> Verdicts:
+        keys = frozenset(self._schema.partition_keys)
+        asked = sorted(columns_of(predicate) - keys)
+        fields = self.schemas[group.schema_id].fields
+        bounds = group.bounds(self._files.entries, fields, asked, of)
+        every = len(of) == len(self._files)
+        rows = self._files.rows if every else self._files.rows[of]
+
+        def leaf(leaf: Leaf) -> Verdicts:
+            if leaf.column not in keys:
+                return judge_leaf(leaf, bounds[leaf.column], rows)
+            # All rows of a file have the partition's value, so a file is judged as its partition is.
+            distinct, codes = self._files.partitions
+            verdicts = [test_stats(leaf, self.partitions.stats(r), 1).value for r in distinct]
+            return np.array(verdicts, np.int8)[codes if every else codes[of]]
+
+        return judge(predicate, rows, leaf)
+
+    def _judge_each(self, predicate: Predicate, of: Int64s) -> Verdicts:
+        entries = [self._files.entries[i] for i in of.tolist()]
+        verdicts = [test_stats(predicate, self._stats_of(e), e.file.row_count).value for e in entries]
+        return np.array(verdicts, np.int8)
+
+    def _stats_of(self, entry: ManifestEntry) -> Mapping[str, ColumnStats]:
+        stats: Mapping[str, ColumnStats] = column_stats(entry.file, self.schemas[entry.file.schema_id].fields)
+        return {**stats, **self.partitions.stats(entry.partition)} if self._schema.partition_keys else stats
+
+
+def _stats_detail(predicate: Predicate, stats: Mapping[str, ColumnStats], fields: Sequence[DataField]) -> str:
+    """Name the first term that statistics exclude, and the range that excludes it."""
+    for term in conjuncts(predicate):
+        for column in sorted(columns_of(term)):
+            known = stats.get(column)
+            if known is not None and (known.min is not None or known.null_count is not None):
+                return (
+                    f"{column} is in [{known.min!r}, {known.max!r}] with {known.null_count} NULLs: "
+                    f"{to_sql(predicate, fields)} is never true"
+                )
+    return f"{to_sql(predicate, fields)} is never true"

@@ -1,0 +1,170 @@
+"""Verdicts over columns of statistics equal those of each file by itself."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.errors import CorruptError
+from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, SimpleStats
+from bitlake.metadata.stats import column_stats
+from bitlake.metadata.stats_columns import column_bounds
+from bitlake.predicate.stats import test_stats as prove
+from bitlake.predicate.stats_vector import NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate, columns_of
+from bitlake.types import DataField, parse_type
+
+TEXT = st.text(st.sampled_from("ab?%_\ud7ff\ue000\U0010ffffé"), max_size=10)
+INTS = st.one_of(st.integers(-3, 3), st.sampled_from([-128, 127]))
+DOUBLES = st.one_of(st.sampled_from([math.nan, math.inf, -math.inf, 0.0, -0.0]), st.integers(-3, 3).map(float))
+WIDE = st.one_of(st.integers(-3, 3), st.sampled_from([10**37, -(10**37), 10**20, -(10**20), 255, 256, -129]))
+KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "BOOLEAN": st.booleans(),
+    "TINYINT": INTS,
+    "SMALLINT": INTS,
+    "INT": INTS,
+    "BIGINT": st.one_of(INTS, st.sampled_from([-(2**63), 2**63 - 1])),
+    "DATE": INTS,
+    "TIME(3)": st.integers(0, 5),
+    "FLOAT": DOUBLES,
+    "DOUBLE": DOUBLES,
+    "DECIMAL(9, 2)": INTS,
+    "DECIMAL(18, 2)": INTS,
+    "DECIMAL(38, 4)": WIDE,
+    "STRING": TEXT,
+    "CHAR(4)": TEXT,
+    "VARBINARY(30)": st.binary(max_size=12),
+    "TIMESTAMP(3)": INTS,
+    "TIMESTAMP(6)": st.one_of(INTS, st.sampled_from([-1001, 1999, 10**15])),
+    "TIMESTAMP_LTZ(9)": st.one_of(INTS, st.sampled_from([-1_000_001, 1_999_999, 10**18])),
+}
+FIELDS = [DataField(i, f"c{i}", parse_type(t)) for i, t in enumerate(KINDS)]
+BY_NAME = dict(zip([f.name for f in FIELDS], KINDS.values(), strict=True))
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> Leaf:
+    name = draw(st.sampled_from([*BY_NAME, "gone"]))
+    values = BY_NAME.get(name, INTS)
+    kinds = ["compare", "in", "null"]
+    if isinstance(draw(values), str):
+        kinds.append("like")
+    match draw(st.sampled_from(kinds)):
+        case "compare":
+            return Comparison(name, draw(st.sampled_from(Op)), draw(values))
+        case "null":
+            return IsNull(name, draw(st.booleans()))
+        case "like":
+            parts = st.lists(st.one_of(TEXT.map(lambda t: t.replace("%", "").replace("_", "")), st.sampled_from("%_")))
+            return Like(name, "".join(draw(parts)), draw(st.booleans()))
+    found = draw(st.lists(values, max_size=5))
+    nan = [v for v in found if isinstance(v, float) and math.isnan(v)][:1]
+    numbers = sorted({v for v in found if not (isinstance(v, float) and math.isnan(v))})
+    return In(name, tuple(numbers + nan), draw(st.booleans()))
+
+
+PREDICATES: st.SearchStrategy[Predicate] = st.recursive(
+    st.one_of(leaves(), st.sampled_from([Constant(True), Constant(False), Constant(None)])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(lambda c: And(tuple(c))),
+        st.lists(inner, max_size=3).map(lambda c: Or(tuple(c))),
+    ),
+    max_leaves=4,
+)
+
+
+@st.composite
+def files(draw: st.DrawFn) -> tuple[list[DataFileMeta], tuple[str, ...] | None]:
+    columns = draw(st.one_of(st.none(), st.lists(st.sampled_from([*BY_NAME, "no_such"]), unique=True).map(tuple)))
+    names = tuple(BY_NAME) if columns is None else columns
+    types = [next((f.type for f in FIELDS if f.name == n), parse_type("INT")) for n in names]
+    found = []
+    for _ in range(draw(st.integers(1, 5))):
+        rows = draw(st.integers(0, 3))
+        bounds = [sorted(draw(st.lists(BY_NAME.get(n, INTS), min_size=2, max_size=2))) for n in names]
+        lows = [draw(st.sampled_from([b[0], b[0], b[0], None])) for b in bounds]
+        highs = [draw(st.sampled_from([b[1], b[0], b[1], None])) for b in bounds]
+        counts = draw(st.lists(st.one_of(st.none(), st.integers(0, 3)), min_size=len(names), max_size=len(names)))
+        cut = draw(st.sampled_from([len(names), len(names), 0]))
+        nulls = draw(st.sampled_from([tuple(counts), tuple(counts)[:cut], None]))
+        stats = SimpleStats(encode_row_with_arity(types, lows), encode_row_with_arity(types, highs), nulls)
+        found.append(DataFileMeta("f", 1, rows, b"", b"", EMPTY_STATS, stats, 0, 0, 0, 0, value_stats_cols=columns))
+    return found, columns
+
+
+def vectorised(predicate: Predicate, some: list[DataFileMeta], columns: tuple[str, ...] | None) -> list[int]:
+    bounds = column_bounds([f.value_stats for f in some], FIELDS, columns, sorted(columns_of(predicate)))
+    rows = np.array([f.row_count for f in some], np.int64)
+
+    def leaf(leaf: Leaf) -> Verdicts:
+        return judge_leaf(leaf, bounds[leaf.column], rows)
+
+    found: list[int] = judge(predicate, rows, leaf).tolist()
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(files(), PREDICATES)
+def test_verdicts_of_many_files_are_those_of_each(
+    made: tuple[list[DataFileMeta], tuple[str, ...] | None], predicate: Predicate
+) -> None:
+    some, columns = made
+    expected = [prove(predicate, column_stats(f, FIELDS), f.row_count).value for f in some]
+    assert vectorised(predicate, some, columns) == expected
+
+
+def one(stats: SimpleStats) -> list[DataFileMeta]:
+    return [DataFileMeta("f", 1, 3, b"", b"", EMPTY_STATS, stats, 0, 0, 0, 0)] * 3
+
+
+def test_damaged_rows_are_refused_as_they_are_one_by_one() -> None:
+    values = [True, 1, 1, 1, 1, 1, 1, 1.0, 1.0, 1, 1, 10**20, "a" * 20, "b" * 20, b"c" * 20, 1, 1, 1]
+    good = encode_row_with_arity([f.type for f in FIELDS], values)
+    predicate = And(tuple(Comparison(f.name, Op.GE, v) for f, v in zip(FIELDS, values, strict=True)))
+    nulls = (0,) * len(FIELDS)
+    bad = 0
+    for at in range(len(good)):
+        for change in (0x80, 0x01, 0x7F):
+            row = good[:at] + bytes((good[at] ^ change,)) + good[at + 1 :]
+            some = one(SimpleStats(row, good, nulls))
+            try:
+                expected = [prove(predicate, column_stats(some[0], FIELDS), 3).value] * 3
+            except CorruptError:
+                bad += 1
+                with pytest.raises(CorruptError):
+                    vectorised(predicate, some, None)
+                continue
+            try:
+                assert vectorised(predicate, some, None) == expected
+            except NotVectorised:
+                continue
+    assert bad > 50
+    for row in (b"", good[:-1], good[:40], struct.pack(">i", 3) + good[4:]):
+        with pytest.raises(CorruptError):
+            vectorised(predicate, one(SimpleStats(good, row, nulls)), None)
+
+
+def test_some_of_the_files() -> None:
+    types = [f.type for f in FIELDS]
+    metas = []
+    for i in range(10):
+        lows = [True, i, i, i, i, i, i, i + 0.0, i + 0.0, i, i, i, f"{i}", f"{i}", b"%d" % i, i, i, i]
+        row = encode_row_with_arity(types, lows)
+        metas.append(replace(one(SimpleStats(row, row, (i % 2,) * len(FIELDS)))[0]))
+    bounds = column_bounds([m.value_stats for m in metas], FIELDS, None, list(BY_NAME))
+    picked = np.array([1, 4, 8])
+    few = column_bounds([metas[i].value_stats for i in picked.tolist()], FIELDS, None, list(BY_NAME))
+    for name in BY_NAME:
+        some, wanted = bounds[name], few[name]
+        assert some is not None and wanted is not None
+        taken = some.take(picked)
+        assert list(map(str, taken.low)) == list(map(str, wanted.low))
+        assert taken.nulls.tolist() == wanted.nulls.tolist()
