@@ -252,9 +252,12 @@ def type_from_json(value: Any) -> DataType:
 
 def field_from_json(value: dict[str, Any]) -> DataField:
     """Build a field from its schema JSON object."""
+    number, name = value["id"], value["name"]
+    if not isinstance(number, int) or isinstance(number, bool) or not isinstance(name, str):
+        raise TypeError(f"field {name!r} with id {number!r}")
     return DataField(
-        int(value["id"]),
-        value["name"],
+        number,
+        name,
         type_from_json(value["type"]),
         value.get("description"),
         value.get("defaultValue"),
