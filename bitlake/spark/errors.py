@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +20,23 @@ _VALUES = re.compile(
 _SPARK_FILES = re.compile(r"FAILED_READ_FILE|FILE_NOT_EXIST|Could not read footer")
 
 
+_MISSING_TABLE = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
+
+
+class MissingTable(NotFound):
+    """A query names a table that neither the lake nor the session has."""
+
+    def __init__(self, name: str, hint: str = "") -> None:
+        self.name = name
+        super().__init__(f"table or view '{name}' does not exist{hint}")
+
+
 @contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
     """Turn what Spark raises in the block into bitlake's errors; ``doing`` says what was being done."""
+    # PySpark logs each of these errors, with the JVM's whole stack, on top of raising it.
+    chatter = logging.getLogger("SQLQueryContextLogger")
+    quiet, chatter.disabled = chatter.disabled, True
     try:
         yield
     except BitlakeError:
@@ -29,6 +44,9 @@ def spark_errors(doing: str) -> Iterator[None]:
     except ParseException as e:
         raise InvalidRequest(f"{doing}: {_first(e)}") from e
     except AnalysisException as e:
+        missing = _MISSING_TABLE.search(str(e))
+        if missing is not None:
+            raise MissingTable(missing.group(1).replace("`", "")) from e
         kind = NotFound if "NOT_FOUND" in str(e) or "UNRESOLVED_COLUMN" in str(e) else InvalidRequest
         raise kind(f"{doing}: {_first(e)}") from e
     except (PySparkException, Py4JError) as e:
@@ -40,6 +58,8 @@ def spark_errors(doing: str) -> Iterator[None]:
         if _SPARK_FILES.search(text):
             raise CorruptError(f"{doing}: {_first(e)}") from e
         raise StorageUnavailable(f"{doing}: Spark failed: {_first(e)}") from e
+    finally:
+        chatter.disabled = quiet
 
 
 def _first(error: Exception) -> str:

@@ -16,9 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.metadata.schema import near
 from bitlake.predicate.bind import bind
 from bitlake.spark.context import EngineContext
-from bitlake.spark.errors import spark_errors
+from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.scan import SparkReader, choose
 from bitlake.spark.shortcut import answer, first_rows, shape_of
 from bitlake.sql import statements as st
@@ -95,10 +96,20 @@ def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataF
         rewritten = replace_tables(prepared.analysis.text, prepared.analysis.tables, names)
         with spark_errors("running the query"):
             return context.spark.sql(rewritten)
+    except MissingTable as e:
+        raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
     finally:
         # The DataFrame is analysed by now and holds the views' plans itself.
         for name in names:
             context.spark.catalog.dropTempView(name)
+
+
+def _near_table(context: EngineContext, name: str) -> str:
+    database, _, table = name.rpartition(".")
+    database = database or context.database
+    if not context.catalog.database_exists(database):
+        return f": there is no database '{database}'{near(database, context.catalog.databases())}"
+    return near(table, context.catalog.tables(database))
 
 
 def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:

@@ -101,6 +101,10 @@ def check_options(
     _check_format(table, options, parsed, fields)
     for field in fields:
         made = field.type
+        if "VARIANT" in str(made):
+            raise UnsupportedFeature(
+                f"table '{table}', column '{field.name}': {made} cannot be written by this version; use STRING or BINARY"
+            )
         if isinstance(made, AtomicType) and made.root in TIMESTAMPS and (made.precision or 0) > 6:
             raise UnsupportedFeature(
                 f"table '{table}', column '{field.name}': {made} is stored as INT96 by Paimon, which bitlake does not "
