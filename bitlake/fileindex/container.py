@@ -12,7 +12,7 @@ per column: name        utf    modified UTF-8 with u2 length; map keys are ``col
 · · per index: type     utf    ``bloom-filter``, ``bitmap``, ``range-bitmap``, ``bsi``
 · · start               i4     from the start of the container; -1 = the writer saw no row
 · · length              i4     bytes of the payload; 0 when start is -1
-redundant length        i4     0; so many bytes more belong to the head
+redundant length        i4     so many bytes more belong to the head; 0, or 8 in an index made by a rewrite
 body                           payloads in header order, no padding
 ======================  =====  ====================================================================
 
@@ -66,11 +66,13 @@ def split_map_key(name: str) -> tuple[str, str | None]:
 def encode_container(
     indexes: Mapping[str, Mapping[str, bytes | None] | Mapping[str, bytes]],
     declared: Sequence[tuple[str, str]] | None = None,
+    mark: bytes = b"",
 ) -> bytes:
     """The container of ``{column: {index type: payload}}``; a payload None is the empty marker.
 
     Columns and types come out in Java's order.  That depends a little on the order in which the table options declare
-    them: ``declared``, pairs (column, index type), default: as the mapping has them.
+    them: ``declared``, pairs (column, index type), default: as the mapping has them.  ``mark`` tells containers of the
+    same payloads apart; it takes the place of the redundant bytes, which readers skip.
     """
     if declared is None:
         declared = [(column, kind) for column, inner in indexes.items() for kind in inner]
@@ -80,6 +82,7 @@ def encode_container(
     head = (
         FIXED_LENGTH
         + 8
+        + len(mark)
         + sum(len(names[column]) + 4 + sum(len(types[t]) + 8 for t in inner) for column, inner in ordered.items())
     )
     at = head
@@ -96,7 +99,7 @@ def encode_container(
             out += [types[kind], _RANGE.pack(at, len(payload))]
             body.append(payload)
             at += len(payload)
-    out.append(_I4.pack(0))
+    out += [_I4.pack(len(mark)), mark]
     return b"".join(out + body)
 
 

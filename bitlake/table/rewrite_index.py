@@ -23,7 +23,7 @@ from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.open import open_index
-from bitlake.fileindex.registry import IndexSpec, parse_index_options
+from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, parse_index_options
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.tree import IsNull
@@ -34,9 +34,12 @@ from bitlake.table.index_access import INDEX_SUFFIX, index_name
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
-from bitlake.types import DataField
+from bitlake.types import DataField, DataType, MapType
 
 log = logging.getLogger("bitlake")
+
+_MARK = 8
+"""Hex digits that tell the indexes of one rewrite from those of any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[Re
     partitions = PartitionReader(schema, state.paths)
     by_schema: dict[int, tuple[IndexSpec, ...]] = {}
     tasks = []
-    rewrite = _clock.new_uuid()[:8]
+    rewrite = _clock.new_uuid()[:_MARK]
     for entry in entries:
         file_schema = schemas[entry.file.schema_id]
         specs = by_schema.get(file_schema.id)
@@ -91,9 +94,16 @@ def _in_file_names(wanted: Sequence[IndexSpec], schema: TableSchema, file_schema
     for spec in wanted:
         top, key = source_column(spec, schema.fields)
         source: DataField | None = mapping[top]
-        if source is not None:
+        # A file written before a column changed its type may hold values that the index does not take.
+        if source is not None and _indexable(source.type, spec, key):
             out.append(replace(spec, column=source.name if key is None else f"{source.name}[{key}]"))
     return tuple(out)
+
+
+def _indexable(made: DataType, spec: IndexSpec, key: str | None) -> bool:
+    if key is not None:
+        return isinstance(made, MapType) and INDEX_TYPES[spec.index_type].supports(made.value)
+    return INDEX_TYPES[spec.index_type].supports(made)
 
 
 def rewrite_file(store: Store, maker: FileMaker, task: RewriteTask) -> Rewritten:
@@ -110,7 +120,9 @@ def rewrite_file(store: Store, maker: FileMaker, task: RewriteTask) -> Rewritten
     merged: dict[str, dict[str, bytes | None]] = {}
     for column, kind in [k for k in ((s.column, s.index_type) for s in task.specs) if k in kept or k in built]:
         merged.setdefault(column, {})[kind] = kept[column, kind] if (column, kind) in kept else built[column, kind]
-    content = encode_container(merged) if merged else b""
+    # What a snapshot deleted must never be added again: an entry is known by its embedded index too, and one that is
+    # back at what it was before (no index, or the same bytes) would read as deleted.  So each rewrite leaves its mark.
+    content = encode_container(merged, mark=task.new_name.removesuffix(INDEX_SUFFIX)[-_MARK:].encode())
     file = task.entry.file
     others = tuple(n for n in file.extra_files if not n.endswith(INDEX_SUFFIX))
     extra, embedded = maker.place_index(task.path, task.new_name, content)

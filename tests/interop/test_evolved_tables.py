@@ -162,3 +162,20 @@ def test_java_appends_to_an_evolved_table(tmp_path: Path, java: ModuleType) -> N
     java.append(tmp_path, "db.t", [(3, 30, "c")])
     assert sorted(rows_of(table.scan().to_arrow())) == sorted([(1, None, "a"), (2, None, "b"), (3, 30, "c")], key=str)
     assert table.scan(where="w = 'c'").to_arrow().column("id").to_pylist() == [3]
+
+
+@pytest.mark.parametrize("threshold", ["1 mb", "1 b"])
+def test_indexes_that_come_and_go(tmp_path: Path, java: ModuleType, threshold: str) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    lake.create_database("db")
+    rows = pa.table({"id": pa.array(range(6)), "v": list("xyzxyz")})
+    table = lake.create_table("db.t", rows.schema, options={"file-index.in-manifest-threshold": threshold})
+    table.append(rows)
+    for _ in range(2):
+        table.alter_options({"file-index.bitmap.columns": "v"})
+        table.rewrite_file_index()
+        same_rows(java.dump(tmp_path, "db.t", v="x"), [(0, "x"), (3, "x")])
+        table.alter_options(unset=["file-index.bitmap.columns"])
+        table.rewrite_file_index()
+        same_rows(java.dump(tmp_path, "db.t"), rows_of(rows))
+        assert {(0, "x"), (3, "x")} <= set(java.dump(tmp_path, "db.t", v="x"))

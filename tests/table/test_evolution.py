@@ -192,6 +192,30 @@ def test_a_backfill_after_rename_and_retype(lake: bitlake.Lake) -> None:
     assert table.scan(where="id >= 3").plan().chosen_rows == 3
 
 
+@pytest.mark.parametrize("threshold", ["1 mb", "1 b"])
+def test_a_file_may_lose_and_get_an_index_again(lake: bitlake.Lake, threshold: str) -> None:
+    """An entry that was deleted must never come back: readers would take the file for deleted."""
+    table = made(lake, simple(), **{"file-index.in-manifest-threshold": threshold})
+    for _ in range(3):
+        table.alter_options({"file-index.bitmap.columns": "v"})
+        table.rewrite_file_index()
+        assert table.scan(where="v = 'x'").plan().chosen_rows == 2
+        table.alter_options(unset=["file-index.bitmap.columns"])
+        table.rewrite_file_index()
+        assert table.scan().count() == 6
+        assert table.scan(where="v = 'x'").plan().chosen_rows == 6
+        assert [d.new for d in table.rewrite_file_index()] == [None]
+
+
+def test_files_of_a_type_that_an_index_does_not_take_go_without(lake: bitlake.Lake) -> None:
+    table = made(lake, pa.table({"a": [1.0, 2.5]}))
+    table.alter_column("a", type="INT")
+    table.append(pa.table({"a": pa.array([2, 3], pa.int32())}))
+    table.alter_options({"file-index.bsi.columns": "a"})
+    table.rewrite_file_index()
+    assert table.scan(where="a = 2").to_arrow().num_rows == 2
+
+
 def test_index_types_that_a_new_type_cannot_have_are_refused(lake: bitlake.Lake) -> None:
     table = made(lake, simple(), **{"file-index.bsi.columns": "a"})
     with pytest.raises(InvalidRequest, match=r"file-index\.bsi\.columns.*'a' is of type STRING"):
