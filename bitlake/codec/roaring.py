@@ -217,7 +217,10 @@ def deserialize(data: memoryview | bytes, limit: int) -> tuple[BitMap, int]:
     """
     view = np.frombuffer(data, np.uint8)
     size = _checked_size(view, limit)
-    return BitMap.deserialize(bytes(view[:size])), size
+    try:
+        return BitMap.deserialize(bytes(view[:size])), size
+    except ValueError as e:  # adjacent runs that should be one, for example
+        raise CorruptError(f"a Roaring bitmap is not valid: {e}", 0) from e
 
 
 def _checked_size(view: UInt8s, limit: int) -> int:
