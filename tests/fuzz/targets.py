@@ -1,0 +1,278 @@
+"""What is fuzzed: each format's good files, and a function that reads one the way queries do.
+
+A reader may return anything or raise :class:`bitlake.errors.BitlakeError`; whatever else comes out of it is a bug.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import BitlakeError
+from bitlake.fileindex.build import IndexBuilder
+from bitlake.fileindex.open import open_index
+from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
+from bitlake.formats import avro, orc
+from bitlake.formats.parquet_footer import read_footer
+from bitlake.formats.parquet_index import load_pages
+from bitlake.formats.parquet_pages import read_rows
+from bitlake.formats.parquet_scan import read_columns
+from bitlake.formats.parquet_stats import footer_stats
+from bitlake.formats.writer import open_writer
+from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
+from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.metadata.stats import column_stats
+from bitlake.predicate.bind import bind
+from bitlake.predicate.parse import parse_predicate
+from bitlake.types import DataField
+from bitlake.types.arrow import from_arrow
+from tests.builders import EVERY_TYPE
+from tests.fileindex.payloads import leaf_of, parsed
+from tests.fixtures import payloads, warehouse
+
+Read = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A format: good bytes to start from, each with the function that reads bytes like it."""
+
+    name: str
+    seeds: list[tuple[bytes, Read]]
+
+
+def _guarded(*steps: Callable[[], object]) -> None:
+    """Ask several questions of one reader: an error of ours ends one question, not the others."""
+    for step in steps:
+        with contextlib.suppress(BitlakeError):
+            step()
+
+
+def _index(kind: str) -> Target:
+    seeds: list[tuple[bytes, Read]] = []
+    for line in payloads():
+        if line["index"] != kind or "bytes" not in line:
+            continue
+        type_, values = parsed(line)
+        leaves = [leaf for answer in line["answers"][:12] if (leaf := leaf_of(type_, answer[0])) is not None]
+
+        def read(data: bytes, type_: Any = type_, rows: int = len(values), leaves: Any = leaves) -> None:
+            reader: Any = INDEX_TYPES[kind].open(type_, lambda at, n: data[at : at + n], len(data), rows)
+            steps: list[Callable[[], object]] = [functools.partial(reader.test, leaf) for leaf in leaves]
+            for name, rows_too in (("value_counts", True), ("distinct", False), ("extremes", True)):
+                if hasattr(reader, name):
+                    question = getattr(reader, name)
+                    steps.append(functools.partial(question, None) if rows_too else question)
+            if hasattr(reader, "top_n"):
+                steps.append(lambda: reader.top_n(3, True, False, None, True))
+            _guarded(*steps)
+
+        seeds.append((bytes.fromhex(line["bytes"]), read))
+    return Target(kind, seeds)
+
+
+def _fields(schema: pa.Schema) -> tuple[DataField, ...]:
+    return tuple(assign_ids([(f.name, from_arrow(f.type, f.nullable), None) for f in schema])[0])
+
+
+_SMALL = pa.schema(
+    [
+        pa.field("i", pa.int32()),
+        pa.field("s", pa.string()),
+        pa.field("d", pa.date32()),
+        pa.field("n", pa.decimal128(12, 2)),
+        pa.field("f", pa.float64()),
+        pa.field("b", pa.bool_()),
+        pa.field("t", pa.timestamp("us")),
+        pa.field("m", pa.map_(pa.string(), pa.string())),
+        pa.field("l", pa.list_(pa.int64())),
+    ]
+)
+
+
+def _rows(count: int = 300) -> pa.Table:
+    rows = [
+        {
+            "i": None if i % 11 == 0 else i % 20,
+            "s": None if i % 7 == 0 else f"value-{i % 13}",
+            "d": i % 40,
+            "n": None,
+            "f": i / 3,
+            "b": i % 2 == 0,
+            "t": i * 1_000_000,
+            "m": [("a", f"x{i % 5}")] if i % 3 else None,
+            "l": list(range(i % 4)),
+        }
+        for i in range(count)
+    ]
+    return pa.Table.from_pylist(rows, _SMALL)
+
+
+def _container() -> Target:
+    fields = _fields(_SMALL)
+    predicates = [
+        bind(parse_predicate(t), fields)
+        for t in (
+            "i = 5 AND s = 'value-3'",
+            "s IN ('value-1', 'q') OR d > DATE'1970-01-20'",
+            "m['a'] = 'x2'",
+            "n IS NULL",
+        )
+    ]
+
+    def read(data: bytes) -> None:
+        index = open_index(lambda at, n: data[at : at + n], len(data), fields, 300)
+        for predicate in predicates:
+            index.evaluate(predicate)
+
+    seeds = []
+    for options in (
+        {"bitmap": "i,s", "bloom-filter": "s,m[a]", "bsi": "d", "range-bitmap": "i"},
+        {"bitmap": "b,t", "bsi": "n"},
+        {"bloom-filter": "i,s,d,f,t"},
+    ):
+        builder = IndexBuilder(
+            parse_index_options({f"file-index.{k}.columns": v for k, v in options.items()}, fields), fields
+        )
+        builder.add(_rows())
+        seeds.append((builder.finish(), read))
+    for path in sorted(warehouse().rglob("*.index"))[:6]:
+        seeds.append((path.read_bytes(), read))
+    return Target("container", seeds)
+
+
+@functools.cache
+def _parquet_files() -> list[bytes]:
+    out = []
+    for compression, page_rows in (("zstd", 64), ("none", 50), ("snappy", 4096)):
+        sink = io.BytesIO()
+        from bitlake.formats.parquet_write import ParquetWriter
+
+        writer = ParquetWriter(sink, _fields(_SMALL), compression=compression, page_rows=page_rows, row_group_rows=200)
+        writer.write(_rows())
+        writer.close()
+        out.append(sink.getvalue())
+    files = [p for p in sorted(warehouse().rglob("data-*.parquet")) if p.stat().st_size < 6000]
+    return out + [p.read_bytes() for p in files[::40][:6]]
+
+
+def _parquet_footer() -> Target:
+    """Damage to the end of the file only: footer, offset indexes, and what points at pages."""
+
+    def whole(body: bytes) -> Read:
+        def read(tail: bytes) -> None:
+            data = body + tail
+            footer = read_footer(lambda at, n: data[at : at + n], len(data))
+            wanted = [(g, leaf) for g in range(len(footer.row_groups)) for leaf in range(len(footer.leaves))]
+            load_pages(footer, lambda ranges: [data[a : a + n] for a, n in ranges], wanted[:200])
+            footer_stats(footer, _fields(_SMALL))
+
+        return read
+
+    seeds = []
+    for data in _parquet_files():
+        footer = read_footer(lambda at, n, data=data: data[at : at + n], len(data))  # type: ignore[misc]
+        at = min(
+            [c.index_offset for g in footer.row_groups for c in g.chunks if c.index_offset is not None]
+            or [len(data) - 8 - int.from_bytes(data[-8:-4], "little")]
+        )
+        seeds.append((data[at:], whole(data[:at])))
+    return Target("parquet-footer", seeds)
+
+
+def _parquet() -> Target:
+    """Damage anywhere, also in pages: chosen rows, then the whole file."""
+
+    def read(data: bytes) -> None:
+        def chosen() -> None:
+            footer = read_footer(lambda at, n: data[at : at + n], len(data))
+            rows = np.array([r for r in (0, 3, 70, 140, 280) if r < footer.rows], np.int64)
+            names = list(footer.columns)[:12]
+            read_rows(footer, lambda ranges: [data[a : a + n] for a, n in ranges], rows, names)
+
+        def whole() -> None:
+            for _ in read_columns(pa.BufferReader(data), use_threads=False):
+                pass
+
+        _guarded(chosen, whole)
+
+    return Target("parquet", [(data, read) for data in _parquet_files()])
+
+
+def _other(name: str, module: Any) -> Target:
+    def read(data: bytes) -> None:
+        for _ in module.read_columns(pa.BufferReader(data)):
+            pass
+
+    seeds = []
+    # Damage to an uncompressed ORC file may crash Arrow's decoder (bitlake/formats/orc.py says more).
+    for compression in ("zstd",) if name == "orc" else ("none", "zstd"):
+        sink = io.BytesIO()
+        writer = open_writer(name, sink, _fields(_SMALL), compression=compression, level=1, group_bytes=1 << 20)
+        writer.write(_rows(100 if compression == "none" else 1000))
+        writer.close()
+        seeds.append((sink.getvalue(), read))
+    path = min(warehouse().rglob(f"data-*.{name}"), key=lambda p: p.stat().st_size)
+    return Target(name, [*seeds, (path.read_bytes(), read)])
+
+
+def _uncompressed(data: bytes) -> bytes:
+    """The same Avro records without compression, so that damage reaches the records."""
+    reader: Any = fastavro.reader(io.BytesIO(data))
+    records = list(reader)[:40]
+    sink = io.BytesIO()
+    fastavro.writer(sink, reader.writer_schema, records, codec="null", sync_marker=b"0123456789abcdef")
+    return sink.getvalue()
+
+
+def _manifests() -> Target:
+    fields = _fields(EVERY_TYPE)
+
+    def read(data: bytes) -> None:
+        for entry in decode_manifest(data)[:50]:
+            stats = column_stats(entry.file, fields)
+            _guarded(lambda stats=stats: [stats[n] for n in stats])  # type: ignore[misc]
+
+    found = sorted(p for p in warehouse().rglob("manifest-*") if "list" not in p.name)
+    seeds = [(p.read_bytes(), read) for p in found[::30][:6]]
+    return Target("manifest", seeds + [(_uncompressed(data), read) for data, _ in seeds])
+
+
+def _manifest_lists() -> Target:
+    found = sorted(warehouse().rglob("manifest-list-*"))
+    seeds: list[tuple[bytes, Read]] = [(p.read_bytes(), decode_manifest_list) for p in found[::40][:6]]
+    return Target("manifest-list", seeds + [(_uncompressed(data), read) for data, read in seeds])
+
+
+def _json(name: str, pattern: str, parse: Read) -> Target:
+    found = [p for p in sorted(warehouse().rglob(pattern)) if p.is_file()]
+    return Target(name, [(p.read_bytes(), parse) for p in found[:: max(1, len(found) // 12)]])
+
+
+def _schema(data: bytes) -> None:
+    schema = TableSchema.from_json(data)
+    schema.to_json()
+    _guarded(lambda: parse_index_options(schema.options, schema.fields))
+
+
+TARGETS: dict[str, Callable[[], Target]] = {
+    **{kind: functools.partial(_index, kind) for kind in ("bloom-filter", "bitmap", "range-bitmap", "bsi")},
+    "container": _container,
+    "parquet-footer": _parquet_footer,
+    "parquet": _parquet,
+    "orc": functools.partial(_other, "orc", orc),
+    "avro": functools.partial(_other, "avro", avro),
+    "manifest": _manifests,
+    "manifest-list": _manifest_lists,
+    "snapshot": functools.partial(_json, "snapshot", "snapshot/snapshot-*", Snapshot.from_json),
+    "schema": functools.partial(_json, "schema", "schema/schema-*", _schema),
+}
