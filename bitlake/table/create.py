@@ -103,7 +103,8 @@ def check_options(
         made = field.type
         if "VARIANT" in str(made):
             raise UnsupportedFeature(
-                f"table '{table}', column '{field.name}': {made} cannot be written by this version; use STRING or BINARY"
+                f"table '{table}', column '{field.name}': {made} cannot be written by this version; "
+                "use STRING or BINARY"
             )
         if isinstance(made, AtomicType) and made.root in TIMESTAMPS and (made.precision or 0) > 6:
             raise UnsupportedFeature(
