@@ -159,6 +159,9 @@ def _numbers(array: pa.Array) -> Ints:
         array = array.cast(pa.int8())
     elif pa.types.is_temporal(kind):
         array = array.view(pa.int64() if kind.bit_width == 64 else pa.int32())
+    if pa.types.is_decimal128(kind) and kind.precision <= 18:  # the low half holds the number
+        words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array))]
+        return np.ascontiguousarray(words[::2])
     if pa.types.is_integer(array.type):
         filled: npt.NDArray[Any] = array.fill_null(0).to_numpy(zero_copy_only=False)
         return filled.astype(np.int64)
