@@ -55,27 +55,31 @@ class Reader:
 
     def take(self, n: int) -> memoryview:
         """The next ``n`` bytes."""
-        if not 0 <= n <= self._end - self._at:
-            raise CorruptError(f"{n} bytes wanted, {self.remaining} left", self._base + self._at)
+        start = self._advance(n)
+        return self._view[start : start + n]
+
+    def _advance(self, n: int) -> int:
         start = self._at
+        if not 0 <= n <= self._end - start:
+            raise CorruptError(f"{n} bytes wanted, {self.remaining} left", self._base + start)
         self._at = start + n
-        return self._view[start : self._at]
+        return start
 
     def u1(self) -> int:
         """Unsigned byte."""
-        return self.take(1)[0]
+        return self._view[self._advance(1)]
 
     def u2(self) -> int:
         """Unsigned 16-bit integer, big-endian."""
-        return int(_U2.unpack(self.take(2))[0])
+        return int(_U2.unpack_from(self._view, self._advance(2))[0])
 
     def i4(self) -> int:
         """Signed 32-bit integer, big-endian."""
-        return int(_I4.unpack(self.take(4))[0])
+        return int(_I4.unpack_from(self._view, self._advance(4))[0])
 
     def i8(self) -> int:
         """Signed 64-bit integer, big-endian."""
-        return int(_I8.unpack(self.take(8))[0])
+        return int(_I8.unpack_from(self._view, self._advance(8))[0])
 
     def count(self, what: str, least_size: int) -> int:
         """A non-negative i4 counting things of at least ``least_size`` bytes each that must still fit."""

@@ -104,6 +104,10 @@ class BitmapReader:
     def having(self, keys: list[Key]) -> BitMap:
         """The rows with any of these keys."""
         places = [place for key in keys if (place := self._place(key)) is not None]
+        if not places:
+            return BitMap()
+        if len(places) == 1 and places[0][0] >= 0:
+            return self._rows(*places[0])
         return self._rows_of(np.array(places, np.int64).reshape(-1, 2))
 
     def compared(self, op: Op, key: Key) -> BitMap | None:
@@ -358,13 +362,13 @@ class BitmapReader:
             first = list(names)
         size = Reader(window.view(at, 4), at).i4()
         at += 4
-        bounds = np.append(tails[:, 0], size)
-        if size < 0 or size > window.length - at or np.any(np.diff(bounds) < 4) or bounds[0] != 0:
+        bounds = [*tails[:, 0].tolist(), size]
+        if not 0 <= size <= window.length - at or bounds[0] != 0 or any(b - a < 4 for a, b in pairwise(bounds)):
             raise CorruptError("the blocks of a bitmap index do not follow each other", at)
         if any(b <= a for a, b in pairwise(first)):  # type: ignore[operator]
             raise CorruptError("the blocks of a bitmap index are not in order", at)
         self._first_keys = first
-        self._block_bounds = (bounds + at).tolist()
+        self._block_bounds = [b + at for b in bounds]
         self._body = at + size
 
 

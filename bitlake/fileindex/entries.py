@@ -15,6 +15,7 @@ from bitlake.fileindex.keys import Keys
 from bitlake.fileindex.window import Window
 
 _I4 = struct.Struct(">i")
+_FEW = 16
 
 
 def pack(keys: Keys, values: pa.Array, *tail: Int64s) -> tuple[bytes, Int64s]:
@@ -96,6 +97,9 @@ def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], 
         values.append(bytes(view[at + 4 : stop]))
         starts.append(stop)
         at = stop + 4 * tail
+    if n <= _FEW:  # the usual index of a small file: arrays would take longer to make than to fill
+        few = [[unpack(view, start + 4 * i)[0] for i in range(tail)] for start in starts]
+        return values, np.array(few, np.int64).reshape(n, tail), at
     numbers = np.zeros((n, tail), np.int64)
     words = np.ndarray((max(end - 3, 0),), ">i4", np.frombuffer(view, np.uint8), strides=(1,))
     for i in range(tail):

@@ -81,14 +81,15 @@ class IndexSpec:
 
 def indexed_type(column: str, fields: Iterable[DataField]) -> tuple[DataField, str | None, DataType] | None:
     """(field, map key or None, type of the indexed values) of ``c`` or ``m[k]``; None when there is no such column."""
-    by_name = {field.name: field for field in fields}
-    if column in by_name:
-        return by_name[column], None, by_name[column].type
+    fields = tuple(fields)
+    for field in fields:
+        if field.name == column:
+            return field, None, field.type
     top, key = split_map_key(column)
-    field = by_name.get(top)
-    if key is None or field is None or not isinstance(field.type, MapType):
-        return None
-    return field, key, field.type.value
+    for field in fields if key is not None else ():
+        if field.name == top and isinstance(field.type, MapType):
+            return field, key, field.type.value
+    return None
 
 
 def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
