@@ -67,11 +67,11 @@ class IndexBuilder:
             column = column.dictionary_encode()  # once, for all its indexes
         return column
 
-    def finish(self) -> bytes:
-        """The container of all indexes; empty when there is none."""
+    def finish(self, *, checksums: bool = False) -> bytes:
+        """The container of all indexes; empty when there is none.  Without ``checksums``, byte for byte Paimon's."""
         indexes = self.payloads()
         declared = [(s.column, s.index_type) for s in self._specs if s.index_type in indexes.get(s.column, {})]
-        return encode_container(indexes, declared) if indexes else b""
+        return encode_container(indexes, declared, checksums=checksums) if indexes else b""
 
     def payloads(self) -> dict[str, dict[str, bytes]]:
         """The payloads by column and index type, for a container put together elsewhere; instead of :meth:`finish`."""

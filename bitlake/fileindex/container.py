@@ -12,12 +12,12 @@ per column: name        utf    modified UTF-8 with u2 length; map keys are ``col
 · · per index: type     utf    ``bloom-filter``, ``bitmap``, ``range-bitmap``, ``bsi``
 · · start               i4     from the start of the container; -1 = the writer saw no row
 · · length              i4     bytes of the payload; 0 when start is -1
-redundant length        i4     so many bytes more belong to the head; 0, or 8 in an index made by a rewrite
+redundant length        i4     so many bytes more belong to the head: a rewrite's mark of 8, then checksums, or none
 body                           payloads in header order, no padding
 ======================  =====  ====================================================================
 
 All integers big-endian.  Columns and types stand in the order of Java's hash maps.
-Source: index-format spec, section 1.
+:mod:`bitlake.fileindex.checksums` draws the checksums.  Source: index-format spec, section 1.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import numpy as np
 from bitlake.codec.bytes import Reader, utf
 from bitlake.codec.javahash import absent_order, compute_if_absent_order, put_order, string_hash
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.checksums import Checksums, block_length, encode_block, read_block
 
 MAGIC = 1493475289347502
 VERSION = 1
@@ -50,6 +51,7 @@ class ContainerHeader:
 
     columns: Mapping[str, Mapping[str, tuple[int, int]]]
     length: int
+    checksums: Checksums | None = None
 
 
 def split_map_key(name: str) -> tuple[str, str | None]:
@@ -67,12 +69,13 @@ def encode_container(
     indexes: Mapping[str, Mapping[str, bytes | None] | Mapping[str, bytes]],
     declared: Sequence[tuple[str, str]] | None = None,
     mark: bytes = b"",
+    checksums: bool = False,
 ) -> bytes:
     """The container of ``{column: {index type: payload}}``; a payload None is the empty marker.
 
     Columns and types come out in Java's order.  That depends a little on the order in which the table options declare
     them: ``declared``, pairs (column, index type), default: as the mapping has them.  ``mark`` tells containers of the
-    same payloads apart; it takes the place of the redundant bytes, which readers skip.
+    same payloads apart; it and the ``checksums`` take the place of the redundant bytes, which readers skip.
     """
     if declared is None:
         declared = [(column, kind) for column, inner in indexes.items() for kind in inner]
@@ -85,6 +88,9 @@ def encode_container(
         + len(mark)
         + sum(len(names[column]) + 4 + sum(len(types[t]) + 8 for t in inner) for column, inner in ordered.items())
     )
+    if checksums:
+        sizes = [len(payload) for inner in ordered.values() for payload in inner.values() if payload is not None]
+        head += block_length(sum(sizes))
     at = head
     out = [_FIXED.pack(MAGIC, VERSION, head), _I4.pack(len(ordered))]
     body = []
@@ -99,8 +105,11 @@ def encode_container(
             out += [types[kind], _RANGE.pack(at, len(payload))]
             body.append(payload)
             at += len(payload)
-    out += [_I4.pack(len(mark)), mark]
-    return b"".join(out + body)
+    if not checksums:
+        return b"".join([*out, _I4.pack(len(mark)), mark, *body])
+    whole = b"".join(body)
+    start = b"".join([*out, _I4.pack(len(mark) + block_length(len(whole))), mark])
+    return b"".join((start, encode_block(start, whole), whole))
 
 
 def java_order(declared: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
@@ -162,7 +171,8 @@ def header_length(prefix: bytes | memoryview) -> int:
 def read_header(view: bytes | memoryview, size: int | None = None) -> ContainerHeader:
     """Parse the header; ``view`` needs to reach to its end only.
 
-    ``size``: bytes of the whole container, which every index must lie within (default: the view's).
+    ``size``: bytes of the whole container, which every index must lie within (default: the view's).  Checksums, if
+    there are any, are verified for what ``view`` holds.
     """
     length = header_length(view)
     size = len(view) if size is None else size
@@ -183,5 +193,10 @@ def read_header(view: bytes | memoryview, size: int | None = None) -> ContainerH
             if (start, n) != EMPTY and (start < length or n < 0 or start + n > size):
                 raise CorruptError(f"index '{kind}' is said to have {n} bytes at {start} of {size}", at)
             inner[kind] = (start, n)
-    reader.take(reader.count("the redundant length", 1))
-    return ContainerHeader(columns, length)
+    redundant = reader.count("the redundant length", 1)
+    reader.take(redundant)
+    head = memoryview(view)[:length]
+    checksums = read_block(head, redundant, size) if reader.offset == length else None
+    if checksums is not None and len(view) == size:
+        checksums.verify(memoryview(view), 0)
+    return ContainerHeader(columns, length, checksums)

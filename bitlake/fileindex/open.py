@@ -188,7 +188,10 @@ class OpenIndex:
     def _header(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
         prefix = self._window.view(0, FIXED_LENGTH)
         length = header_length(prefix)
-        return read_header(self._window.view(0, length), self._window.length).columns
+        header = read_header(self._window.view(0, length), self._window.length)
+        if header.checksums is not None:
+            self._window.check(header.checksums)
+        return header.columns
 
     def _open(self, column: str, index_type: str, start: int, length: int) -> IndexReader | None:
         known = indexed_type(column, self._fields)
