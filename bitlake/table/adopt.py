@@ -138,7 +138,7 @@ def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, f
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))
     final = maker.path(partition, bucket, name)
     store.rename(staged.path, final)
-    entry = maker.entry(partition, bucket, name, written, builder.finish())
+    entry = maker.entry(partition, bucket, name, written, builder.finish(checksums=True))
     return Adopted((entry,), tuple(f"{name}: {problem}" for problem in builder.problems))
 
 

@@ -265,7 +265,7 @@ class DataFileWriter:
         with _writing(self._made[-1]):
             written = self._writer.close()
             self._output.close()
-        index = self._builder.finish()
+        index = self._builder.finish(checksums=True)
         for problem in self._builder.problems:
             log.warning("%s: %s", self._name, problem)
             self.problems.append(f"{self._name}: {problem}")

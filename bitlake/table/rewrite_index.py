@@ -122,7 +122,8 @@ def rewrite_file(store: Store, maker: FileMaker, task: RewriteTask) -> Rewritten
         merged.setdefault(column, {})[kind] = kept[column, kind] if (column, kind) in kept else built[column, kind]
     # What a snapshot deleted must never be added again: an entry is known by its embedded index too, and one that is
     # back at what it was before (no index, or the same bytes) would read as deleted.  So each rewrite leaves its mark.
-    content = encode_container(merged, mark=task.new_name.removesuffix(INDEX_SUFFIX)[-_MARK:].encode())
+    mark = task.new_name.removesuffix(INDEX_SUFFIX)[-_MARK:].encode()
+    content = encode_container(merged, mark=mark, checksums=True)
     file = task.entry.file
     others = tuple(n for n in file.extra_files if not n.endswith(INDEX_SUFFIX))
     extra, embedded = maker.place_index(task.path, task.new_name, content)
