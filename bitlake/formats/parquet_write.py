@@ -50,6 +50,7 @@ _NEWER = ("max_rows_per_page", "write_time_adjusted_to_utc")  # older pyarrow la
 _GUESSED_RATIO = 0.5
 _CODECS = ("zstd", "snappy", "gzip", "lz4", "none")  # what Java's Parquet decodes without an extra jar
 _LEVELLED = ("zstd", "gzip")
+_BATCH_VALUES, _LEAST_BATCH_VALUES = 1024, 64
 _SAMPLES = 16
 _SAMPLE_ROWS = 2048
 
@@ -115,6 +116,8 @@ class ParquetWriter:
             "use_deprecated_int96_timestamps": any(map(_has_nanoseconds, self._schema.types)),
             "data_page_version": "1.0",
             "data_page_size": page_bytes,
+            # A page's bytes are looked at after so many values: with the default, 1,024, few would be small.
+            "write_batch_size": min(_BATCH_VALUES, max(_LEAST_BATCH_VALUES, page_bytes // 128)),
             "dictionary_pagesize_limit": dictionary_bytes,
         }
         for name in _NEWER:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bitlake.errors import UnsupportedFeature
 from bitlake.formats.avro_write import AvroWriter, avro_schema
 from bitlake.formats.orc_write import STRIPE_BYTES, OrcWriter
-from bitlake.formats.parquet_write import ParquetWriter, WrittenFile
+from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, ParquetWriter, WrittenFile
 from bitlake.types.datatypes import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 
 FORMATS = ("parquet", "orc", "avro")
@@ -42,8 +42,12 @@ def open_writer(
     compression: str,
     level: int | None,
     group_bytes: int,
+    page_bytes: int = PAGE_BYTES,
+    page_rows: int = PAGE_ROWS,
 ) -> FileWriter:
     """The writer of a file in ``file_format``; ``group_bytes`` bounds a Parquet row group or an ORC stripe.
+
+    ``page_bytes`` (uncompressed) and ``page_rows`` bound a Parquet page.
 
     Raises :class:`InvalidRequest` for a compression that the format does not have.
     """
@@ -51,7 +55,15 @@ def open_writer(
         return OrcWriter(output, fields, compression=compression, stripe_bytes=min(group_bytes, STRIPE_BYTES))
     if file_format == "avro":
         return AvroWriter(output, fields, compression=compression, level=level)
-    return ParquetWriter(output, fields, compression=compression, level=level, row_group_bytes=group_bytes)
+    return ParquetWriter(
+        output,
+        fields,
+        compression=compression,
+        level=level,
+        row_group_bytes=group_bytes,
+        page_bytes=page_bytes,
+        page_rows=page_rows,
+    )
 
 
 def check_format(file_format: str, fields: Sequence[DataField]) -> None:

@@ -113,6 +113,13 @@ FILE_COMPRESSION = _add(
 )  # fmt: skip
 ZSTD_LEVEL = _int("file.compression.zstd-level", 1, 1, "zstd level of data files and manifests.")
 FILE_BLOCK_SIZE = _maybe_memory("file.block-size", "Row group (Parquet) or stripe size; unset: 128 MB.")
+# Plain numbers, no units: Paimon (Java) hands both to Parquet's own configuration.
+PARQUET_PAGE_SIZE = _maybe_int(
+    "parquet.page.size", 1024, "Uncompressed bytes of a Parquet page at which the next begins; unset: 262144."
+)
+PARQUET_PAGE_ROWS = _maybe_int(
+    "parquet.page.row.count.limit", 64, "Rows of a Parquet page at which the next begins; unset: 4096."
+)
 FILE_SUFFIX_COMPRESSION = _bool("file.suffix.include.compression", False, "Put the codec into data file names.")
 TARGET_FILE_SIZE = _maybe_memory("target-file-size", "Roll data files at this size; unset: 256 MB for append tables.")
 TARGET_FILE_ROWS = _maybe_int("target-file-row-num", 1, "Roll data files at this many rows; unset: never.")

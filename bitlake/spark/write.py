@@ -98,10 +98,15 @@ class SparkWriter:
             prepared.write.mode("append")
             .option("compression", options.get(opt.FILE_COMPRESSION))
             .option("parquet.compression.codec.zstd.level", str(options.get(opt.ZSTD_LEVEL)))
-            .option("parquet.page.row.count.limit", str(PAGE_ROWS))
+            .option("parquet.page.row.count.limit", str(options.of(opt.PARQUET_PAGE_ROWS) or PAGE_ROWS))
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("maxRecordsPerFile", str(rows_per_file(state)))
         )
+        if page_bytes := options.of(opt.PARQUET_PAGE_SIZE):
+            # Parquet (Java) looks at a page's bytes only now and then unless told to.
+            often = str(max(1, min(100, page_bytes // 64)))
+            writer = writer.option("parquet.page.size", str(page_bytes)).option("parquet.page.size.row.check.min", often)
+            writer = writer.option("parquet.page.size.row.check.max", often)
         if GROUP in prepared.columns:
             writer = writer.partitionBy(GROUP)
         with spark_errors(f"writing to table '{state.name}'"), session_conf(self._spark, _CONF):

@@ -21,7 +21,7 @@ from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.registry import IndexSpec, indexed_type, parse_index_options
 from bitlake.formats import parquet_scan
 from bitlake.formats.column_bounds import physical_values
-from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, WrittenFile
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.metadata import options as opt
@@ -188,6 +188,8 @@ class DataFileWriter:
         self._target = target_file_size(maker.schema)
         self._most_rows = options.of(opt.TARGET_FILE_ROWS)
         self._group_bytes = options.of(opt.FILE_BLOCK_SIZE) or 128 << 20
+        self._page_bytes = options.of(opt.PARQUET_PAGE_SIZE) or PAGE_BYTES
+        self._page_rows = options.of(opt.PARQUET_PAGE_ROWS) or PAGE_ROWS
         self._compression = options.get(opt.FILE_COMPRESSION)
         self._level = options.get(opt.ZSTD_LEVEL)
         self._specs = parse_index_options(maker.schema.options, maker.schema.fields)
@@ -255,6 +257,8 @@ class DataFileWriter:
                 compression=self._compression,
                 level=self._level,
                 group_bytes=max(1 << 20, min(self._group_bytes, self._target)),
+                page_bytes=self._page_bytes,
+                page_rows=self._page_rows,
             )
         self._builder = IndexBuilder(self._specs, self._maker.schema.fields)
 
