@@ -7,6 +7,7 @@ reason is kept in :attr:`OpenIndex.problems` for whoever counts and shows warnin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -21,7 +22,8 @@ from bitlake.fileindex.registry import INDEX_TYPES, IndexReader, indexed_type
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.values import ValueCounts, physical_value, telling
 from bitlake.fileindex.window import Fetch, Window
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Or, Predicate
+from bitlake.fileindex.worth import Guide
+from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
 from bitlake.types import DataField
 
 T = TypeVar("T")
@@ -52,31 +54,37 @@ class OpenIndex:
         """Bytes fetched so far."""
         return self._window.bytes_read
 
-    def evaluate(self, predicate: Predicate) -> Selection:
+    def evaluate(self, predicate: Predicate, guide: Guide | None = None, spared: list[str] | None = None) -> Selection:
         """The rows for which a bound predicate can be TRUE.
+
+        ``guide`` may spare an index that is not worth reading; why is added to ``spared``.
 
         A column without an index, or whose index cannot tell, leaves every row possible.  Several indexes of a column
         are asked until one is exact.  Never raises for what is in the bytes, unless opened ``strict``.
         """
+        return self._evaluate(predicate, _Asking(guide, [] if spared is None else spared, self._row_count))
+
+    def _evaluate(self, predicate: Predicate, asking: _Asking) -> Selection:
         match predicate:
             case Constant(value):
                 return Selection.all(exact=True) if value else Selection.none()
             case And(children):
                 found = Selection.all(exact=True)
-                for child in children:
-                    found &= self.evaluate(child)
+                for child in sorted(children, key=_late) if asking.guide is not None else children:
+                    left = min(asking.left, found.count(self._row_count))
+                    found &= self._evaluate(child, replace(asking, left=left))
                     if found.is_empty:
                         break
                 return found
             case Or(children):
                 found = Selection.none()
                 for child in children:
-                    found |= self.evaluate(child)
+                    found |= self._evaluate(child, asking)
                     if found == _EVERY:
                         break
                 return found
             case Comparison() | In() | Like() | IsNull():
-                return self._leaf(predicate)
+                return self._leaf(predicate, asking)
             case _:  # Not and Between are gone once bound
                 return Selection.all()
 
@@ -174,10 +182,17 @@ class OpenIndex:
                 return answer
         return None
 
-    def _leaf(self, leaf: Leaf) -> Selection:
+    def _leaf(self, leaf: Leaf, asking: _Asking) -> Selection:
         found = Selection.all()
         here = self.columns.get(leaf.column, {})
         for index_type in sorted(here, key=_asking_order):
+            guide = asking.guide
+            if guide is not None:
+                size, left = here[index_type][1], asking.left
+                why = self.ask(leaf.column, index_type, lambda r: guide.why_not(r, leaf, index_type, size, left))  # noqa: B023
+                if why is not None:
+                    asking.spared.append(f"{index_type}({leaf.column}): {why}")
+                    continue
             answer = self.ask(leaf.column, index_type, lambda reader: reader.test(leaf))
             if answer is not None:
                 found = found.both(answer)
@@ -213,6 +228,25 @@ class OpenIndex:
                 raise CorruptError(f"{where}: {error.what}", error.offset) from error
             raise CorruptError(f"{where}: {error}") from error
         self.problems.append(f"{where}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """Who decides which index is read, what was spared, and how many rows are possible yet."""
+
+    guide: Guide | None
+    spared: list[str]
+    left: int
+
+
+def _late(predicate: Predicate) -> int:
+    """Equality first: it reads least and leaves least."""
+    match predicate:
+        case Comparison(_, Op.EQ, _) | IsNull(_, False):
+            return 0
+        case In(_, _, False):
+            return 1
+    return 2
 
 
 _COUNTING = (BitmapReader, RangeBitmapReader)

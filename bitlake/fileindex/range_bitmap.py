@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -179,6 +180,15 @@ class RangeBitmapReader:
         if len(present) >= k:
             return self._best(k, descending, present, strict)
         return present | (nulls[: k - len(present)] if strict else nulls)
+
+    def share(self, op: Op, value: Any) -> float | None:
+        """About which part of the rows compares so with a value, as if every distinct value had equally many."""
+        self._open()
+        key = self.keys.of_literal(value)
+        if key is None or not self._cardinality or op in (Op.EQ, Op.NE):
+            return None
+        above = 1 - self._find(key)[0] / self._cardinality
+        return above if op in (Op.GT, Op.GE) else 1 - above
 
     def ranked(self, rows: BitMap) -> tuple[Int64s, Int64s, pa.Array]:
         """Of ``rows`` that are not NULL: their positions, each one's place in, and the keys of, their distinct keys.

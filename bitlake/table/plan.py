@@ -30,7 +30,8 @@ class PlannedFile:
     """A data file to read, and which of its rows.
 
     ``selection`` is a superset of the rows that satisfy the predicate; ``pruned_by`` names the indexes that made it,
-    such as ``bitmap(status)``; ``index_place`` is ``embedded``, ``file`` or None.
+    such as ``bitmap(status)``; ``index_place`` is ``embedded``, ``file`` or None; ``spared`` tells which indexes were
+    not worth reading, and why.
     """
 
     entry: ManifestEntry
@@ -39,6 +40,7 @@ class PlannedFile:
     selection: Selection
     pruned_by: tuple[str, ...] = ()
     index_place: str | None = None
+    spared: tuple[str, ...] = ()
 
     @property
     def row_count(self) -> int:
