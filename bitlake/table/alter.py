@@ -95,3 +95,9 @@ def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
     except InvalidRequest as e:
         where = "" if table in str(e) else f"table '{table}': "
         raise InvalidRequest(f"{where}{e}; change that option first") from e
+
+
+def made_not_null(old: TableSchema, new: TableSchema) -> list[str]:
+    """The columns, by their old names, that could hold NULL and cannot any more."""
+    strict = {f.id for f in new.fields if not f.type.nullable}
+    return [f.name for f in old.fields if f.type.nullable and f.id in strict]

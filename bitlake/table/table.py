@@ -19,13 +19,14 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.stats import Verdict, test_stats
-from bitlake.predicate.tree import Predicate, columns_of
+from bitlake.predicate.tree import IsNull, Predicate, columns_of
 from bitlake.storage import Store
 from bitlake.table.alter import (
     ColumnName,
     ColumnType,
     check_evolved,
     column_changes,
+    made_not_null,
     path_of,
     position_of,
     type_of,
@@ -221,6 +222,12 @@ class Table:
             except (AlreadyExists, InvalidRequest, NotFound) as e:
                 raise type(e)(f"table '{self.name}': {e}") from e
             check_evolved(self.name, state.schema, new)
+            for column in made_not_null(state.schema, new):
+                # Paimon takes the caller's word for it, and readers then stumble over the NULLs.
+                if self.scan(where=IsNull(column)).exists():
+                    raise InvalidRequest(
+                        f"table '{self.name}': column '{column}' holds NULL: it cannot become NOT NULL"
+                    )
             return new
 
         return self._change_schema(step)

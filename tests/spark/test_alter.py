@@ -120,10 +120,13 @@ def test_defaults_and_nullability(lake: bitlake.Lake) -> None:
     with pytest.raises(InvalidRequest, match="alter-column-null-to-not-null"):
         lake.sql("ALTER TABLE t ALTER COLUMN id SET NOT NULL")
     lake.sql("ALTER TABLE t SET TBLPROPERTIES ('alter-column-null-to-not-null.disabled' = 'false')")
+    with pytest.raises(InvalidRequest, match="column 'n' holds NULL"):
+        lake.sql("ALTER TABLE t ALTER COLUMN n SET NOT NULL")
+    lake.sql("INSERT OVERWRITE t VALUES (1, NULL, 2.5)")
     lake.sql("ALTER TABLE t ALTER COLUMN n SET NOT NULL")
     with pytest.raises(InvalidRequest, match="'n'"):
         lake.sql("INSERT INTO t (id) VALUES (3)")
-    assert ask(lake, "SELECT count(*) FROM t WHERE n IS NULL") == [[3]]
+    assert ask(lake, "SELECT n FROM t WHERE n IS NOT NULL") == [[Decimal("2.50")]]
 
 
 def test_it_is_shown_and_can_be_made_again(lake: bitlake.Lake) -> None:
@@ -137,6 +140,7 @@ def test_it_is_shown_and_can_be_made_again(lake: bitlake.Lake) -> None:
         ["s", "struct<y: decimal(4, 1) comment 'in s', x: int>", None],
         ["a b", "string", None],
     ]
+    assert ask(lake, "DESCRIBE t ID") == [["col_name", "id"], ["data_type", "bigint"], ["comment", "wide"]]
     shown = ask(lake, "SHOW CREATE TABLE t")[0][0]
     lake.sql("ALTER TABLE t RENAME TO u")
     lake.sql(shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -258,6 +259,17 @@ def test_defaults_are_for_new_rows_only(lake: bitlake.Lake) -> None:
     assert table.schema.field("d").default_value is None
 
 
+def test_not_null_is_for_columns_without_null(lake: bitlake.Lake) -> None:
+    table = made(lake, simple(), **{"alter-column-null-to-not-null.disabled": "false"})
+    table.alter_column("id", nullable=False)
+    with pytest.raises(InvalidRequest, match=r"table 'default\.t': column 'a' holds NULL"):
+        table.alter_column("a", nullable=False)
+    table.add_column("n", pa.int32())
+    with pytest.raises(InvalidRequest, match="column 'n' holds NULL"):
+        table.alter_column("n", nullable=False)
+    assert table.scan(["id"]).to_arrow().schema.field("id").nullable is False
+
+
 def test_changes_come_all_or_not_at_all(lake: bitlake.Lake) -> None:
     table = made(lake, simple())
     before = table.schema
@@ -423,6 +435,20 @@ def check(rng: random.Random, table: bitlake.Table, model: Model) -> None:
     assert sorted(arrow_rows(scan.to_arrow()), key=repr) == sorted(wanted, key=repr)
     assert scan.count() == len(wanted)
     assert scan.limit(2).to_arrow().num_rows == min(2, len(wanted))
+    values = [r[at] for r in everything if r[at] is not None]
+    everywhere = table.scan()
+    assert everywhere.count(name) == len(values)
+    assert scan.count(name) == len(wanted)
+    assert set(everywhere.distinct(name).to_pylist()) - {None} == set(values)
+    assert {r["count"] for r in scan.group_count(name).to_pylist()} == set(Counter(r[at] for r in wanted).values())
+    if values:
+        low, high = everywhere.min_max(name)
+        assert (getattr(low, "as_py", lambda: low)(), getattr(high, "as_py", lambda: high)()) == (
+            min(values),
+            max(values),
+        )
+    top = everywhere.top_n([(name, "desc")], 3).to_arrow().column(name).to_pylist()
+    assert top == [*sorted(values, reverse=True), *[None] * (len(everything) - len(values))][:3]
     nulls = [r for r in everything if r[at] is None]
     assert table.scan(where=f"{name} IS NULL").count() == len(nulls)
 
