@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from fixtures import copy_warehouse
 from interop.rows import rows_of, same_rows
 
 import bitlake
@@ -179,3 +180,25 @@ def test_indexes_that_come_and_go(tmp_path: Path, java: ModuleType, threshold: s
         table.rewrite_file_index()
         same_rows(java.dump(tmp_path, "db.t"), rows_of(rows))
         assert {(0, "x"), (3, "x")} <= set(java.dump(tmp_path, "db.t", v="x"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["append_bucketed", "nested_types", "partitioned", "bitmap_v2", "schema_evolution", "pk_mor", "pk_sequence_field"],
+)
+def test_paimons_own_tables_evolve(tmp_path: Path, java: ModuleType, name: str) -> None:
+    copy_warehouse(tmp_path, name)
+    table = bitlake.connect(str(tmp_path)).table(name)
+    before = java.dump(tmp_path, f"default.{name}")
+    columns = list(table.schema.field_names)
+    keys = {*table.schema.partition_keys, *table.schema.primary_keys}
+    renamed = next(c for c in reversed(columns) if c not in keys)
+    table.rename_column(renamed, "renamed")
+    table.add_column("added", "DECIMAL(9, 3)", comment="by bitlake", first=True)
+    table.alter_column("renamed", comment="was another", after="added")
+    at = columns.index(renamed)
+    after = [(None, r[at], *r[:at], *r[at + 1 :]) for r in before]
+    same_rows(java.dump(tmp_path, f"default.{name}"), after)
+    assert java.schema(tmp_path, f"default.{name}") == [(f.name, str(f.type)) for f in table.schema.fields]
+    if not table.schema.primary_keys:
+        same_rows(rows_of(table.scan().to_arrow()), after)

@@ -61,7 +61,8 @@ def test_columns_are_found_by_id(lake: bitlake.Lake) -> None:
     assert table.scan(where="a is null").count() == 6
 
 
-def test_members_of_structs_lists_and_maps_are_found_by_id(lake: bitlake.Lake) -> None:
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_members_of_structs_lists_and_maps_are_found_by_id(lake: bitlake.Lake, file_format: str) -> None:
     inner = pa.struct([("x", pa.int32()), ("y", pa.string())])
     schema = pa.schema([("s", inner), ("l", pa.list_(inner)), ("m", pa.map_(pa.string(), inner))])
     one, two = {"x": 1, "y": "p"}, {"x": None, "y": "q"}
@@ -70,7 +71,7 @@ def test_members_of_structs_lists_and_maps_are_found_by_id(lake: bitlake.Lake) -
         {"s": None, "l": None, "m": None},
         {"s": two, "l": [], "m": []},
     ]
-    table = made(lake, pa.Table.from_pylist(rows, schema))
+    table = made(lake, pa.Table.from_pylist(rows, schema), **{"file.format": file_format})
     table.drop_column("s.y")
     table.add_column("s.y", pa.string())  # a new one: the old values must not come back
     table.rename_column("l.element.x", "xx")
@@ -458,7 +459,8 @@ def check(rng: random.Random, table: bitlake.Table, model: Model) -> None:
 def test_any_changes_read_as_a_plain_model_does(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
     rng = random.Random(seed)
     lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")))
-    table = lake.create_table("t", pa.schema([("c0", pa.int32()), ("c1", pa.string())]))
+    options = {"file.format": rng.choice(["parquet", "parquet", "orc", "avro"])}
+    table = lake.create_table("t", pa.schema([("c0", pa.int32()), ("c1", pa.string())]), options=options)
     model = Model()
     for _ in range(12):
         change(rng, table, model)
