@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from bitlake.errors import CorruptError
 from bitlake.fileindex.open import OpenIndex, open_index
+from bitlake.fileindex.selection import Selection
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
@@ -12,6 +15,19 @@ from bitlake.table.cache import Cache
 INDEX_SUFFIX = ".index"
 
 _open: Cache[tuple[str, str], OpenIndex] = Cache(256 * 1024 * 1024)
+_OPENED = 8 * 1024
+"""Bytes that an open index takes beside its own, about: of 100,000 small ones that is far more than these."""
+_answers: Cache[tuple[str, str, str], IndexAnswer] = Cache(128 * 1024 * 1024)
+_ANSWER = 512
+
+
+@dataclass(frozen=True, slots=True)
+class IndexAnswer:
+    """What a file's index said of a predicate, which indexes it has of its columns, and which were not worth it."""
+
+    selection: Selection
+    used: tuple[str, ...]
+    spared: tuple[str, ...] = ()
 
 
 def index_name(file: DataFileMeta) -> str | None:
@@ -38,13 +54,16 @@ def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSche
     """
     if file.embedded_index is not None:
         content = file.embedded_index
-        key = (data_path, f"embedded:{len(content)}:{hash(content)}")
-        found = _open.get(key)
+        # Small ones are quicker to parse again than the garbage collector is to look through all of them.
+        small = len(content) < _OPENED
+        key = (data_path, _place(file))
+        found = None if small else _open.get(key)
         if found is None or found.problems:
             found = open_index(
                 lambda offset, length: content[offset : offset + length], len(content), schema.fields, file.row_count
             )
-            _open.put(key, found, len(content))
+            if not small:
+                _open.put(key, found, len(content) + _OPENED)
         return found
     name = index_name(file)
     if name is None:
@@ -55,10 +74,29 @@ def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSche
     if found is None or found.problems:
         length = store.size(path)
         found = open_index(lambda offset, n: store.read_range(path, offset, n), length, schema.fields, file.row_count)
-        _open.put(key, found, length)
+        _open.put(key, found, length + _OPENED)
     return found
 
 
+def _place(file: DataFileMeta) -> str:
+    """Which index of a data file: rewriting it leaves the data file's name as it is."""
+    content = file.embedded_index
+    return index_name(file) or "" if content is None else f"embedded:{len(content)}:{hash(content)}"
+
+
+def known_answer(data_path: str, file: DataFileMeta, question: str) -> IndexAnswer | None:
+    """What :func:`keep_answer` was told; ``question`` tells predicates on the file's columns apart."""
+    return _answers.get((data_path, _place(file), question))
+
+
+def keep_answer(data_path: str, file: DataFileMeta, question: str, answer: IndexAnswer) -> None:
+    """Remember an answer that had no problems: the next plan with the same question does not open the index."""
+    rows = answer.selection.rows
+    size = 0 if rows is None else min(8 * len(rows), file.row_count // 8 + 64)
+    _answers.put((data_path, _place(file), question), answer, _ANSWER + size)
+
+
 def forget_all() -> None:
-    """Drop every cached index (tests that break files on purpose need it)."""
+    """Drop every cached index and answer (tests that break files on purpose need it)."""
     _open.clear()
+    _answers.clear()

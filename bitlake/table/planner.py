@@ -25,8 +25,9 @@ from bitlake.predicate.text import to_sql
 from bitlake.predicate.tree import Predicate, columns_of
 from bitlake.storage import Store
 from bitlake.table.buckets import physical_array as physical_array
+from bitlake.table.cost import cost_guide, too_many
 from bitlake.table.file_columns import FileColumns, columns_of_files
-from bitlake.table.index_access import has_index, open_for
+from bitlake.table.index_access import IndexAnswer, has_index, keep_answer, known_answer, open_for
 from bitlake.table.order import Order
 from bitlake.table.plan import Plan, PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.table.prune import MetadataPruning
@@ -53,6 +54,8 @@ class ScanRequest:
     limit: int | None = None
     use_index: bool = True
     order: tuple[Order, ...] = ()
+    exact: bool = False
+    """Whether the rows that match are wanted themselves, as for counting: then no index is too unselective."""
 
 
 @dataclass(slots=True)
@@ -67,6 +70,7 @@ class _Candidate:
     selection: Selection = field(default_factory=Selection.all)
     pruned_by: tuple[str, ...] = ()
     index_place: str | None = None
+    spared: tuple[str, ...] = ()
 
 
 def plan_files(
@@ -83,7 +87,7 @@ def plan_files(
     left = _candidates(request, pruned, columns)
     if request.predicate is not None and request.use_index:
         left = _by_index(request, left, store, skipped, problems, metrics)
-    files = [PlannedFile(c.entry, c.path, c.partition, c.selection, c.pruned_by, c.index_place) for c in left]
+    files = [_planned(c) for c in left]
     if request.order and request.limit is not None:
         wanted = TopNRequest(request.order, request.limit, request.predicate is not None, request.use_index)
         ranges = FileRanges(request.order[0], request.schema, schemas, request.paths)
@@ -111,6 +115,10 @@ def plan_files(
         metrics=metrics,
         order=request.order,
     )
+
+
+def _planned(c: _Candidate) -> PlannedFile:
+    return PlannedFile(c.entry, c.path, c.partition, c.selection, c.pruned_by, c.index_place, c.spared)
 
 
 # --- partition, bucket, statistics -----------------------------------------------------------------------------------
@@ -158,8 +166,16 @@ def _by_index(
         return list(candidates)
     strict = options.get(opt.INDEX_ON_UNREADABLE) == "fail"
 
+    exact = request.exact or request.limit is not None
+    questions: dict[int, str] = {}
+    terms: dict[int, str] = {}
+
     def judge(candidate: _Candidate) -> tuple[_Candidate, list[str], int]:
-        return _judge(candidate, store, strict)
+        # Once for each schema, not for each file; literals of equal value and another type are spelled differently.
+        question = questions.get(id(candidate.predicate))
+        if question is None:
+            question = questions[id(candidate.predicate)] = f"{'exact ' if exact else ''}{candidate.predicate!r}"
+        return _judge(candidate, store, strict, question, exact)
 
     wanted = [c for c in candidates if has_index(c.entry.file) and not c.selection.exact]
     embedded = [c for c in wanted if c.entry.file.embedded_index is not None]
@@ -182,42 +198,59 @@ def _by_index(
         if result.selection.is_empty:
             where = "" if result.index_place is None else f", {result.index_place}"
             assert result.predicate is not None
-            by, term = " and ".join(result.pruned_by) or "index", to_sql(result.predicate, result.schema.fields)
-            detail = f"{by}{where}: no row has {term}"
+            term = terms.get(id(result.predicate))
+            if term is None:
+                term = terms[id(result.predicate)] = to_sql(result.predicate, result.schema.fields)
+            detail = f"{' and '.join(result.pruned_by) or 'index'}{where}: no row has {term}"
             skipped.append(_skip(result.entry, result.path, SkipReason.INDEX, detail))
         else:
             left.append(result)
     return left
 
 
-def _judge(candidate: _Candidate, store: Store, strict: bool) -> tuple[_Candidate, list[str], int]:
+def _judge(
+    candidate: _Candidate, store: Store, strict: bool, question: str, exact: bool
+) -> tuple[_Candidate, list[str], int]:
     file = candidate.entry.file
-    place = "embedded" if file.embedded_index is not None else "file"
+    candidate.index_place = "embedded" if file.embedded_index is not None else "file"
     assert candidate.predicate is not None
+    found: list[str] = []
+    size, first = 0, ""
     try:
-        index = open_for(store, candidate.path, file, candidate.schema)
-        if index is None:
-            return candidate, [], 0
-        before = index.bytes_read
-        selection = index.evaluate(candidate.predicate).both(candidate.selection)
-        if not candidate.same:
-            selection = selection.inexact()
-        # Only after the question: what cannot be read is found when it is first needed.
-        found = [f"cannot read the file index of {candidate.path}: {p}" for p in index.problems]
+        answer = known_answer(candidate.path, file, question)
+        if answer is None:
+            index = open_for(store, candidate.path, file, candidate.schema)
+            assert index is not None  # only files with an index are asked
+            before = index.bytes_read
+            spared: list[str] = []
+            guide = cost_guide(store, candidate.path, file, candidate.schema, exact)
+            selection = index.evaluate(candidate.predicate, guide, spared)
+            if too_many(selection, file.row_count) and not exact:
+                spared.append(f"{selection.count(file.row_count):,} rows are too many to be picked, so all are read")
+                selection = Selection.all()
+            # Only after the question: what cannot be read is found when it is first needed.
+            found = [f"cannot read the file index of {candidate.path}: {p}" for p in index.problems]
+            size = index.bytes_read - before
+            first = index.problems[0] if found else ""
+            used = tuple(
+                f"{kind}({column})"
+                for column in sorted(columns_of(candidate.predicate))
+                for kind in index.columns.get(column, ())
+                if not any(s.startswith(f"{kind}({column}):") for s in spared)
+            )
+            answer = IndexAnswer(selection, used, tuple(spared))
+            if not found:
+                keep_answer(candidate.path, file, question, answer)
     except BitlakeError as e:
         if strict:
             raise _refused(candidate.path, str(e)) from e
-        unread = replace(candidate, index_place=place)
-        return unread, [f"cannot read the file index of {candidate.path}: {e}"], 0
+        return candidate, [f"cannot read the file index of {candidate.path}: {e}"], 0
     if strict and found:
-        raise _refused(candidate.path, index.problems[0])
-    used = tuple(
-        f"{kind}({column})"
-        for column in sorted(columns_of(candidate.predicate))
-        for kind in index.columns.get(column, ())
-    )
-    judged = replace(candidate, selection=selection, pruned_by=used, index_place=place)
-    return judged, found, index.bytes_read - before
+        raise _refused(candidate.path, first)
+    selection = answer.selection.both(candidate.selection)
+    candidate.selection = selection if candidate.same else selection.inexact()
+    candidate.pruned_by, candidate.spared = answer.used, answer.spared
+    return candidate, found, size
 
 
 def _refused(path: str, why: str) -> CorruptError:

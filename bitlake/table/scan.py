@@ -103,7 +103,12 @@ class Scan:
 
     def plan(self) -> Plan:
         """Which files, which rows of each, and what pruned the others; made once and kept."""
-        if not self._planned:
+        return self._plan(exact=False)
+
+    def _plan(self, exact: bool) -> Plan:
+        # An exact plan may have read indexes that only counting is worth.
+        unsure = self.predicate is not None and any(not f.selection.exact for p in self._planned for f in p.files)
+        if (exact and unsure) or not self._planned:
             request = ScanRequest(
                 table=self.state.name,
                 paths=self.state.paths,
@@ -114,6 +119,7 @@ class Scan:
                 limit=self.row_limit,
                 use_index=self.use_index,
                 order=self.order,
+                exact=exact,
             )
             started = time.perf_counter()
             entries = self.state.entries()
@@ -121,7 +127,7 @@ class Scan:
             with reading_table(self.state.name):
                 plan = plan_files(request, entries, schemas, self.store)
             plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
-            self._planned.append(plan)
+            self._planned[:] = [plan]
         return self._planned[0]
 
     def explain(self) -> str:
@@ -199,7 +205,7 @@ class Scan:
         if self.row_limit is not None:
             raise InvalidRequest(f"table '{self.state.name}': read the rows of a limited scan, and count those")
         return Answers(
-            self.plan(),
+            self._plan(exact=True),
             self.store,
             self.state.paths,
             timezone=self.timezone,
