@@ -195,8 +195,9 @@ def read_header(view: bytes | memoryview, size: int | None = None) -> ContainerH
             inner[kind] = (start, n)
     redundant = reader.count("the redundant length", 1)
     reader.take(redundant)
-    head = memoryview(view)[:length]
-    checksums = read_block(head, redundant, size) if reader.offset == length else None
+    if reader.offset != length:
+        raise CorruptError(f"the file index header has {length} bytes, its members take {reader.offset}", 12)
+    checksums = read_block(memoryview(view)[:length], redundant, size)
     if checksums is not None and len(view) == size:
         checksums.verify(memoryview(view), 0)
     return ContainerHeader(columns, length, checksums)

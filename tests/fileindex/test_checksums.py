@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bitlake.errors import CorruptError
+from bitlake.fileindex.build import IndexBuilder
+from bitlake.fileindex.checksums import CHUNK_BITS, MAGIC, block_length
+from bitlake.fileindex.container import encode_container, read_header
+from bitlake.fileindex.open import open_index
+from bitlake.fileindex.registry import IndexSpec
+from bitlake.predicate.tree import Comparison, Op
+from bitlake.types import AtomicType, DataField, Root
+
+CHUNK = 1 << CHUNK_BITS
+FIELDS = (DataField(0, "s", AtomicType(Root.VARCHAR, length=99)), DataField(1, "i", AtomicType(Root.INT)))
+ROWS = 20_000
+
+
+def built(checksums: bool) -> bytes:
+    builder = IndexBuilder([IndexSpec("s", "bitmap", {}), IndexSpec("i", "bloom-filter", {})], FIELDS)
+    numbers = np.arange(ROWS)
+    builder.add(pa.table({"s": [f"value-{n % 5000:05d}" for n in numbers], "i": pa.array(numbers % 777, pa.int32())}))
+    return builder.finish(checksums=checksums)
+
+
+CHECKED, PLAIN = built(True), built(False)
+
+
+class Bytes:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, offset: int, length: int) -> bytes:
+        self.asked.append((offset, length))
+        return self.data[offset : offset + length]
+
+
+def ask(data: bytes, strict: bool = False) -> tuple[Any, Any, Bytes]:
+    fetch = Bytes(data)
+    index = open_index(fetch, len(data), FIELDS, ROWS, strict)
+    return index, index.evaluate(Comparison("s", Op.EQ, "value-01234")), fetch
+
+
+def test_the_same_payloads_behind_a_longer_head() -> None:
+    with_sums, without = read_header(CHECKED), read_header(PLAIN)
+    grown = with_sums.length - without.length
+    assert without.checksums is None and with_sums.checksums is not None
+    assert grown == block_length(len(PLAIN) - without.length) and MAGIC in CHECKED[: with_sums.length]
+    assert CHECKED[with_sums.length :] == PLAIN[without.length :]
+    assert ask(CHECKED)[1] == ask(PLAIN)[1] and ask(CHECKED)[1].count(ROWS) == 4
+
+
+def test_little_more_is_read() -> None:
+    plain, checked = ask(PLAIN)[0], ask(CHECKED)[0]
+    assert len(CHECKED) > 40 * CHUNK
+    assert checked.bytes_read <= plain.bytes_read + 4 * CHUNK
+    assert checked.bytes_read < 64 * 1024
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damage_is_noticed_or_not_looked_at(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    data = bytearray(CHECKED)
+    at = int(rng.integers(len(data)))
+    data[at] ^= 1 << int(rng.integers(8))
+    index, found, fetch = ask(bytes(data))
+    looked = any(offset <= at < offset + length for offset, length in fetch.asked)
+    assert found.count(ROWS) == ROWS if index.problems else found == ask(CHECKED)[1]
+    assert bool(index.problems) == looked or at >= read_header(CHECKED).length  # read ahead, but not used
+    with pytest.raises(CorruptError):
+        read_header(bytes(data))
+
+
+def test_every_bit_of_a_small_container_counts() -> None:
+    data = encode_container({"a": {"bitmap": b"123", "bsi": None}}, mark=b"rewrite1", checksums=True)
+    assert read_header(data).columns["a"]["bsi"] == (-1, 0)
+    for bit in range(8 * len(data)):
+        broken = bytearray(data)
+        broken[bit // 8] ^= 1 << bit % 8
+        if bit // 8 in range(len(data) - 3 - 8, len(data) - 3 - 4):
+            continue  # without its magic the block is somebody else's: no checksums
+        with pytest.raises(Exception, match=r"checksum|file index|index|UTF|column|known|left|bytes") as found:
+            read_header(bytes(broken))
+        assert type(found.value).__module__ == "bitlake.errors"
+
+
+@pytest.mark.parametrize("change", [-1, -CHUNK, 1, CHUNK])
+def test_a_container_cut_or_grown(change: int) -> None:
+    data = CHECKED[:change] if change < 0 else CHECKED + bytes(change)
+    with pytest.raises(CorruptError):
+        read_header(data)
+
+
+def test_empty_and_full_chunks() -> None:
+    for size in (0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK):
+        data = encode_container({"a": {"bitmap": bytes(size)}}, checksums=True)
+        header = read_header(data)
+        assert header.columns["a"]["bitmap"] == (header.length, size) and header.length + size == len(data)
+        assert header.checksums is not None and len(header.checksums.sums) == -(-size // CHUNK)
