@@ -15,6 +15,7 @@ from typing import Any
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.metadata import avro
+from bitlake.metadata.manifest_records import decode_entries
 
 VERSION = 2
 
@@ -197,6 +198,12 @@ def decode_manifest(data: bytes) -> list[ManifestEntry]:
     file lists and column lists that repeat are one object, which makes large tables smaller in memory and comparisons
     of identities quicker.
     """
+    quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker())
+    return _decode_any(data) if quick is None else quick
+
+
+def _decode_any(data: bytes) -> list[ManifestEntry]:
+    """Of any writer, field by field: older ones lack some, newer ones may have more."""
     partitions: dict[bytes, bytes] = {}
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     out: list[ManifestEntry] = []
@@ -240,6 +247,30 @@ def decode_manifest(data: bytes) -> list[ManifestEntry]:
 
 
 _KINDS = {0: EntryKind.ADD, 1: EntryKind.DELETE}
+_SCHEMA = MANIFEST.text.encode()
+
+
+def _make_stats(low: bytes, high: bytes, counts: tuple[int | None, ...] | None) -> SimpleStats:
+    if low == EMPTY_ROW and high == EMPTY_ROW and counts == ():
+        return EMPTY_STATS
+    return SimpleStats(low, high, counts)
+
+
+class _EntryMaker:
+    """Makes entries that share equal partitions; mutable: it remembers them."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[bytes, bytes] = {}
+
+    def __call__(self, head: tuple[int, int, bytes, int, int], file: DataFileMeta) -> ManifestEntry:
+        version, kind, partition, bucket, total = head
+        known = _KINDS.get(kind)
+        if version != VERSION:
+            raise _other_version("entry", version)
+        if known is None:
+            raise CorruptError(f"a manifest entry lacks or garbles {kind}")
+        shared = self._partitions.setdefault(partition, partition)
+        return ManifestEntry(known, shared, bucket, total, file)
 
 
 def encode_manifest_list(metas: Sequence[ManifestFileMeta], level: int = 1) -> bytes:
