@@ -78,9 +78,12 @@ def choose(plan: Plan) -> ReadChoice:
         return ReadChoice(plan.files, (), ())
     native: list[PlannedFile] = []
     selective: list[PlannedFile] = []
+    native_types = _native_types(plan)
+    by_name = {i: _same_columns(plan, i) for i in {f.entry.file.schema_id for f in plan.files}}
     for f in plan.files:
         sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
-        foreign = format_of(f.path) != "parquet" or not _native_types(plan) or not _same_columns(plan, f)
+        foreign = f.deleted > 0 or f.merge is not None  # Spark's reader knows neither deleted rows nor merging
+        foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))
 
@@ -102,9 +105,8 @@ def _native_types(plan: Plan) -> bool:
     )
 
 
-def _same_columns(plan: Plan, file: PlannedFile) -> bool:
-    """Whether Spark's reader, which goes by name, finds the plan's columns in the file, or none by that name."""
-    written = file.entry.file.schema_id
+def _same_columns(plan: Plan, written: int) -> bool:
+    """Whether Spark's reader, which goes by name, finds the plan's columns in files of a schema, or none so called."""
     if written == plan.schema.id:
         return True
     stored = plan.schemas[written].fields
@@ -133,9 +135,7 @@ class SparkReader:
         choice = choose(plan)
         if exact and scan.predicate is not None:  # Spark's reader filters nothing
             sure = tuple(f for f in choice.native if f.whole and f.selection.exact)
-            choice = ReadChoice(
-                choice.driver, sure, (*choice.selective, *(f for f in choice.native if f not in sure))
-            )
+            choice = ReadChoice(choice.driver, sure, (*choice.selective, *(f for f in choice.native if f not in sure)))
         types = frame_schema(scan)
         if choice.driver or not plan.files:
             return self.local(scan, types)
