@@ -217,7 +217,7 @@ class Answers:
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     def _sure(self, file: PlannedFile) -> bool:
-        return self._plan.predicate is None or file.selection.exact
+        return file.sure(self._plan.predicate)
 
     def _told(self, way: str) -> None:
         answered = self._plan.metrics.answered_by

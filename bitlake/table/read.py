@@ -22,6 +22,7 @@ from bitlake.table.evolution import align, map_fields
 from bitlake.table.fetch import (
     FileTask,
     Ints,
+    MergeTask,
     ReadCounts,
     Rows,
     fetch_rows,
@@ -75,6 +76,11 @@ def output_schema(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
 
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
     """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
+    if task.merge is not None:
+        from bitlake.table.merge_read import read_merged  # reads its files through this function
+
+        yield from read_merged(store, task, request, counts)
+        return
     late = _late(task, request)
     if late is not None:
         for table in late.read(store, request, counts):
@@ -212,7 +218,7 @@ class _FileColumns:
         for name in self.needed:
             if name in extra:
                 fields.append(extra[name])
-                arrays.append(self._metadata(name, positions))
+                arrays.append(self.metadata(name, positions))
                 continue
             field_ = self._schema.field(name)
             fields.append(arrow_field(field_).with_nullable(True))
@@ -229,7 +235,8 @@ class _FileColumns:
             return _no_columns(count)
         return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _metadata(self, name: str, positions: np.ndarray) -> pa.Array:
+    def metadata(self, name: str, positions: np.ndarray) -> pa.Array:
+        """A metadata column for rows at these positions."""
         count = len(positions)
         if name == ROW_INDEX:
             return pa.array(positions, pa.int64())
@@ -242,6 +249,15 @@ class _FileColumns:
         if not members:
             return pa.array([{}] * count, pa.struct([]))
         return pa.StructArray.from_arrays(arrays, fields=[arrow_field(f) for f in members])
+
+
+def generated(
+    task: FileTask, request: ReadRequest, columns: Sequence[str], positions: np.ndarray
+) -> dict[str, pa.Array]:
+    """Those of the columns that are metadata columns, for rows at these positions."""
+    known = metadata_fields(request.schema.partition_fields)
+    maker = _FileColumns(task, request, [])
+    return {c: maker.metadata(c, positions) for c in columns if c in known}
 
 
 def _repeat(field_: DataField, value: Any, count: int) -> pa.Array:
@@ -282,6 +298,7 @@ def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[F
             f.partition,
             f.selection,
             schemas[f.entry.file.schema_id],
+            None if f.merge is None else MergeTask(tuple(tasks_of(f.merge.files, schemas)), f.merge.predicate),
         )
         for f in files
     ]

@@ -186,7 +186,7 @@ def plan_top_n(
             detail = f"its best {ranges.field.name} is no better than that of {request.n:,} rows of other files"
             skipped.append(_skip(file, detail))
             continue
-        sure = not request.filtered or file.selection.exact
+        sure = file.merge is None and (not request.filtered or file.selection.exact)
         found = _by_index(request, file, ranges, schemas, store, metrics) if sure else None
         if found is not None:
             assert found.ranks is not None

@@ -1,0 +1,237 @@
+"""Merging: rows of several sorted runs in, one row for each key that is alive out.
+
+A key that is in one row only is that row, whatever the engine.  The others go step by step: the first row of every key,
+then the second rows of those keys that have one, and so on; a key has at most one row in each file, so there are no
+more steps than files, each over whole arrays.
+
+Sources: index-format spec, section 10, and the observed behaviour of Paimon's readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.table.merge.accumulate import Accumulator, Choice, LastNonNull
+from bitlake.table.merge.functions import accumulator
+from bitlake.table.merge.order import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
+from bitlake.table.merge.spec import (
+    AGGREGATION,
+    DEDUPLICATE,
+    DELETE,
+    FIRST_ROW,
+    SEQUENCE_NUMBER,
+    UPDATE_BEFORE,
+    VALUE_KIND,
+    MergeSpec,
+    SequenceGroup,
+)
+
+Bools = npt.NDArray[np.bool_]
+
+
+def merge_rows(spec: MergeSpec, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """One row for each key that is alive, with these columns.
+
+    ``rows``: :meth:`MergeSpec.needed` columns of all runs, in any order.  Raises :class:`InvalidRequest` where the
+    engine cannot take a row that is there (a delete, an overflow).
+    """
+    kinds = equality_codes(rows.column(VALUE_KIND)).astype(np.int8)
+    retracts = (kinds == UPDATE_BEFORE) | (kinds == DELETE)
+    if spec.engine in (DEDUPLICATE, FIRST_ROW) and spec.ignore_delete and retracts.any():
+        rows = rows.filter(pa.array(~retracts))
+        kinds, retracts = kinds[~retracts], retracts[~retracts]
+    if not rows.num_rows:
+        return rows.select(list(columns))
+    groups = group_rows([rows.column(k) for k in spec.keys], _ordering(spec, rows, retracts))
+    if spec.engine in (DEDUPLICATE, FIRST_ROW):
+        chosen = groups.last if spec.engine == DEDUPLICATE else groups.order[groups.starts]
+        return rows.select(list(columns)).take(pa.array(chosen[~retracts[chosen]]))
+    single = groups.sizes == 1
+    alone = groups.only(single).order
+    kept = rows.select(list(columns)).take(pa.array(alone[~retracts[alone]]))
+    if single.all():
+        return kept
+    several = groups.only(~single)
+    merged = _Merge(spec, rows.take(pa.array(several.order)), kinds[several.order], several, columns).run()
+    return pa.concat_tables([kept, merged])
+
+
+def _ordering(spec: MergeSpec, rows: pa.Table, retracts: Bools) -> list[Int64s]:
+    user = [order_codes(rows.column(c), spec.descending) for c in spec.sequence]
+    # Of one sequence number, a row that takes back merges before one that adds.
+    return [*user, order_codes(rows.column(SEQUENCE_NUMBER)), (~retracts).astype(np.int64)]
+
+
+class _Merge:
+    """Partial-update or aggregation over keys of several rows; rows are in merge order, key by key."""
+
+    def __init__(
+        self, spec: MergeSpec, rows: pa.Table, kinds: npt.NDArray[np.int8], groups: Groups, columns: Sequence[str]
+    ) -> None:
+        self._spec = spec
+        self._rows = rows
+        self._kinds = kinds
+        self._starts, self._sizes = groups.starts, groups.sizes
+        self._columns = columns
+        self._states: dict[str, Accumulator] = {}
+        self._grouped = {c: g for g in spec.groups for c in g.columns}
+        self._sequenced = {c: g for g in spec.groups for c in g.sequence}
+        functions = spec.functions or {}
+        for name in columns:
+            column = rows.column(name).combine_chunks()
+            function = functions.get(name)
+            if name in self._sequenced:
+                self._states[name] = Choice(column, len(groups))
+            elif function is not None and (spec.engine == AGGREGATION or spec.groups):
+                self._states[name] = accumulator(function, column, len(groups))
+            elif name in self._grouped:
+                self._states[name] = Choice(column, len(groups))
+            else:
+                self._states[name] = LastNonNull(column, len(groups))
+        self._deleted = np.zeros(len(groups), bool)
+        self._inserted = np.zeros(len(groups), bool)
+        self._filled = np.zeros(len(groups), bool)
+        # The newest sequence of each sequence group; below all ranks while there is none.
+        self._ranks: list[Int64s] = []
+        self._empty: list[Bools] = []
+        self._newest: list[Int64s] = []
+        for group in spec.groups:
+            if self._asked(group):
+                codes = [order_codes(rows.column(c)) for c in group.sequence]
+                nulls = [rows.column(c).is_null().to_numpy() for c in group.sequence]
+                self._ranks.append(dense_ranks(codes))
+                self._empty.append(np.logical_and.reduce(nulls))
+            else:
+                self._ranks.append(np.zeros(0, np.int64))
+                self._empty.append(np.zeros(0, bool))
+            self._newest.append(np.full(len(groups), -1, np.int64))
+
+    def _asked(self, group: SequenceGroup) -> bool:
+        wanted = not set(self._columns).isdisjoint((*group.sequence, *group.columns))
+        return wanted or not self._spec.remove_on_group.isdisjoint(group.sequence)
+
+    def run(self) -> pa.Table:
+        """The merged rows that are alive."""
+        step = self._aggregate if self._spec.engine == AGGREGATION else self._partial
+        for n in range(int(self._sizes.max())):
+            groups = np.flatnonzero(self._sizes > n)
+            step(groups, self._starts[groups] + n)
+        alive = ~self._deleted if self._spec.engine == AGGREGATION else self._inserted & ~self._deleted
+        fields = [self._rows.schema.field(c) for c in self._columns]
+        arrays = [self._states[c].finish() for c in self._columns]
+        if not arrays:
+            return pa.table({"": pa.nulls(int(alive.sum()))}).select([])
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields)).filter(pa.array(alive))
+
+    def _set(self, groups: Int64s, rows: Int64s) -> None:
+        for state in self._states.values():
+            state.set(groups, rows)
+        for ranks, newest in zip(self._ranks, self._newest, strict=True):
+            if len(ranks):
+                newest[groups] = ranks[rows]
+
+    # --- aggregation --------------------------------------------------------------------------------------------------
+
+    def _aggregate(self, groups: Int64s, rows: Int64s) -> None:
+        kinds = self._kinds[rows]
+        removed = (kinds == DELETE) & self._spec.remove_on_delete
+        self._deleted[groups] = removed
+        self._set(groups[removed], rows[removed])
+        back = ((kinds == UPDATE_BEFORE) | (kinds == DELETE)) & ~removed
+        forth = ~back & ~removed
+        for state in self._states.values():
+            state.retract(groups[back], rows[back])
+            state.agg(groups[forth], rows[forth])
+
+    # --- partial update -----------------------------------------------------------------------------------------------
+
+    def _partial(self, groups: Int64s, rows: Int64s) -> None:
+        kinds = self._kinds[rows]
+        back = (kinds == UPDATE_BEFORE) | (kinds == DELETE)
+        self._deleted[groups] = False
+        if back.any():
+            self._take_back(groups[back], rows[back], kinds[back])
+        groups, rows = groups[~back], rows[~back]
+        if self._spec.groups:
+            self._update_groups(groups, rows)
+        else:
+            for state in self._states.values():
+                state.agg(groups, rows)
+        self._inserted[groups] = True
+        self._filled[groups] = True
+
+    def _take_back(self, groups: Int64s, rows: Int64s, kinds: npt.NDArray[np.int8]) -> None:
+        fresh = ~self._filled[groups]
+        self._set(groups[fresh], rows[fresh])
+        self._filled[groups] = True
+        if self._spec.ignore_delete:
+            return
+        if self._spec.groups:
+            self._retract_groups(groups, rows, kinds)
+        elif self._spec.remove_on_delete:
+            gone = kinds == DELETE
+            self._deleted[groups[gone]] = True
+            self._set(groups[gone], rows[gone])
+        else:
+            raise InvalidRequest(
+                "merge-engine partial-update cannot take delete rows, and there are some: set 'ignore-delete', "
+                "'partial-update.remove-record-on-delete', or sequence groups"
+            )
+
+    def _newer(self, number: int, groups: Int64s, rows: Int64s) -> tuple[Bools, Bools]:
+        """Of a sequence group: which rows say something, and which of these are not older than what is there."""
+        ranks, newest = self._ranks[number], self._newest[number]
+        if not len(ranks):
+            return np.zeros(len(rows), bool), np.zeros(len(rows), bool)
+        says = ~self._empty[number][rows]
+        return says, says & (ranks[rows] >= newest[groups])
+
+    def _update_groups(self, groups: Int64s, rows: Int64s) -> None:
+        told = {g: self._newer(i, groups, rows) for i, g in enumerate(self._spec.groups)}
+        functions = self._spec.functions or {}
+        for name, state in self._states.items():
+            group = self._grouped.get(name) or self._sequenced.get(name)
+            if group is None:
+                state.agg(groups, rows)
+                continue
+            says, newer = told[group]
+            state.agg(groups[newer], rows[newer])
+            older = says & ~newer
+            if name in functions and name not in self._sequenced:
+                state.agg_reversed(groups[older], rows[older])
+        for i, group in enumerate(self._spec.groups):
+            newer = told[group][1]
+            if newer.any():
+                self._newest[i][groups[newer]] = self._ranks[i][rows[newer]]
+
+    def _retract_groups(self, groups: Int64s, rows: Int64s, kinds: npt.NDArray[np.int8]) -> None:
+        told = {g: self._newer(i, groups, rows) for i, g in enumerate(self._spec.groups)}
+        removed = np.zeros(len(rows), bool)
+        for group, (_, newer) in told.items():
+            if not self._spec.remove_on_group.isdisjoint(group.sequence):
+                removed |= newer & (kinds == DELETE)
+        functions = self._spec.functions or {}
+        for name, state in self._states.items():
+            group_of = self._grouped.get(name) or self._sequenced.get(name)
+            if group_of is None:
+                continue
+            says, newer = told[group_of]
+            says, newer = says & ~removed, newer & ~removed
+            if name in self._sequenced:
+                state.set(groups[newer], rows[newer])
+            elif name in functions:
+                state.retract(groups[says], rows[says])
+            else:
+                assert isinstance(state, Choice)
+                state.clear(groups[newer])
+        for i, group in enumerate(self._spec.groups):
+            newer = told[group][1] & ~removed
+            if newer.any():
+                self._newest[i][groups[newer]] = self._ranks[i][rows[newer]]
+        self._deleted[groups[removed]] = True
+        self._set(groups[removed], rows[removed])

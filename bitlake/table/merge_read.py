@@ -1,0 +1,87 @@
+"""Reading files that must be merged by key: each one's rows as they are stored, merged, then filtered.
+
+Memory holds the wanted columns of one section, that is, of files of one bucket whose key ranges overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.evaluate import evaluate
+from bitlake.predicate.tree import sources_of
+from bitlake.storage import Store
+from bitlake.table.fetch import FileTask, ReadCounts
+from bitlake.table.merge.engine import merge_rows
+from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND, MergeSpec
+from bitlake.table.read import ReadRequest, generated, read_file
+from bitlake.types import DataField
+from bitlake.types.datatypes import parse_type
+
+_SYSTEM = (
+    DataField(2147483646, SEQUENCE_NUMBER, parse_type("BIGINT NOT NULL")),
+    DataField(2147483645, VALUE_KIND, parse_type("TINYINT NOT NULL")),
+)
+"""Source of the ids: table-format spec, section 8."""
+
+
+def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
+    """Yield the wanted rows of the merged files, as :func:`bitlake.table.read.read_file` does."""
+    assert task.merge is not None
+    schema = request.schema
+    spec = MergeSpec.of(schema)
+    names = {f.name for f in schema.fields}
+    asked = [*request.columns, *(sorted(sources_of(request.predicate)) if request.predicate is not None else ())]
+    # The keys are always among them, so that the number of rows is never lost.
+    columns = tuple(dict.fromkeys([*spec.keys, *(c for c in asked if c in names)]))
+    inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
+    cost = ReadCounts()
+    tables: list[pa.Table] = []
+    for file in task.merge.files:
+        tables += read_file(store, replace(file, file_schema=_extended(file.file_schema)), inner, cost)
+    counts.add(
+        rows_read=cost.rows_read,
+        bytes=cost.bytes,
+        requests=cost.requests,
+        pages=cost.pages,
+        row_groups=cost.row_groups,
+    )
+    if not tables:
+        return
+    try:
+        merged = merge_rows(spec, pa.concat_tables(tables), columns)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
+    positions = np.arange(merged.num_rows, dtype=np.int64)
+    if task.selection.rows is not None:
+        positions = task.selection.positions(task.row_count)
+        merged = merged.take(pa.array(positions))
+    if request.predicate is not None:
+        true = evaluate(request.predicate, merged, schema.fields).fill_null(False)
+        positions = positions[true.to_numpy(zero_copy_only=False)]
+        merged = merged.filter(true)
+    counts.add(rows_returned=merged.num_rows)
+    if merged.num_rows:
+        yield _output(task, request, merged, positions)
+
+
+def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: np.ndarray) -> pa.Table:
+    made: dict[str, pa.Array] = generated(task, request, request.columns, positions)
+    if not made:
+        return merged.select(list(request.columns))
+    arrays: Sequence[pa.Array] = [made[c] if c in made else merged.column(c) for c in request.columns]
+    return pa.table(arrays, names=list(request.columns))
+
+
+def _extended(schema: TableSchema) -> TableSchema:
+    """The schema with the system columns that merging needs; they are found by id like any other."""
+    return replace(schema, fields=(*schema.fields, *_SYSTEM))
+
+
+def _folder(path: str) -> str:
+    return path.rsplit("/", 1)[0]
