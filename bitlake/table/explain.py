@@ -83,9 +83,14 @@ def _files(root: str, files: Sequence[PlannedFile], skipped: Sequence[SkippedFil
 
 def describe_choice(file: PlannedFile) -> str:
     """Which rows of a file are read, and which index chose them."""
+    if file.merge is not None:
+        names = ", ".join(f.path.rsplit("/", 1)[-1] for f in file.merge.files)
+        return f"merged by key from {len(file.merge.files)} files of {file.row_count:,} rows: {names}"
     if file.whole:
         return f"all {file.row_count:,} rows"
     by = f" by {' and '.join(file.pruned_by)}" if file.pruned_by else ""
+    if file.deleted:
+        by += f"{' and' if by else ','} without the {file.deleted:,} of its deletion vector"
     where = f" ({file.index_place})" if file.index_place == "embedded" else " (.index file)" if file.index_place else ""
     sure = "" if file.selection.exact else ", to be filtered again"
     rows = row_ranges(file.selection.positions(file.row_count))

@@ -20,6 +20,7 @@ from bitlake.formats.parquet_pages import read_rows
 from bitlake.formats.parquet_scan import read_columns
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.tree import Predicate
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
 
@@ -43,6 +44,16 @@ class FileTask:
     partition: tuple[Any, ...]
     selection: Selection
     file_schema: TableSchema
+    merge: MergeTask | None = None
+    """Files to read and merge by key instead; ``selection`` is then of the merged rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """Files whose rows are merged by key, and a condition on key columns that may be applied before."""
+
+    files: tuple[FileTask, ...]
+    predicate: Predicate | None = None
 
 
 @dataclass(slots=True)

@@ -23,6 +23,9 @@ class SkipReason(enum.Enum):
     INDEX = "file index"
     LIMIT = "limit"
     TOP_N = "top n"
+    DELETED = "deletion vector"
+    LEVEL_0 = "level 0"
+    POSTPONED = "postpone bucket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,11 @@ class PlannedFile:
     index_place: str | None = None
     spared: tuple[str, ...] = ()
 
+    deleted: int = 0
+    """How many of the file's rows its deletion vector holds; they are not in ``selection``."""
+    merge: MergedFiles | None = None
+    """Files whose rows are merged by key, that this stands for: ``entry`` is made up then, ``row_count`` a bound."""
+
     @property
     def row_count(self) -> int:
         """Rows in the file."""
@@ -54,8 +62,23 @@ class PlannedFile:
 
     @property
     def whole(self) -> bool:
-        """Whether every row is to be read."""
-        return self.chosen_rows == self.row_count
+        """Whether every row is to be read, just as it is stored."""
+        return self.merge is None and self.chosen_rows == self.row_count
+
+    def sure(self, predicate: Predicate | None) -> bool:
+        """Whether the chosen rows surely are rows of the result of a scan with this predicate."""
+        return self.merge is None and (predicate is None or self.selection.exact)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFiles:
+    """Files of a bucket whose rows are merged by key before anything else is asked of them.
+
+    ``predicate`` speaks of key columns only, so it may leave out rows before they are merged.
+    """
+
+    files: tuple[PlannedFile, ...]
+    predicate: Predicate | None = None
 
 
 @dataclass(frozen=True, slots=True)

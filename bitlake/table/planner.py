@@ -34,6 +34,7 @@ from bitlake.table.prune import MetadataPruning
 from bitlake.table.runner import LocalRunner
 from bitlake.table.skipped import SkippedFiles
 from bitlake.table.topn import FileRanges, TopNRequest, plan_top_n
+from bitlake.table.vectors import Vectors
 
 log = logging.getLogger("bitlake")
 
@@ -54,6 +55,9 @@ class ScanRequest:
     limit: int | None = None
     use_index: bool = True
     order: tuple[Order, ...] = ()
+    vectors: Vectors | None = None
+    merged: tuple[PlannedFile, ...] = ()
+    """What stands for files merged by key; pruned already (see :mod:`bitlake.table.arrange`)."""
     exact: bool = False
     """Whether the rows that match are wanted themselves, as for counting: then no index is too unselective."""
 
@@ -88,6 +92,9 @@ def plan_files(
     if request.predicate is not None and request.use_index:
         left = _by_index(request, left, store, skipped, problems, metrics)
     files = [_planned(c) for c in left]
+    if request.vectors is not None:
+        files = request.vectors.take_out(files, skipped, metrics)
+    files += request.merged
     if request.order and request.limit is not None:
         wanted = TopNRequest(request.order, request.limit, request.predicate is not None, request.use_index)
         ranges = FileRanges(request.order[0], request.schema, schemas, request.paths)
@@ -273,7 +280,7 @@ def _by_limit(files: Sequence[PlannedFile], request: ScanRequest, skipped: list[
             detail = f"the {len(kept)} files before it hold {sure} matching rows, and the limit is {request.limit}"
             skipped.append(_skip(file.entry, file.path, SkipReason.LIMIT, detail))
             continue
-        if request.predicate is None or file.selection.exact:
+        if file.sure(request.predicate):
             left = request.limit - sure
             if file.chosen_rows > left:
                 rows = BitMap(range(left)) if file.selection.rows is None else file.selection.rows[:left]

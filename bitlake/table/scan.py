@@ -16,12 +16,13 @@ from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
+from bitlake.table.arrange import plan_table
 from bitlake.table.blame import reading_table
 from bitlake.table.explain import explain_text
 from bitlake.table.index_only import Answers
 from bitlake.table.order import Order, OrderItem, parse_order
 from bitlake.table.plan import Plan
-from bitlake.table.planner import ScanRequest, plan_files
+from bitlake.table.planner import ScanRequest
 from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
 from bitlake.table.state import TableState
 from bitlake.table.topn import FileRanges
@@ -125,7 +126,7 @@ class Scan:
             entries = self.state.entries()
             schemas = self.state.schemas({e.file.schema_id for e in entries})
             with reading_table(self.state.name):
-                plan = plan_files(request, entries, schemas, self.store)
+                plan = plan_table(request, entries, schemas, self.store, self.state.snapshot)
             plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
             self._planned[:] = [plan]
         return self._planned[0]
