@@ -8,7 +8,7 @@ import pytest
 
 from bitlake.errors import CorruptError
 from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.checksums import CHUNK_BITS, MAGIC, block_length
+from bitlake.fileindex.checksums import CHUNK_BITS, MAGIC, MOST_BODY, block_length
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import IndexSpec
@@ -94,6 +94,17 @@ def test_a_container_cut_or_grown(change: int) -> None:
     data = CHECKED[:change] if change < 0 else CHECKED + bytes(change)
     with pytest.raises(CorruptError):
         read_header(data)
+
+
+def test_a_large_body_has_a_checked_head_only() -> None:
+    data = encode_container({"a": {"bitmap": bytes(MOST_BODY + 1)}}, checksums=True)
+    header = read_header(data)
+    assert header.length < 100 and header.checksums is None
+    broken = bytearray(data)
+    broken[24] ^= 1
+    with pytest.raises(CorruptError):
+        read_header(bytes(broken))
+    assert read_header(data[: header.length], len(data)).columns == header.columns
 
 
 def test_empty_and_full_chunks() -> None:
