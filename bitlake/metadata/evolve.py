@@ -25,6 +25,7 @@ from bitlake.metadata.schema_change import (
     SetComment,
     SetDefault,
     SetNullable,
+    SetTableComment,
 )
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, RowType
 from bitlake.types.casts import why_not_cast
@@ -47,7 +48,7 @@ def evolve(schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot
     for change in changes:
         evolution.apply(change)
     new = evolution.schema
-    if (new.fields, dict(new.options)) == (schema.fields, dict(schema.options)):
+    if (new.fields, dict(new.options), new.comment) == (schema.fields, dict(schema.options), schema.comment):
         return schema
     return new
 
@@ -60,6 +61,7 @@ class _Evolution:
         self._highest = schema.highest_field_id
         self._options = dict(schema.options)
         self._primary = schema.primary_keys
+        self._comment = schema.comment
 
     @property
     def schema(self) -> TableSchema:
@@ -68,6 +70,7 @@ class _Evolution:
             highest_field_id=self._highest,
             options=self._options,
             primary_keys=self._primary,
+            comment=self._comment,
         )
 
     def apply(self, change: SchemaChange) -> None:
@@ -86,6 +89,8 @@ class _Evolution:
                 self._edit(path, _each(lambda f: replace(f, description=comment)))
             case SetDefault(path, sql):
                 self._edit(path, _each(lambda f: replace(f, default_value=sql)))
+            case SetTableComment(text):
+                self._comment = text
             case MoveColumn(path, position):
                 self._edit(path, lambda fields, i: _moved(fields, i, position))
 

@@ -90,4 +90,21 @@ class SetDefault:
     sql: str | None
 
 
-SchemaChange = AddColumn | DropColumn | RenameColumn | RetypeColumn | SetNullable | SetComment | MoveColumn | SetDefault
+@dataclass(frozen=True, slots=True)
+class SetTableComment:
+    """Describe the table; None takes the description away."""
+
+    comment: str | None
+
+
+SchemaChange = (
+    AddColumn
+    | DropColumn
+    | RenameColumn
+    | RetypeColumn
+    | SetNullable
+    | SetComment
+    | MoveColumn
+    | SetDefault
+    | SetTableComment
+)

@@ -6,9 +6,12 @@ from pyspark.sql import DataFrame
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.schema import near
+from bitlake.metadata.schema_change import SetTableComment
 from bitlake.spark.context import EngineContext
 from bitlake.sql import statements as st
 from bitlake.table.catalog import Identifier
+
+_COMMENT = "comment"
 
 
 def create_database(context: EngineContext, statement: st.CreateDatabase) -> DataFrame:
@@ -40,7 +43,13 @@ def drop_table(context: EngineContext, statement: st.DropTable) -> DataFrame:
 
 def alter_set(context: EngineContext, statement: st.AlterTableSet) -> DataFrame:
     """ALTER TABLE … SET TBLPROPERTIES."""
-    context.table(context.identify(statement.table)).alter_options(statement.properties)
+    table = context.table(context.identify(statement.table))
+    options = dict(statement.properties)
+    comment = options.pop(_COMMENT, None)
+    if comment is not None:  # Spark's way to say what the table is, and no option
+        table.alter(SetTableComment(comment))
+    if options or comment is None:
+        table.alter_options(options)
     return context.nothing()
 
 
@@ -48,10 +57,13 @@ def alter_unset(context: EngineContext, statement: st.AlterTableUnset) -> DataFr
     """ALTER TABLE … UNSET TBLPROPERTIES; without IF EXISTS every key must be set."""
     table = context.table(context.identify(statement.table))
     have = table.schema.options
-    missing = [k for k in statement.keys if k not in have]
+    if _COMMENT in statement.keys and _COMMENT not in have:
+        table.alter(SetTableComment(None))
+    keys = [k for k in statement.keys if k != _COMMENT or k in have]
+    missing = [k for k in keys if k not in have]
     if missing and not statement.if_exists:
         raise NotFound(f"table '{table.name}' has no property '{missing[0]}'{near(missing[0], have)}; or say IF EXISTS")
-    table.alter_options(unset=statement.keys)
+    table.alter_options(unset=keys)
     return context.nothing()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.metadata.schema_change import SetTableComment
 from bitlake.predicate.dialect import caret, tokenize
 from bitlake.sql import statements as st
 from bitlake.sql.alter import alter_columns
@@ -23,7 +24,7 @@ from bitlake.sql.statements import Statement, TableName
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "(", "MAP", "REDUCE"})
 _SPARKS = frozenset(
     ("SET", "RESET", "CACHE", "UNCACHE", "CLEAR", "REFRESH", "ANALYZE", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
-    + ("DECLARE", "EXECUTE", "BEGIN", "GRANT", "REVOKE", "COMMENT", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
+    + ("DECLARE", "EXECUTE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
 )
 _LATER = {
     "MERGE": "MERGE INTO",
@@ -289,12 +290,24 @@ def _explain(c: Cursor) -> Statement | None:
     return st.Explain(c.rest(), mode)
 
 
+def _comment(c: Cursor) -> Statement | None:
+    c.expect("COMMENT", "ON")
+    if not c.accept("TABLE"):
+        return None
+    table = c.table()
+    c.expect("IS")
+    comment = None if c.accept("NULL") else c.string("a comment in quotes, or NULL")
+    c.expect_end()
+    return st.AlterColumns(table, (SetTableComment(comment),))
+
+
 _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "CREATE": create,
     "DROP": _drop,
     "USE": _use,
     "INSERT": _insert,
     "ALTER": _alter,
+    "COMMENT": _comment,
     "SHOW": _show,
     "DESCRIBE": _describe,
     "DESC": _describe,

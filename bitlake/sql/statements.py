@@ -142,7 +142,7 @@ class AlterTableUnset:
 
 @dataclass(frozen=True, slots=True)
 class AlterColumns:
-    """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN: all the changes or none."""
+    """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN, COMMENT ON TABLE: all the changes or none."""
 
     table: TableName
     changes: tuple[SchemaChange, ...]

@@ -151,6 +151,16 @@ def test_it_is_shown_and_can_be_made_again(lake: bitlake.Lake) -> None:
     assert again.options == before.options == {"file-index.bitmap.columns": "a b"}
 
 
+def test_the_tables_comment(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (a INT) COMMENT 'one'")
+    lake.sql("ALTER TABLE t SET TBLPROPERTIES ('comment' = 'two', 'x' = 'y')")
+    assert (lake.table("t").schema.comment, lake.table("t").schema.options) == ("two", {"x": "y"})
+    lake.sql("COMMENT ON TABLE t IS 'three'")
+    assert ["Comment", "three", ""] in ask(lake, "DESCRIBE EXTENDED t")
+    lake.sql("ALTER TABLE t UNSET TBLPROPERTIES ('comment', 'x')")
+    assert (lake.table("t").schema.comment, lake.table("t").schema.options) == (None, {})
+
+
 def test_tables_are_renamed(lake: bitlake.Lake) -> None:
     lake.sql("CREATE TABLE t AS SELECT 1 AS a")
     lake.sql("CREATE DATABASE d")

@@ -17,6 +17,7 @@ from bitlake.metadata.schema_change import (
     SetComment,
     SetDefault,
     SetNullable,
+    SetTableComment,
 )
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_statement
@@ -74,6 +75,8 @@ def test_columns(text: str, changes: tuple[SchemaChange, ...]) -> None:
 
 def test_tables() -> None:
     assert parse_statement("ALTER TABLE t RENAME TO db.`new t`") == st.RenameTable(T, TableName("db", "new t"))
+    assert parse_statement("COMMENT ON TABLE t IS 'x'") == st.AlterColumns(T, (SetTableComment("x"),))
+    assert parse_statement("COMMENT ON TABLE t IS NULL") == st.AlterColumns(T, (SetTableComment(None),))
     # Another catalog's table is Spark's business.
     text = "ALTER TABLE spark_catalog.d.t ADD COLUMN a INT"
     assert parse_statement(text) == st.Other(text)
