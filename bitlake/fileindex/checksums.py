@@ -11,7 +11,7 @@ The block is the end of the head (a rewrite's mark may stand before it in the re
 All integers big-endian; n = the body's bytes / the chunk's, rounded up, so it is not stored.  A chunk is verified when
 bytes of it are first fetched; a reader that wants 10 bytes fetches 4 KB, and never the whole payload.  A body of more
 than 4 MB gets none: its sums would be read before the first value could be looked up, which may take 64 KB in all.
-``docs/decisions/0004-index-checksums.md`` has the reasons and numbers.
+``docs/decisions/0005-index-checksums.md`` has the reasons and numbers.
 """
 
 from __future__ import annotations
