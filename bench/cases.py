@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.headline import headline
+from bench.index_costs import index_build, index_size
 from bench.machine import WorkerMemory
 from bench.measure import Result, interleaved, timed
 from bench.peers import PyPaimonTimer
+from bench.selective import selective
 
 INDEXES = {"file-index.bitmap.columns": "status,region", "file-index.bloom-filter.columns": "user_id"}
 COLUMNS = (
@@ -230,4 +233,8 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "point_spark": point_spark,
     "full_scan": full_scan,
     "memory": memory,
+    "headline": headline,
+    "selective": selective,
+    "index_build": index_build,
+    "index_size": index_size,
 }

@@ -17,8 +17,8 @@ Run = Callable[[], float]
 class Result:
     """One line of the report.
 
-    ``ours`` and ``base`` are medians (seconds, or megabytes for memory).  With a base the ratio is held against
-    ``target``; without, the value itself is.
+    ``ours`` and ``base`` are medians (seconds, kilobytes, megabytes, or million rows a second).  With a base the ratio
+    is held against ``target``; without, the value itself is.  A target of None: only measured.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Result:
     ours: float
     base: float | None
     base_name: str
-    target: float
+    target: float | None
     runs: int
     note: str = ""
 
@@ -38,11 +38,13 @@ class Result:
     @property
     def met(self) -> bool:
         """Whether the target is reached."""
-        return self.value <= self.target
+        return self.target is None or self.value <= self.target
 
     @property
     def verdict(self) -> str:
-        """``met``, or ``MISSED by 12 %`` of the target."""
+        """``met``, or ``MISSED by 12 %`` of the target; ``measured`` where there is none."""
+        if self.target is None:
+            return "measured"
         return "met" if self.met else f"MISSED by {(self.value / self.target - 1) * 100:.0f} %"
 
     def as_dict(self) -> dict[str, object]:
@@ -63,6 +65,11 @@ def interleaved(runs: Mapping[str, Run], rounds: int, warmups: int = 1) -> dict[
 
     Each run returns its own measurement, so that what surrounds it (making a fresh table) is not measured.
     """
+    return {name: statistics.median(v) for name, v in samples(runs, rounds, warmups).items()}
+
+
+def samples(runs: Mapping[str, Run], rounds: int, warmups: int = 1) -> dict[str, list[float]]:
+    """All measured values of :func:`interleaved`."""
     names = list(runs)
     values: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(-warmups, rounds):
@@ -71,7 +78,17 @@ def interleaved(runs: Mapping[str, Run], rounds: int, warmups: int = 1) -> dict[
             value = runs[name]()
             if turn >= 0:
                 values[name].append(value)
-    return {name: statistics.median(v) for name, v in values.items()}
+    return values
+
+
+def noise(values: Mapping[str, list[float]]) -> str:
+    """How far the runs lie apart: for each name the quartiles around the median, in percent of it."""
+    parts = []
+    for name, found in values.items():
+        middle = statistics.median(found)
+        low, _, high = statistics.quantiles(found, n=4)
+        parts.append(f"{name} -{(1 - low / middle) * 100:.0f}/+{(high / middle - 1) * 100:.0f} %")
+    return "quartiles: " + ", ".join(parts)
 
 
 def print_report(results: list[Result], about: Mapping[str, str], rows: int) -> None:
@@ -82,9 +99,9 @@ def print_report(results: list[Result], about: Mapping[str, str], rows: int) -> 
     for column in ("question", "ours", "against", "", "ratio", "target", "verdict"):
         table.add_column(column, justify="right" if column in ("ours", "", "ratio", "target") else "left")
     for r in results:
-        style = "green" if r.met else "bold red"
-        ratio = "" if r.base is None else f"{r.value:.3f}"
-        target = f"≤ {r.target:.3g}" if r.base is not None else f"≤ {_amount(r.target, r.unit)}"
+        style = "dim" if r.target is None else "green" if r.met else "bold red"
+        ratio = "" if r.base is None else _ratio(r.value)
+        target = f"≤ {_target(r)}" if r.target is not None else ""
         base = "" if r.base is None else _amount(r.base, r.unit)
         table.add_row(r.name, _amount(r.ours, r.unit), r.base_name, base, ratio, target, f"[{style}]{r.verdict}[/]")
     console.print(table)
@@ -103,9 +120,9 @@ def markdown(results: list[Result], about: Mapping[str, str], rows: int) -> str:
     ]
     for r in results:
         against = r.base_name if r.base is None else f"{r.base_name}: {_amount(r.base, r.unit)}"
-        ratio = "" if r.base is None else f"{r.value:.3f}"
-        target = f"{r.target:.3g}" if r.base is not None else _amount(r.target, r.unit)
-        lines.append(f"| {r.name} | {_amount(r.ours, r.unit)} | {against} | {ratio} | ≤ {target} | {r.verdict} |")
+        ratio = "" if r.base is None else _ratio(r.value)
+        target = f"≤ {_target(r)}" if r.target is not None else ""
+        lines.append(f"| {r.name} | {_amount(r.ours, r.unit)} | {against} | {ratio} | {target} | {r.verdict} |")
     lines += [
         "",
         *(f"- {r.name}: {r.note}" for r in results if r.note),
@@ -115,9 +132,22 @@ def markdown(results: list[Result], about: Mapping[str, str], rows: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _ratio(value: float) -> str:
+    return f"1/{1 / value:,.0f}" if 0 < value < 0.02 else f"{value:.3f}"
+
+
+def _target(result: Result) -> str:
+    assert result.target is not None
+    if result.base is None:
+        return _amount(result.target, result.unit)
+    return f"1/{1 / result.target:,.0f}" if result.target < 0.02 else f"{result.target:.3g}"
+
+
 def _amount(value: float, unit: str) -> str:
-    if unit == "MB":
-        return f"{value:,.0f} MB"
+    if unit in ("KB", "MB"):
+        return f"{value:,.0f} {unit}"
+    if unit == "Mrow/s":
+        return f"{value:,.1f} {unit}"
     if unit == "µs":
         return f"{value:,.1f} µs"
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.1f} ms"

@@ -42,7 +42,11 @@ class PyPaimonTimer:
 
     def read(self, warehouse: Path, table: str, column: str, value: str, native: bool) -> tuple[float, int]:
         """Seconds and rows of one read with one equality."""
-        request = {"warehouse": str(warehouse), "table": table, "column": column, "value": value, "native": native}
+        return self.read_where(warehouse, table, ["equal", column, value], native)
+
+    def read_where(self, warehouse: Path, table: str, where: list[Any], native: bool) -> tuple[float, int]:
+        """Seconds and rows of one read; ``where`` is as :mod:`bench.pypaimon_timer` takes it."""
+        request = {"warehouse": str(warehouse), "table": table, "where": where, "native": native}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
