@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -56,10 +58,95 @@ def explain_text(plan: Plan) -> str:
         lines.append(
             f"  index      {human_bytes(m.index_bytes_read)} read, {m.index_files_opened:,} .index files opened"
         )
-    lines.append(f"  planned in {m.plan_ms:.1f} ms")
+    lines.append(f"  planned in {m.plan_ms:.1f} ms{_phases(plan)}")
+    if m.answered_by:
+        told = ", ".join(f"{n:,} by {way}" for way, n in sorted(m.answered_by.items()))
+        lines.append(f"  answered   {told} (times a file was asked)")
+    if m.by_file:
+        lines.append(
+            f"  fetched    {_read(m.data_bytes_read, m.data_requests, m.pages_read, m.row_groups_read)}, instead of "
+            f"{human_bytes(m.data_bytes)}; {m.rows_read:,} rows, {m.rows_returned:,} returned in {m.read_ms:.1f} ms"
+        )
     lines += [f"  warning    {p}" for p in plan.problems]
     lines += _files(plan.root, plan.files, plan.skipped)
     return "\n".join(lines)
+
+
+def _phases(plan: Plan) -> str:
+    m = plan.metrics
+    named = (("statistics", m.prune_ms), ("indexes", m.index_ms), ("top n", m.top_n_ms))
+    told = ", ".join(f"{name} {ms:.1f}" for name, ms in named if ms)
+    return f" ({told})" if told else ""
+
+
+def _read(size: int, requests: int, pages: int, groups: int) -> str:
+    what = [f"{n:,} {name}" for n, name in ((pages, "pages"), (groups, "row groups")) if n]
+    return f"{human_bytes(size)} in {requests:,} requests" + (f" ({', '.join(what)})" if what else "")
+
+
+def explain_dict(plan: Plan) -> dict[str, Any]:
+    """The plan as plain values: what was asked, totals, phases, and every file; reading too, if it has happened."""
+    m = plan.metrics
+    return {
+        "table": plan.table,
+        "snapshot": plan.snapshot_id,
+        "columns": list(plan.columns),
+        "where": None if plan.predicate is None else to_sql(plan.predicate, plan.schema.fields),
+        "order_by": [str(o) for o in plan.order],
+        "limit": plan.limit,
+        "files": {"total": m.files, "to_read": len(plan.files), "skipped": dict(m.files_skipped)},
+        "rows": {"total": m.rows, "chosen": m.rows_chosen, "read": m.rows_read, "returned": m.rows_returned},
+        "bytes": {
+            "total": m.data_bytes,
+            "in_files_to_read": sum(f.entry.file.file_size for f in plan.files),
+            "read": m.data_bytes_read,
+            "index_read": m.index_bytes_read,
+        },
+        "requests": m.data_requests,
+        "pages": m.pages_read,
+        "row_groups": m.row_groups_read,
+        "index_files_opened": m.index_files_opened,
+        "answered_by": dict(m.answered_by),
+        "ms": {
+            "plan": m.plan_ms,
+            "statistics": m.prune_ms,
+            "indexes": m.index_ms,
+            "top_n": m.top_n_ms,
+            "read": m.read_ms,
+        },
+        "warnings": list(plan.problems),
+        "read": [_file_dict(plan, f) for f in plan.files],
+        "skipped": [
+            {
+                "path": _short(plan.root, s.path),
+                "by": s.reason.value,
+                "detail": s.detail,
+                "rows": s.row_count,
+                "bytes": s.size,
+            }
+            for s in plan.skipped
+        ],
+    }
+
+
+def _file_dict(plan: Plan, file: PlannedFile) -> dict[str, Any]:
+    return {
+        "path": _short(plan.root, file.path),
+        "rows": file.row_count,
+        "chosen": file.chosen_rows,
+        "positions": None if file.whole else row_ranges(file.selection.positions(file.row_count)),
+        "exact": plan.predicate is None or file.selection.exact,
+        "pruned_by": list(file.pruned_by),
+        "index": file.index_place,
+        "index_not_read": list(file.spared),
+        "bytes": file.entry.file.file_size,
+        "was_read": plan.metrics.by_file.get(file.path),
+    }
+
+
+def explain_json(plan: Plan) -> str:
+    """:func:`explain_dict` as JSON."""
+    return json.dumps(explain_dict(plan), indent=2, ensure_ascii=False)
 
 
 def _reasons(plan: Plan) -> str:
@@ -72,6 +159,7 @@ def _files(root: str, files: Sequence[PlannedFile], skipped: Sequence[SkippedFil
     lines = []
     for file in files[:MAX_FILES]:
         lines.append(f"  + {_short(root, file.path)}: {describe_choice(file)}")
+        lines += [f"      not asked: {why}" for why in file.spared]
     if len(files) > MAX_FILES:
         lines.append(f"  + … {len(files) - MAX_FILES:,} more files to read")
     for gone in skipped[:MAX_FILES]:

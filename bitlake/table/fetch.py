@@ -56,6 +56,9 @@ class MergeTask:
     predicate: Predicate | None = None
 
 
+COUNTERS = ("rows_read", "rows_returned", "bytes", "requests", "pages", "row_groups")
+
+
 @dataclass(slots=True)
 class ReadCounts:
     """What reading cost; threads add to it."""
@@ -67,6 +70,10 @@ class ReadCounts:
     pages: int = 0
     row_groups: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def as_dict(self) -> dict[str, int]:
+        """The counters by name."""
+        return {name: getattr(self, name) for name in COUNTERS}
 
     def add(self, **more: int) -> None:
         """Add to the counters by name."""

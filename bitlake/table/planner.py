@@ -89,16 +89,20 @@ def plan_files(
     problems: list[str] = []
     pruned = MetadataPruning(columns, request.schema, schemas, request.paths, request.predicate)
     left = _candidates(request, pruned, columns)
+    metrics.prune_ms = (time.perf_counter() - started) * 1000
     if request.predicate is not None and request.use_index:
         left = _by_index(request, left, store, skipped, problems, metrics)
+        metrics.index_ms = (time.perf_counter() - started) * 1000 - metrics.prune_ms
     files = [_planned(c) for c in left]
     if request.vectors is not None:
         files = request.vectors.take_out(files, skipped, metrics)
     files += request.merged
+    ordering = time.perf_counter()
     if request.order and request.limit is not None:
         wanted = TopNRequest(request.order, request.limit, request.predicate is not None, request.use_index)
         ranges = FileRanges(request.order[0], request.schema, schemas, request.paths)
         files = plan_top_n(wanted, files, ranges, schemas, store, skipped, metrics)
+        metrics.top_n_ms = (time.perf_counter() - ordering) * 1000
     elif request.limit is not None:
         files = _by_limit(files, request, skipped)
     metrics.files_read = len(files)

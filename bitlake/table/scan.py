@@ -18,7 +18,7 @@ from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
 from bitlake.table.arrange import plan_table
 from bitlake.table.blame import reading_table
-from bitlake.table.explain import explain_text
+from bitlake.table.explain import explain_dict, explain_json, explain_text
 from bitlake.table.index_only import Answers
 from bitlake.table.order import Order, OrderItem, parse_order
 from bitlake.table.plan import Plan
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Files are read side by side, but never so many that their batches pile up in memory.
 _READ_AHEAD = 4
+
+_EXPLAINED: dict[str, Callable[[Plan], Any]] = {"text": explain_text, "dict": explain_dict, "json": explain_json}
 
 ToSpark = Callable[["Scan"], Any]
 
@@ -131,9 +133,15 @@ class Scan:
             self._planned[:] = [plan]
         return self._planned[0]
 
-    def explain(self) -> str:
-        """The plan for a person: every file, what pruned it, and what is read instead of what."""
-        return explain_text(self.plan())
+    def explain(self, format: str = "text") -> Any:
+        """The plan: every file, what pruned it, and what is read instead of what.
+
+        ``text`` is for people and names the first files; ``dict`` has all, and ``json`` is that as text.  After
+        reading, it also tells what reading took.
+        """
+        if format not in _EXPLAINED:
+            raise InvalidRequest(f"explain has the formats {', '.join(_EXPLAINED)}, not '{format}'")
+        return _EXPLAINED[format](self.plan())
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -224,14 +232,14 @@ class Scan:
     def _tables(self) -> Iterator[pa.Table]:
         plan = self.plan()
         request = ReadRequest(self.state.schema, self.columns, self.predicate, self.timezone)
-        counts = ReadCounts()
         tasks = tasks_of(plan.files, plan.schemas)
+        counts = [ReadCounts() for _ in tasks]
         started = time.perf_counter()
         left = self.row_limit
 
         def read(i: int) -> Iterator[pa.Table]:
             with reading_table(self.state.name):
-                for table in read_file(self.store, tasks[i], request, counts):
+                for table in read_file(self.store, tasks[i], request, counts[i]):
                     yield self._typed(table, tasks[i].path)
 
         try:
@@ -251,11 +259,8 @@ class Scan:
                 if left == 0:
                     break
         finally:
-            m = plan.metrics
-            m.rows_read, m.rows_returned = counts.rows_read, counts.rows_returned
-            m.data_bytes_read, m.data_requests = counts.bytes, counts.requests
-            m.pages_read, m.row_groups_read = counts.pages, counts.row_groups
-            m.read_ms = (time.perf_counter() - started) * 1000
+            plan.metrics.count_read({t.path: c.as_dict() for t, c in zip(tasks, counts, strict=True)})
+            plan.metrics.read_ms = (time.perf_counter() - started) * 1000
 
 
     def _typed(self, table: pa.Table, path: str) -> pa.Table:

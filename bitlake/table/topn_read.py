@@ -35,9 +35,12 @@ def read_top_n(
     orders: Sequence[Order],
     n: int,
     ranges: FileRanges,
-    counts: ReadCounts,
+    counts: Sequence[ReadCounts],
 ) -> pa.Table:
-    """The first ``n`` rows, in order, with the request's columns (nullable, as :func:`read_file` gives them)."""
+    """The first ``n`` rows, in order, with the request's columns (nullable, as :func:`read_file` gives them).
+
+    ``counts``: of each file, to be added to.
+    """
     sorting = tuple(o.column for o in orders)
     once = sum(f.chosen_rows for f in files) <= max(_FEW_ROWS, 10 * n)
     extra = tuple(c for c in request.columns if c not in sorting) if once else (ROW_INDEX,)
@@ -47,7 +50,7 @@ def read_top_n(
     for number, (file, task) in enumerate(zip(files, tasks, strict=True)):
         if n == 0 or (best.num_rows == n and _needless(ranges.best(file), best, orders, request.schema)):
             continue
-        for table in read_file(store, task, first, counts):
+        for table in read_file(store, task, first, counts[number]):
             numbers = pa.array(np.full(table.num_rows, number, np.int32))
             both = pa.concat_tables([best, table.append_column(_FILE, numbers).cast(best.schema)])
             best = both.take(pa.array(best_rows(both, orders, n)))
@@ -76,7 +79,7 @@ def _others(
     schemas: Mapping[int, TableSchema],
     request: ReadRequest,
     best: pa.Table,
-    counts: ReadCounts,
+    counts: Sequence[ReadCounts],
 ) -> pa.Table:
     """The winners' rows, read by their places."""
     numbers = best.column(_FILE).to_numpy().astype(np.int64)
@@ -87,7 +90,7 @@ def _others(
         rows = np.sort(places[numbers == number])
         chosen = replace(files[number], selection=Selection.of(bitmap_of(rows), True))
         for task in tasks_of([chosen], schemas):
-            tables += list(read_file(store, task, wanted, counts))
+            tables += list(read_file(store, task, wanted, counts[number]))
     if not tables:
         return _empty(request).select(list(request.columns))
     order = np.empty(len(places), np.int64)

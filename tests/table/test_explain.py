@@ -1,0 +1,106 @@
+"""Explaining a scan: the same facts as text, as plain values and as JSON; before reading and after."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from builders import events
+
+import bitlake
+from bitlake.errors import InvalidRequest
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    return bitlake.connect(str(tmp_path / "lake"))
+
+
+def test_dict_and_json_tell_the_same(lake: bitlake.Lake) -> None:
+    options = {"file-index.bitmap.columns": "status", "file-index.range-bitmap.columns": "amount"}
+    table = lake.create_table("t", events().schema, options=options)
+    table.append(events(1000))
+    table.append(events(10).filter(pa.array([True] * 5 + [False] * 5)))
+    scan = table.scan(["id"], where="status = 'S1' AND id >= 5")
+    told = scan.explain("dict")
+    assert json.loads(scan.explain("json")) == json.loads(json.dumps(told))
+    assert told["where"] == "status = 'S1' AND id >= 5" and told["columns"] == ["id"]
+    assert told["files"] == {"total": 2, "to_read": 1, "skipped": {"statistics": 1}}
+    (file,), (gone,) = told["read"], told["skipped"]
+    assert file["pruned_by"] == ["bitmap(status)"] and file["was_read"] is None and not file["exact"]
+    assert gone["by"] == "statistics" and "id" in gone["detail"] and gone["rows"] == 5
+    assert told["ms"]["plan"] > 0 and told["bytes"]["read"] == 0
+    rows = scan.to_arrow().num_rows
+    told = scan.explain("dict")
+    assert told["rows"]["returned"] == rows == told["read"][0]["was_read"]["rows_returned"]
+    assert told["read"][0]["was_read"]["bytes"] == told["bytes"]["read"] > 0
+    assert "fetched" in scan.explain() and "instead of" in scan.explain()
+    with pytest.raises(InvalidRequest, match="yaml"):
+        scan.explain("yaml")
+
+
+def test_limit_top_n_and_counting(lake: bitlake.Lake) -> None:
+    table = lake.create_table("t", events().schema, options={"file-index.range-bitmap.columns": "id"})
+    for _ in range(3):
+        table.append(events(100))
+    told = table.scan().limit(3).explain("dict")
+    assert told["limit"] == 3 and {s["by"] for s in told["skipped"]} == {"limit"}
+    assert [f["chosen"] for f in told["read"]] == [3]
+    top = table.scan().top_n([("id", "desc")], 2)
+    top.to_arrow()
+    told = top.explain("dict")
+    assert told["order_by"] == ["id DESC"] and told["ms"]["top_n"] > 0
+    assert told["files"]["skipped"].get("top n", 0) + len(told["read"]) == 3
+    assert "range-bitmap(id) top 2" in told["read"][0]["pruned_by"]
+    scan = table.scan()
+    assert scan.count() == 300
+    assert scan.explain("dict")["answered_by"] == {"metadata": 3}
+    assert "answered   3 by metadata" in scan.explain()
+
+
+def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
+    rows = 120_000
+    random = np.random.default_rng(0)
+    table = lake.create_table(
+        "t",
+        pa.schema([("common", pa.string()), ("number", pa.int64()), ("wide", pa.int64())]),
+        options={"file-index.bitmap.columns": "common", "file-index.range-bitmap.columns": "number,wide"},
+    )
+    common = random.choice(["a", "b", "c"], rows, p=[0.6, 0.39, 0.01])
+    numbers = random.permutation(rows)
+    table.append(pa.table({"common": common, "number": numbers, "wide": np.zeros(rows, np.int64)}))
+    often = table.scan(where="common = 'a'")
+    (file,) = often.plan().files
+    assert file.whole and not file.selection.exact and "60 %" in file.spared[0]
+    assert "not asked: bitmap(common): it would leave about 60 % of the rows" in often.explain()
+    assert often.to_arrow().num_rows == int((common == "a").sum())
+    # Whoever counts or wants the first ones needs to know them all the same.
+    assert often.count() == int((common == "a").sum())
+    assert often.plan().metrics.answered_by == {"index": 1}
+    assert often.limit(5).plan().chosen_rows == 5
+    rare = table.scan(where="common = 'c'").plan().files[0]
+    assert rare.selection.exact and not rare.spared
+    assert table.scan(where="common <> 'c'").plan().files[0].whole
+    half = table.scan(where="number >= 30000")
+    assert half.plan().files[0].whole and "75 %" in half.plan().files[0].spared[0]
+    assert half.to_arrow().num_rows == 90_000
+    few = table.scan(where="number >= 119990 AND common <> 'c'").plan().files[0]
+    assert few.chosen_rows == 10 and few.pruned_by == ("range-bitmap(number)",)
+
+
+def test_cost_guide_weighs_bytes() -> None:
+    from bitlake.fileindex.worth import CostGuide
+    from bitlake.predicate.tree import Comparison, Op
+
+    leaf = Comparison("c", Op.EQ, 1)
+    guide = CostGuide(4_000_000, lambda _: 5_000_000, exact=True)
+    why = guide.why_not(object(), leaf, "bsi", 20_000_000, 4_000_000)
+    assert why is not None and "20.0 MB of index for a column of 5.0 MB" in why
+    assert guide.why_not(object(), leaf, "bsi", 5_000_000, 4_000_000) is None
+    assert CostGuide(1000, lambda _: 10, exact=False).why_not(object(), leaf, "bsi", 10_000, 1000) is None
+    few = CostGuide(4_000_000, lambda _: None, exact=False).why_not(object(), leaf, "bsi", 5_000_000, 10)
+    assert few is not None and "10 rows further" in few
+    assert CostGuide(4_000_000, lambda _: None, exact=True).why_not(object(), leaf, "bsi", 50_000_000, 10) is None
