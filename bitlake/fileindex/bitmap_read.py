@@ -247,6 +247,7 @@ class BitmapReader:
     def _block(self, i: int) -> _Entries:
         if i not in self._blocks:
             start, end = self._block_bounds[i], self._block_bounds[i + 1]
+            self._window.view(start, end - start, ahead=0)  # in one request, and nothing beyond
             count = Reader(self._window.view(start, 4), start).i4()
             if self.keys.width:
                 keys, places, stop = read_fixed(self.keys, self._window, start + 4, count, 2)
@@ -355,6 +356,8 @@ class BitmapReader:
         if not 0 <= count <= self._values:
             raise CorruptError(f"a bitmap index of {self._values} values cannot have {count} blocks", at - 4)
         if self.keys.width:
+            listed = count * (self.keys.width + 4) + 4
+            window.view(at, min(listed, window.length - at), ahead=0)  # with the number that follows, in one request
             keys, tails, at = read_fixed(self.keys, window, at, count, 1)
             first: list[Key] = self.keys.order(keys.astype(self.keys.dtype)).tolist()
         else:

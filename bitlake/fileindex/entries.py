@@ -66,14 +66,18 @@ def read_variable(
     if n < 0 or at > limit or n * least > limit - at:
         raise CorruptError(f"an index cannot have {n} values here", at)
     size = limit - at if end is not None else min(limit - at, max(4096, n * (least + 16)))
+    view = window.view(at, size)
     while True:
-        found = _walk(window.view(at, size), at, n, tail)
+        found = _walk(view, at, n, tail)
         if found is not None:
             values, numbers, used = found
             return values, numbers, at + used
-        if size == limit - at:
+        more = min(limit - at - size, size)
+        if more == 0:
             raise CorruptError("an index ends inside its values", at)
-        size = min(limit - at, 2 * size)
+        # Only what is missing: the list may be as long as all else that one question reads.
+        view = memoryview(b"".join((view, window.view(at + size, more))))
+        size += more
 
 
 def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], Int64s, int] | None:

@@ -12,6 +12,8 @@ from bitlake.fileindex.checksums import Checksums
 Fetch = Callable[[int, int], bytes | memoryview]
 """``fetch(offset, length)`` gives exactly ``length`` bytes of an index."""
 
+_NOTHING = memoryview(b"")
+
 
 class Window:
     """A lazy view of ``length`` bytes behind ``fetch``.
@@ -46,14 +48,19 @@ class Window:
         """Bytes ``[offset, offset + n)``; raises :class:`CorruptError` outside of the index or on a short fetch."""
         if offset < 0 or n < 0 or offset + n > self.length:
             raise CorruptError(f"{n} bytes at {offset} are outside of an index of {self.length} bytes", offset)
+        head = _NOTHING
         with self._lock:
             i = bisect_right(self._starts, offset) - 1
             if i >= 0:
                 at = offset - self._starts[i]
                 if at + n <= len(self._parts[i]):
                     return self._parts[i][at : at + n]
+                head = self._parts[i][at:]
         if n == 0:
-            return memoryview(b"")
+            return _NOTHING
+        if len(head):  # only what is missing is fetched
+            rest = self.view(offset + len(head), n - len(head), ahead)
+            return memoryview(b"".join((head, rest)))
         size = min(max(n, self._ahead if ahead is None else ahead), self.length - offset)
         start, end = offset, offset + size
         if self._checksums is not None:
