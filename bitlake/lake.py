@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from bitlake.spark.engine import SparkEngine
 
 
-def connect(path: str, *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE) -> Lake:
+def connect(
+    path: str | os.PathLike[str], *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE
+) -> Lake:
     """Open the lake in a folder (a path or ``file://`` URI); the folder is made by the first table.
 
     ``spark`` is the session that SQL runs on; without one, the active session is taken, or a local one is started the
@@ -34,8 +37,10 @@ def connect(path: str, *, spark: SparkSession | None = None, database: str = DEF
 class Lake:
     """A warehouse of Paimon tables."""
 
-    def __init__(self, path: str, *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE) -> None:
-        self.path = str(path)
+    def __init__(
+        self, path: str | os.PathLike[str], *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE
+    ) -> None:
+        self.path = _absolute(path)
         self.catalog = FileSystemCatalog(open_store(self.path), self.path)
         self._spark = spark
         self._engine: SparkEngine | None = None
@@ -162,6 +167,17 @@ class Lake:
 
     def _to_spark(self, scan: Scan) -> Any:
         return self._sql_engine().frame(scan)
+
+
+def _absolute(path: str | os.PathLike[str]) -> str:
+    """A path that later changes of the working folder (Spark's JVM never follows them) cannot move; URIs stay."""
+    given: object = path
+    if not isinstance(given, str | os.PathLike) or not str(given).strip():
+        raise InvalidRequest(f"connect() takes the lake's folder, a path or file:// URI, and not {path!r}")
+    text = str(path)
+    if text.startswith("file://localhost/"):
+        return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
+    return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
 
 
 def _comment(field: pa.Field) -> str | None:

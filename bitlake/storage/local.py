@@ -49,6 +49,9 @@ def _mapped(action: str, path: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as e:
+        if action in ("create", "write", "make folder"):
+            why = "no folder can be made there" if isinstance(e, FileNotFoundError) else "its parent is not a folder"
+            raise StorageUnavailable(f"cannot {action} {path}: {why}") from e
         raise NotFound(f"no such file: {path}") from e
     except OSError as e:
         raise StorageUnavailable(f"cannot {action} {path}: {e.strerror or e}") from e
