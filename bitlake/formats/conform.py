@@ -39,6 +39,15 @@ def conform(batch: pa.RecordBatch | pa.Table, fields: Sequence[DataField], schem
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def retyped(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The columns of ``table`` under ``schema``, in order, cast where the types differ.
+
+    Casting equal types is not for nothing: Arrow refuses it for a NULL struct whose type has NOT NULL fields.
+    """
+    columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(table.columns, schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
     found = table.schema.get_all_field_indices(field.name)
     if len(found) > 1:

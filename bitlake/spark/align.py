@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
-from bitlake.spark.types import spark_type
+from bitlake.spark.types import nullable, spark_type
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import MAX_LENGTH
 
@@ -62,13 +62,88 @@ def store_columns(table: str, frame: DataFrame, fields: Sequence[DataField]) -> 
         _check_assignable(table, f.name, source.dataType, wanted)
         column = F.col(_quoted(source.name))
         if source.dataType != wanted:
-            column = column.cast(wanted)
+            column = _cast(table, column, source.dataType, f, wanted)
         column = _fit_length(table, column, f)
+        inside = _null_inside(column, wanted)
+        if inside is not None:
+            message = f"table '{table}': NULL inside column '{f.name}', where {f.type} has NOT NULL"
+            column = F.when(inside, F.raise_error(F.lit(message)).cast(nullable(wanted))).otherwise(column)
         if not f.type.nullable and source.nullable:
             message = f"table '{table}': NULL in column '{f.name}', which is NOT NULL"
-            column = F.when(column.isNull(), F.raise_error(F.lit(message)).cast(wanted)).otherwise(column)
+            column = F.when(column.isNull(), F.raise_error(F.lit(message)).cast(nullable(wanted))).otherwise(column)
         out.append(column.alias(f.name, metadata={"parquet.field.id": f.id}))
     return out
+
+
+def _cast(table: str, column: Column, source: T.DataType, field: DataField, wanted: T.DataType) -> Column:
+    """The column as the table's type; a number that does not fit fails the job, naming the column.
+
+    Spark's own cast names no column, and with ``spark.sql.ansi.enabled`` = false it would wrap the number around.
+    """
+    if not isinstance(source, _NUMERIC) or not isinstance(wanted, _NUMERIC) or _holds(wanted, source):
+        return column.cast(nullable(wanted))
+    made = column.try_cast(wanted)
+    message = F.concat(
+        F.lit(f"table '{table}', column '{field.name}': "),
+        column.cast("string"),
+        F.lit(f" does not fit {field.type}; write a value in range, or make the column wider"),
+    )
+    return F.when(column.isNotNull() & made.isNull(), F.raise_error(message).cast(wanted)).otherwise(made)
+
+
+def _holds(wanted: T.DataType, source: T.DataType) -> bool:
+    """Whether every number of one type can be cast to another without overflow."""
+    if isinstance(wanted, (T.FloatType, T.DoubleType)):
+        return True  # rounds, or becomes infinite, as in Spark
+    if isinstance(source, (T.FloatType, T.DoubleType)):
+        return False
+    return _whole_digits(source) <= _whole_digits(wanted)
+
+
+def _whole_digits(made: T.DataType) -> float:
+    """Digits left of the point that a type surely holds (as a target) or may need (as a source)."""
+    if isinstance(made, T.DecimalType):
+        return made.precision - made.scale
+    return {"tinyint": 2.5, "smallint": 4.5, "int": 9.5, "bigint": 18.5}[made.simpleString()]
+
+
+def _null_inside(column: Column, made: T.DataType) -> Column | None:
+    """Whether a value holds NULL where its type has NOT NULL; None if the type has that nowhere inside."""
+    if isinstance(made, T.ArrayType):
+        return _null_element(column, made.elementType, made.containsNull)
+    if isinstance(made, T.MapType):
+        keys = _null_element(F.map_keys(column), made.keyType, True)
+        values = _null_element(F.map_values(column), made.valueType, made.valueContainsNull)
+        return values if keys is None else keys if values is None else keys | values
+    if not isinstance(made, T.StructType):
+        return None
+    found: Column | None = None
+    for f in made.fields:
+        child = column.getField(f.name)
+        bad = _null_inside(child, f.dataType)
+        if not f.nullable:
+            bad = child.isNull() if bad is None else child.isNull() | bad
+        if bad is not None:
+            found = bad if found is None else found | bad
+    return None if found is None else column.isNotNull() & found
+
+
+def _null_element(array: Column, made: T.DataType, nullable: bool) -> Column | None:
+    if nullable and _null_inside(F.lit(None), made) is None:
+        return None
+
+    def bad(element: Column) -> Column:
+        inside = _null_inside(element, made)
+        if inside is None:
+            return element.isNull()
+        return F.coalesce(inside, F.lit(False)) if nullable else element.isNull() | inside
+
+    return F.coalesce(F.exists(array, bad), F.lit(False))
+
+
+def has_not_null_inside(fields: Sequence[DataField]) -> bool:
+    """Whether a column's type has NOT NULL somewhere inside (a struct's field, an element, a map's value)."""
+    return any(_null_inside(F.lit(None), spark_type(f.type)) is not None for f in fields)
 
 
 def _default(field: DataField) -> Column:

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import AlreadyExists, InvalidRequest
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.spark.align import by_name, by_position, store_columns
+from bitlake.spark.align import by_name, by_position, has_not_null_inside, store_columns
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.query import query
@@ -149,7 +149,8 @@ def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
 
 def write_frame(context: EngineContext, table: Table, state: TableState, frame: DataFrame) -> list[ManifestEntry]:
     """Write rows whose columns are the table's, in order; little constant data is written right here."""
-    if _is_local(frame):
+    # Arrow cannot cast a NULL struct to one with NOT NULL fields, so such rows go through Spark's writer.
+    if _is_local(frame) and not has_not_null_inside(state.schema.fields):
         with spark_errors(f"writing to table '{table.name}'"):
             rows = frame.select(*store_columns(table.name, frame, state.schema.fields)).toArrow()
         return write_rows(state, iter([rows]) if rows.num_rows else iter(()), table.store)

@@ -6,9 +6,11 @@ import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.logger import PySparkLogger
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 
@@ -18,7 +20,17 @@ _VALUES = re.compile(
     r"|DIVIDE_BY_ZERO|EXCEED_LIMIT_LENGTH|NOT_NULL_ASSERT_VIOLATION|INVALID_ARRAY_INDEX\w*|DATETIME_OVERFLOW)\]\s*(.*)"
 )
 _SPARK_FILES = re.compile(r"FAILED_READ_FILE|FILE_NOT_EXIST|Could not read footer")
+_translating: ContextVar[bool] = ContextVar("bitlake_translating", default=False)
 
+
+def _untranslated(record: logging.LogRecord) -> bool:
+    return not _translating.get()
+
+
+# PySpark logs errors, with the JVM's whole stack, on top of raising them: not those that are raised again in other
+# words. The loggers must be made by PySpark's own class, or PySpark itself fails on them later.
+for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    PySparkLogger.getLogger(_name).addFilter(_untranslated)
 
 _MISSING_TABLE = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
 
@@ -34,9 +46,7 @@ class MissingTable(NotFound):
 @contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
     """Turn what Spark raises in the block into bitlake's errors; ``doing`` says what was being done."""
-    # PySpark logs each of these errors, with the JVM's whole stack, on top of raising it.
-    chatter = logging.getLogger("SQLQueryContextLogger")
-    quiet, chatter.disabled = chatter.disabled, True
+    token = _translating.set(True)
     try:
         yield
     except BitlakeError:
@@ -59,7 +69,7 @@ def spark_errors(doing: str) -> Iterator[None]:
             raise CorruptError(f"{doing}: {_first(e)}") from e
         raise StorageUnavailable(f"{doing}: Spark failed: {_first(e)}") from e
     finally:
-        chatter.disabled = quiet
+        _translating.reset(token)
 
 
 def _first(error: Exception) -> str:

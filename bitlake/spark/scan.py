@@ -21,10 +21,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
 from bitlake.spark.pickling import dumps, loads
-from bitlake.spark.types import char_metadata, spark_schema, spark_type
+from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.evolution import map_fields
@@ -177,7 +178,7 @@ class SparkReader:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     for table in read_file(store, loads(tasks[number]), request, ReadCounts()):
-                        yield from table.cast(schema).to_batches(max_chunksize=10_000)
+                        yield from (retyped(table, schema) if schema.names else table).to_batches(max_chunksize=10_000)
 
         return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, types)
 
@@ -212,8 +213,9 @@ def frame_schema(scan: Scan) -> T.StructType:
             out.append(T.StructField(name, extra[name], False))
         else:
             field = fields.field(name)
-            # Files of other writers may hold NULL in a column that became NOT NULL later: promise nothing.
-            out.append(T.StructField(name, spark_type(field.type), True, char_metadata(field.type)))
+            # Files of other writers may hold NULL in a column that became NOT NULL later: promise nothing. Nor inside:
+            # PySpark could not cast a NULL struct to a type with NOT NULL fields.
+            out.append(T.StructField(name, nullable(spark_type(field.type)), True, char_metadata(field.type)))
     return T.StructType(out)
 
 

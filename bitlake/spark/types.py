@@ -111,3 +111,14 @@ def from_spark(made: T.DataType, nullable: bool = True) -> DataType:
     if found is None:
         raise InvalidRequest(f"Spark type {made.simpleString()} has no counterpart in a Paimon table; cast the column")
     return AtomicType(found.root, nullable, found.length, found.precision, found.scale)
+
+
+def nullable(made: T.DataType) -> T.DataType:
+    """The type with NULL allowed everywhere inside: Spark casts nothing that may be NULL to NOT NULL."""
+    if isinstance(made, T.StructType):
+        return T.StructType([T.StructField(f.name, nullable(f.dataType), True) for f in made.fields])
+    if isinstance(made, T.ArrayType):
+        return T.ArrayType(nullable(made.elementType), True)
+    if isinstance(made, T.MapType):
+        return T.MapType(nullable(made.keyType), nullable(made.valueType), True)
+    return made

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.formats.conform import retyped
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.tree import And, Constant, Predicate
@@ -272,7 +273,7 @@ class Scan:
             if not field_.nullable and column.null_count:
                 message = f"column '{field_.name}' is NOT NULL and holds {column.null_count} NULLs"
                 raise CorruptError(message, None, path)
-        return table.cast(schema)
+        return retyped(table, schema)
 
 
 def _side_by_side(count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int) -> Iterator[pa.Table]:

@@ -1,0 +1,87 @@
+"""Rows made to fit a table on Spark: what does not fit is refused by name, whatever the session's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+
+import bitlake
+from bitlake.errors import BitlakeError, InvalidRequest
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
+    yield bitlake.connect(tmp_path / "lake", spark=spark)
+    spark.conf.unset("spark.sql.ansi.enabled")
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_number_out_of_range_is_refused_with_its_column(lake: bitlake.Lake, ansi: str) -> None:
+    lake.sql("CREATE TABLE t (a TINYINT, d DECIMAL(5, 2))")
+    lake.spark.conf.set("spark.sql.ansi.enabled", ansi)
+    for query, column in (
+        ("VALUES (300, 1)", "a"),
+        ("SELECT id + 120, 1 FROM range(10)", "a"),
+        ("VALUES (double('NaN'), 1)", "a"),
+        ("VALUES (1, 1234.5)", "d"),
+    ):
+        with pytest.raises(InvalidRequest, match=rf"default\.t', column '{column}': .* does not fit"):
+            lake.sql(f"INSERT INTO t {query}")
+    assert lake.table("t").snapshot is None
+    lake.sql("INSERT INTO t VALUES (1.6D, 1.555), (NULL, 99Y)")
+    assert [list(map(str, r)) for r in lake.sql("SELECT * FROM t").collect()] == [["1", "1.56"], ["None", "99.00"]]
+
+
+def test_not_null_inside_of_values(lake: bitlake.Lake) -> None:
+    lake.sql(
+        "CREATE TABLE n (i INT, s STRUCT<a: INT, b: STRING NOT NULL>, r ARRAY<STRUCT<x: INT NOT NULL>>, "
+        "m MAP<STRING, STRUCT<k: INT NOT NULL>>)"
+    )
+    lake.sql(
+        "INSERT INTO n VALUES (1, NULL, NULL, NULL), (2, named_struct('a', NULL, 'b', 'x'), "
+        "array(named_struct('x', 1), NULL), map('k', named_struct('k', 1), 'n', NULL))"
+    )
+    for bad in (
+        "named_struct('a', 1, 'b', NULL), NULL, NULL",
+        "NULL, array(struct(NULL)), NULL",
+        "NULL, NULL, map('k', struct(NULL))",
+    ):
+        with pytest.raises(InvalidRequest, match="NULL inside column"):
+            lake.sql(f"INSERT INTO n VALUES (3, {bad})")
+    lake.sql("INSERT INTO n SELECT i + 10, s, r, m FROM n")
+    rows = {r.i: r for r in lake.sql("SELECT * FROM n").collect()}
+    assert sorted(rows) == [1, 2, 11, 12]
+    assert rows[12][1:] == rows[2][1:] and rows[11].s is None and rows[12].r[1] is None
+    assert lake.table("n").scan(where="i = 11").to_arrow().to_pylist() == [{"i": 11, "s": None, "r": None, "m": None}]
+
+
+def test_errors_are_told_once(lake: bitlake.Lake, capfd: Any) -> None:
+    lake.sql("CREATE TABLE t (a TINYINT)")
+    for text in (
+        "SELECT x FROM t",
+        "SELECT x FROM nope",
+        "INSERT INTO t VALUES (300)",
+        "INSERT INTO t SELECT map(1, 2)",
+    ):
+        with pytest.raises(BitlakeError):
+            lake.sql(text)
+    assert "at org.apache.spark" not in capfd.readouterr().err, "the JVM's stack is no message"
+    with pytest.raises(AnalysisException):  # Spark's own queries keep Spark's own errors
+        lake.spark.sql("SELECT nothing")
+
+
+def test_a_relative_path_outlives_a_change_of_folder(spark: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    lake = bitlake.connect("rel", spark=spark)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    lake.sql("CREATE TABLE t (a BIGINT)")
+    lake.sql("INSERT INTO t SELECT id FROM range(5)")
+    assert lake.sql("SELECT sum(a) FROM t").collect()[0][0] == 10
+    assert (tmp_path / "rel/default.db/t").is_dir() and not (tmp_path / "elsewhere/rel").exists()
