@@ -94,7 +94,11 @@ class SkippedFile:
 
 @dataclass(slots=True)
 class ScanMetrics:
-    """What a scan did; filled in while it plans and reads (times in milliseconds)."""
+    """What a scan did; filled in while it plans and reads (times in milliseconds).
+
+    ``plan_ms`` holds ``prune_ms`` (partitions, buckets, statistics), ``index_ms``, ``top_n_ms`` and loading manifests.
+    ``by_file``: what was read of each data file that was opened, by its path.
+    """
 
     files: int = 0
     files_read: int = 0
@@ -112,8 +116,23 @@ class ScanMetrics:
     index_bytes_read: int = 0
     unreadable_indexes: int = 0
     answered_by: dict[str, int] = field(default_factory=dict)
+    by_file: dict[str, dict[str, int]] = field(default_factory=dict)
+    prune_ms: float = 0.0
+    index_ms: float = 0.0
+    top_n_ms: float = 0.0
     plan_ms: float = 0.0
     read_ms: float = 0.0
+
+    def count_read(self, files: Mapping[str, Mapping[str, int]]) -> None:
+        """Set what reading took: counters of :class:`bitlake.table.fetch.ReadCounts` by file."""
+        self.by_file = {path: dict(c) for path, c in files.items() if c["requests"] or c["rows_read"]}
+
+        def total(name: str) -> int:
+            return sum(c[name] for c in files.values())
+
+        self.rows_read, self.rows_returned = total("rows_read"), total("rows_returned")
+        self.data_bytes_read, self.data_requests = total("bytes"), total("requests")
+        self.pages_read, self.row_groups_read = total("pages"), total("row_groups")
 
     def as_dict(self) -> dict[str, Any]:
         """The counters by name."""
