@@ -6,7 +6,7 @@ columns.  Where a data file would have to be opened, the query runs as any other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.bind import bind
-from bitlake.predicate.tree import Predicate, columns_of
+from bitlake.predicate.tree import MapKey, Predicate, columns_of
 from bitlake.spark.context import EngineContext
 from bitlake.spark.scan import frame_schema, local_frame
 from bitlake.spark.types import spark_type
@@ -24,7 +24,7 @@ from bitlake.sql import shape as sh
 from bitlake.sql.uses import QueryAnalysis
 from bitlake.table.index_only import Answers, NeedsData
 from bitlake.table.scan import Scan
-from bitlake.types import AtomicType, DataField, Root, arrow_type
+from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
 
 MAX_GROUPS = 100_000
 """More groups than this are Spark's to count: they would all pass through the driver."""
@@ -49,12 +49,17 @@ def shape_of(
     else:
         return None
     by_name = {f.name: f for f in fields}
-    return found if all(_plain(by_name[c]) for c in used) else None
+    return found if all(_plain(by_name[c].type) for c in used) else None
 
 
-def _plain(field: DataField) -> bool:
+def _type_of(column: str, types: Mapping[str, DataType]) -> DataType:
+    made = types[column.column if isinstance(column, MapKey) else column]
+    return made.value if isinstance(column, MapKey) and isinstance(made, MapType) else made
+
+
+def _plain(made: DataType) -> bool:
     """Whether a column's values are to Spark what they are here; CHAR, whose padding differs by writer, is not."""
-    return isinstance(field.type, AtomicType) and field.type.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
+    return isinstance(made, AtomicType) and made.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
 
 
 def exact_scan(context: EngineContext, scan: Scan, predicate: Predicate | None) -> Scan | None:
@@ -67,8 +72,8 @@ def exact_scan(context: EngineContext, scan: Scan, predicate: Predicate | None) 
         bound = bind(predicate, fields, context.timezone)
     except InvalidRequest:
         return None
-    used = columns_of(bound)
-    if any(f.name in used and not _plain(f) for f in fields):
+    types = {f.name: f.type for f in fields}
+    if not all(_plain(_type_of(column, types)) for column in columns_of(bound)):
         return None
     return scan if bound == scan.predicate else bare.where_bound(bound)
 
