@@ -14,6 +14,7 @@ from bench.index_costs import index_build, index_size
 from bench.machine import WorkerMemory
 from bench.measure import Result, interleaved, timed
 from bench.peers import PyPaimonTimer
+from bench.planning import planning
 from bench.selective import selective
 
 INDEXES = {"file-index.bitmap.columns": "status,region", "file-index.bloom-filter.columns": "user_id"}
@@ -237,4 +238,5 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "selective": selective,
     "index_build": index_build,
     "index_size": index_size,
+    "planning": planning,
 }
