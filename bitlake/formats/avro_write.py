@@ -52,7 +52,7 @@ _ROW_NAME = "org.apache.paimon.avro.generated.record"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BLOCK_BYTES = 64_000  # Avro's default in Java
 _BATCH_ROWS = 8 * 1024
-_CODECS = {"zstd": "zstandard", "deflate": "deflate", "gzip": "deflate", "none": "null"}
+CODECS = {"zstd": "zstandard", "deflate": "deflate", "gzip": "deflate", "none": "null"}
 _GUESSED_RATIO = 0.5
 _INTS = {Root.TINYINT, Root.SMALLINT, Root.INT}
 _SIMPLE = {
@@ -75,9 +75,9 @@ class AvroWriter:
     def __init__(
         self, output: Any, fields: Sequence[DataField], *, compression: str = "zstd", level: int | None = 1
     ) -> None:
-        codec = _CODECS.get(compression.lower())
+        codec = CODECS.get(compression.lower())
         if codec is None:
-            raise InvalidRequest(f"Avro compression '{compression}' is not one of {', '.join(_CODECS)}")
+            raise InvalidRequest(f"Avro compression '{compression}' is not one of {', '.join(CODECS)}")
         self._output = output
         self._fields = tuple(fields)
         self._schema = arrow_schema(self._fields)

@@ -29,7 +29,7 @@ from bitlake.types.datatypes import DataField
 
 STRIPE_BYTES = 64 << 20
 _BLOCK_BYTES = 256 << 10
-_CODECS = {"zstd": "zstd", "zlib": "zlib", "gzip": "zlib", "snappy": "snappy", "lz4": "lz4", "none": "uncompressed"}
+CODECS = {"zstd": "zstd", "zlib": "zlib", "gzip": "zlib", "snappy": "snappy", "lz4": "lz4", "none": "uncompressed"}
 _GUESSED_RATIO = 0.4
 _LATEST_NS = (1 << 63) - 1
 _PER_UNIT = {"ms": 1_000_000, "us": 1_000}
@@ -44,9 +44,9 @@ class OrcWriter:
     def __init__(
         self, output: Any, fields: Sequence[DataField], *, compression: str = "zstd", stripe_bytes: int = STRIPE_BYTES
     ) -> None:
-        codec = _CODECS.get(compression.lower())
+        codec = CODECS.get(compression.lower())
         if codec is None:
-            raise InvalidRequest(f"ORC compression '{compression}' is not one of {', '.join(_CODECS)}")
+            raise InvalidRequest(f"ORC compression '{compression}' is not one of {', '.join(CODECS)}")
         self._output = output
         self._fields = tuple(fields)
         self._plain = arrow_schema(self._fields)

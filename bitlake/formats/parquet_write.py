@@ -48,8 +48,7 @@ DICTIONARY_BYTES = 64 << 10
 _PARAMETERS = inspect.signature(pq.ParquetWriter.__init__).parameters
 _NEWER = ("max_rows_per_page", "write_time_adjusted_to_utc")  # older pyarrow lacks them; files stay valid without
 _GUESSED_RATIO = 0.5
-_CODECS = ("zstd", "snappy", "gzip", "lz4", "none")  # what Java's Parquet decodes without an extra jar
-_LEVELLED = ("zstd", "gzip")
+CODECS = ("zstd", "snappy", "gzip", "lz4", "none")  # what Java's Parquet decodes without an extra jar
 _BATCH_VALUES, _LEAST_BATCH_VALUES = 1024, 64
 _SAMPLES = 16
 _SAMPLE_ROWS = 2048
@@ -90,8 +89,8 @@ class ParquetWriter:
         if min(row_group_rows, row_group_bytes, page_rows, page_bytes) < 1:
             raise InvalidRequest("row groups and pages of a Parquet file need at least one row and one byte")
         compression = compression.lower()
-        if compression not in _CODECS:
-            raise InvalidRequest(f"Parquet compression '{compression}' is not one of {', '.join(_CODECS)}")
+        if compression not in CODECS:
+            raise InvalidRequest(f"Parquet compression '{compression}' is not one of {', '.join(CODECS)}")
         self._output = output
         self._fields = tuple(fields)
         self._schema = arrow_schema(self._fields, ids=True)
@@ -106,7 +105,7 @@ class ParquetWriter:
         self._writer: Any = None
         self._options: dict[str, Any] = {
             "compression": compression,
-            "compression_level": level if compression in _LEVELLED else None,
+            "compression_level": level if compression == "zstd" else None,
             "store_schema": False,
             "write_page_index": True,
             "store_decimal_as_integer": True,

@@ -8,12 +8,17 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from bitlake.errors import UnsupportedFeature
+from bitlake.formats.avro_write import CODECS as AVRO_CODECS
 from bitlake.formats.avro_write import AvroWriter, avro_schema
+from bitlake.formats.orc_write import CODECS as ORC_CODECS
 from bitlake.formats.orc_write import STRIPE_BYTES, OrcWriter
+from bitlake.formats.parquet_write import CODECS as PARQUET_CODECS
 from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, ParquetWriter, WrittenFile
 from bitlake.types.datatypes import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 
 FORMATS = ("parquet", "orc", "avro")
+CODECS = {"parquet": PARQUET_CODECS, "orc": tuple(ORC_CODECS), "avro": tuple(AVRO_CODECS)}
+"""The compressions that each format is written with."""
 
 
 class FileWriter(Protocol):

@@ -19,6 +19,7 @@ from bitlake.metadata.optiontypes import (
 )
 from bitlake.metadata.optiontypes import (
     at_least,
+    between,
     parse_bool,
     parse_column_list,
     parse_duration_ms,
@@ -111,7 +112,10 @@ FILE_COMPRESSION = _add(
     Option("file.compression", lambda text: str(text).strip().lower(), "zstd", "a codec name",
            "Compression of data files: zstd, snappy, gzip, lz4 or none.", "zstd")
 )  # fmt: skip
-ZSTD_LEVEL = _int("file.compression.zstd-level", 1, 1, "zstd level of data files and manifests.")
+ZSTD_LEVEL = _add(
+    Option("file.compression.zstd-level", between(1, 22), 1, "a whole number from 1 to 22",
+           "zstd level of data files and manifests.", "1")
+)  # fmt: skip
 FILE_BLOCK_SIZE = _maybe_memory("file.block-size", "Row group (Parquet) or stripe size; unset: 128 MB.")
 # Plain numbers, no units: Paimon (Java) hands both to Parquet's own configuration.
 PARQUET_PAGE_SIZE = _maybe_int(
@@ -138,6 +142,7 @@ MANIFEST_MERGE_MIN = _int("manifest.merge-min-count", 30, 1, "Merge the newest m
 MANIFEST_FULL_SIZE = _memory(
     "manifest.full-compaction-threshold-size", "16 mb", "Rewrite small and deleting manifests from this total size on."
 )
+MANIFEST_FORMAT = _text("manifest.format", "avro", "Format of manifests; only 'avro' is written here.")
 MANIFEST_COMPRESSION = _word(
     "manifest.compression", "zstd", ("zstd", "snappy", "deflate", "none"), "Codec of manifests."
 )

@@ -134,6 +134,18 @@ def words(*allowed: str) -> Callable[[str], str]:
     return parse
 
 
+def between(low: int, high: int) -> Callable[[str], int]:
+    """A parser of whole numbers from ``low`` to ``high``."""
+
+    def parsed(text: str) -> int:
+        value = parse_int(text)
+        if not low <= value <= high:
+            raise ValueError(text)
+        return value
+
+    return parsed
+
+
 def at_least(low: int, parse: Callable[[str], int] = parse_int) -> Callable[[str], int]:
     """A parser of numbers not below ``low``."""
 

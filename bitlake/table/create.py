@@ -10,7 +10,7 @@ from typing import Any
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.registry import parse_index_options
-from bitlake.formats.writer import check_format
+from bitlake.formats.writer import CODECS, check_format
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
@@ -26,6 +26,7 @@ _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
     opt.PATH,
     opt.DATA_FILE_DIRECTORY,
     opt.FILE_SUFFIX_COMPRESSION,
+    opt.MANIFEST_FORMAT,
     opt.DV_ENABLED,
     opt.ROW_TRACKING,
     opt.DATA_EVOLUTION,
@@ -121,6 +122,12 @@ def _check_format(table: str, options: dict[str, str], parsed: opt.Options, fiel
         check_format(file_format, fields)
     except UnsupportedFeature as e:
         raise UnsupportedFeature(f"table '{table}': {e}") from e
+    codec, codecs = parsed.get(opt.FILE_COMPRESSION), CODECS[file_format]
+    if codec not in codecs:
+        raise InvalidRequest(
+            f"table '{table}': option '{opt.FILE_COMPRESSION.name}' = '{codec}' is not allowed; {file_format} files "
+            f"take one of {', '.join(codecs)}"
+        )
     if file_format != "orc" or not any(map(_has_ltz, (f.type for f in fields))):
         return
     if options.setdefault(_ORC_LEGACY, "false").lower() != "false":

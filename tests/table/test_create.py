@@ -1,0 +1,39 @@
+"""Options that a table cannot be written with are refused when it is made or altered, not when rows come."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import BitlakeError
+from bitlake.formats.writer import CODECS
+
+SCHEMA = pa.schema([("i", pa.int32())])
+BAD = [
+    ("file.compression", "lzma", "zstd, snappy"),
+    ("file.compression.zstd-level", "23", "from 1 to 22"),
+    ("file.compression.zstd-level", "0", "from 1 to 22"),
+    ("manifest.format", "orc", "avro"),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "allowed"), BAD)
+def test_a_value_nobody_can_write_is_refused(tmp_path: Path, option: str, value: str, allowed: str) -> None:
+    lake = bitlake.connect(tmp_path)
+    with pytest.raises(BitlakeError, match=rf"'{option}' = '{value}'.*{allowed}"):
+        lake.create_table("t", SCHEMA, options={option: value})
+    table = lake.create_table("t", SCHEMA)
+    with pytest.raises(BitlakeError, match=rf"'{option}' = '{value}'.*{allowed}"):
+        table.alter_options({option: value})
+    assert option not in table.schema.options
+
+
+@pytest.mark.parametrize(("file_format", "codec"), [(f, c) for f, codecs in CODECS.items() for c in codecs])
+def test_every_codec_that_is_allowed_writes(tmp_path: Path, file_format: str, codec: str) -> None:
+    options = {"file.format": file_format, "file.compression": codec.upper(), "file.compression.zstd-level": "22"}
+    table = bitlake.connect(tmp_path).create_table("t", SCHEMA, options=options)
+    table.append(pa.table({"i": [1, 2]}, schema=SCHEMA))
+    assert table.scan().to_arrow().to_pylist() == [{"i": 1}, {"i": 2}]
