@@ -11,6 +11,7 @@ understood is no shape, and runs as any query.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from bitlake.sql import scope
 from bitlake.sql.uses import QueryAnalysis
 
 COUNT_ROWS, COUNT, COUNT_DISTINCT, MIN, MAX, KEY = "count(*)", "count", "count distinct", "min", "max", "key"
+_HINTS = re.compile(r"\b(limit|count|min|max|distinct|group)\b", re.I)
+"""No shape without one of these words: most other queries need not be parsed again."""
 _ROWWISE = (
     exp.Add,
     exp.Sub,
@@ -77,7 +80,7 @@ def shape_of(analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) 
 
     ``fields``: the one lake table's columns, lower case → the schema's name.  Predicates are unbound.
     """
-    if len(analysis.tables) != 1:
+    if len(analysis.tables) != 1 or not _HINTS.search(analysis.text):
         return None
     try:
         trees = sqlglot.parse(analysis.text, dialect=SparkSql)
