@@ -1,0 +1,128 @@
+"""Aggregate functions by example: what goes in and what Paimon's tables would hold."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyroaring import BitMap
+
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.table.merge.functions import accumulator
+from bitlake.table.merge.spec import Function
+
+ITEM = pa.struct([("k", pa.int32()), ("v", pa.string()), ("s", pa.int32())])
+
+
+def fold(name: str, kind: pa.DataType, values: list[Any], back: tuple[int, ...] = (), **options: str) -> Any:
+    """The result of one group fed with the values in order; those at ``back`` are taken back."""
+    function = Function(name, {k.replace("_", "-"): v for k, v in options.items()})
+    state = accumulator(function, pa.array(values, kind), 1)
+    group = np.zeros(1, np.int64)
+    for i in range(len(values)):
+        (state.retract if i in back else state.agg)(group, np.array([i]))
+    result = state.finish()
+    assert result.type == kind
+    return result.to_pylist()[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "values", "wanted"),
+    [
+        ("sum", pa.int8(), [100, None, 27], 127),
+        ("sum", pa.float32(), [0.5, 0.25], 0.75),
+        ("sum", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("99.99")], Decimal("999.99")),
+        ("sum", pa.decimal128(5, 2), [Decimal("900.00"), Decimal("100.00")], None),
+        ("product", pa.int32(), [3, -4, None], -12),
+        ("product", pa.decimal128(6, 2), [Decimal("1.25"), Decimal("1.25")], Decimal("1.56")),
+        ("product", pa.float64(), [0.5, 4.0], 2.0),
+        ("min", pa.string(), ["b", None, "a"], "a"),
+        ("max", pa.float64(), [1.0, float("inf"), None], float("inf")),
+        ("max", pa.binary(), [b"a", b"\xff"], b"\xff"),
+        ("min", pa.decimal128(4, 1), [Decimal("2.5"), Decimal("-2.5")], Decimal("-2.5")),
+        ("min", pa.bool_(), [True, False], False),
+        ("bool_and", pa.bool_(), [True, None, False], False),
+        ("bool_or", pa.bool_(), [False, None, True], True),
+        ("bool_or", pa.bool_(), [None], None),
+        ("listagg", pa.string(), ["a", " ", None, "b"], "a,b"),
+        ("first_not_null_value", pa.int32(), [None, 5, 6], 5),
+        ("collect", pa.list_(pa.int32()), [[1, 2], None, [2]], [1, 2, 2]),
+        ("collect", pa.list_(pa.int32()), [None, None], None),
+        ("merge_map", pa.map_(pa.string(), pa.int32()), [[("a", 1), ("b", 2)], [("a", 3)]], [("a", 3), ("b", 2)]),
+    ],
+)
+def test_functions(name: str, kind: pa.DataType, values: list[Any], wanted: Any) -> None:
+    assert fold(name, kind, values) == wanted
+
+
+def test_options_of_functions() -> None:
+    assert fold("listagg", pa.string(), ["a;b", "b;c;;c"], list_agg_delimiter=";", distinct="true") == "a;b;c"
+    assert fold("collect", pa.list_(pa.int32()), [[1, 2], [2, 3]], distinct="true") == [1, 2, 3]
+    maps = pa.map_(pa.string(), pa.struct([("v", pa.int32()), ("t", pa.string())]))
+    one = [("a", {"v": 1, "t": "2"}), ("b", {"v": 1, "t": "1"}), ("c", {"v": 1, "t": "1"})]
+    two = [("a", {"v": 2, "t": "1"}), ("b", {"v": 2, "t": "2"}), ("c", None)]
+    assert fold("merge_map_with_keytime", maps, [one, two]) == [one[0], two[1]]
+
+
+def test_lists_of_rows() -> None:
+    items = pa.list_(ITEM)
+    one, two, three = ({"k": 1, "v": "a", "s": 5}, {"k": 2, "v": "b", "s": 5}, {"k": 1, "v": "c", "s": 4})
+    assert fold("nested_update", items, [[one, two], [three]]) == [one, two, three]
+    assert fold("nested_update", items, [[one, two], [three]], count_limit="2") == [one, two]
+    assert fold("nested_update", items, [[one, two], [three]], nested_key="k") == [three, two]
+    assert fold("nested_update", items, [[one, two], [three]], nested_key="k", nested_sequence_field="s") == [one, two]
+    assert fold("nested_update", items, [[one, two], [three]], (1,), nested_key="k") == [two]
+    assert fold("nested_update", items, [[one, two], [two]], (1,)) == [one]
+    nobody = {"k": None, "v": "n", "s": 1}
+    assert fold("nested_update", items, [[one], [nobody]], nested_key="k", nested_key_null_strategy="ignore") == [one]
+    with pytest.raises(InvalidRequest, match="NULL in its key"):
+        fold("nested_update", items, [[one], [nobody]], nested_key="k", nested_key_null_strategy="error")
+    part = {"k": 1, "v": None, "s": 9}
+    assert fold("nested_partial_update", items, [[one], [part]], nested_key="k") == [{"k": 1, "v": "a", "s": 9}]
+
+
+def test_bitmaps() -> None:
+    a, b = (bytes(BitMap(v).serialize()) for v in ([1, 2], [2, 3]))
+    assert list(BitMap.deserialize(fold("rbm32", pa.binary(), [a, b, None]))) == [1, 2, 3]
+    with pytest.raises(CorruptError):
+        fold("rbm32", pa.binary(), [a, b"xx"])
+
+
+def test_taking_back() -> None:
+    assert fold("sum", pa.int64(), [5, 3], (1,)) == 2
+    assert fold("sum", pa.int64(), [3], (0,)) == -3
+    assert fold("sum", pa.decimal128(5, 2), [Decimal("1.00")], (0,)) == Decimal("-1.00")
+    assert fold("product", pa.int64(), [-7, 2], (1,)) == -3
+    assert fold("product", pa.int64(), [2], (0,)) is None
+    assert fold("last_value", pa.int64(), [5, 3], (1,)) is None
+    assert fold("last_non_null_value", pa.int64(), [5, None], (1,)) == 5
+    assert fold("collect", pa.list_(pa.int32()), [[1, 1, 2], [1]], (1,)) == [1, 2]
+    assert fold("merge_map", pa.map_(pa.string(), pa.int32()), [[("a", 1), ("b", 2)], [("a", 0)]], (1,)) == [("b", 2)]
+    assert fold("max", pa.int64(), [5, 9], (1,), ignore_retract="true") == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "values", "back"),
+    [
+        ("sum", pa.int8(), [100, 28], ()),
+        ("sum", pa.int64(), [2**63 - 1, 1], ()),
+        ("sum", pa.int64(), [-(2**63)], (0,)),
+        ("product", pa.int32(), [2**20, 2**20], ()),
+        ("product", pa.int32(), [5, 0], (1,)),
+        ("max", pa.int32(), [5, 0], (1,)),
+        ("bool_or", pa.bool_(), [True], (0,)),
+        ("listagg", pa.string(), ["a"], (0,)),
+        ("sum", pa.string(), ["a"], ()),
+        ("bool_and", pa.int32(), [1], ()),
+        ("theta_sketch", pa.binary(), [b""], ()),
+    ],
+)
+def test_what_cannot_be_is_an_error(name: str, kind: pa.DataType, values: list[Any], back: tuple[int, ...]) -> None:
+    with pytest.raises(BitlakeError):
+        fold(name, kind, values, back)
+    if name == "theta_sketch":
+        with pytest.raises(UnsupportedFeature):
+            fold(name, kind, values, back)
