@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
+from bitlake.codec import roaring
 from bitlake.codec.roaring import EMPTY, bitmap_of, deserialize, positions_of, serialize, serialize_many, serialize_mask
 from bitlake.errors import BitlakeError, CorruptError
 
@@ -96,3 +97,19 @@ def test_mutated_bytes_are_refused_or_read() -> None:
 
 def test_empty() -> None:
     assert serialize(BitMap()) == EMPTY
+
+
+def test_the_check_of_few_positions_says_what_the_whole_check_says() -> None:
+    rng = random.Random(1)
+    quick = 0
+    for _ in range(3000):
+        base = rng.choice([0, 3 * 65536])
+        bad = bytearray(BitMap(rng.sample(range(base, base + 300), rng.randrange(1, 80))).serialize())
+        for _ in range(rng.choice([0, 0, 1, 2])):
+            bad[rng.randrange(len(bad))] = rng.choice([0, 1, 255, rng.randrange(256)])
+        data, limit = bytes(bad) + b"more", rng.choice([4 * 65536, 200, 300])
+        found = roaring._checked_few(data, limit)
+        if found:
+            assert found == roaring._checked_size(np.frombuffer(data, np.uint8), limit)
+            quick += 1
+    assert quick > 500
