@@ -25,7 +25,16 @@ from bitlake.table.plan import SkipReason
 INDEXED = ["bloom_filter", "bitmap_v1", "bitmap_v2", "bitmap_v2_small_blocks"]
 LATER_INDEXES = ["range_bitmap", "range_bitmap_small_chunks", "bsi", "every_index_embedded", "map_key_index"]
 BUCKET_KEYS = [f"bucket_key_{t}" for t in "int bigint string date dec ts double bool tiny bin".split()]
-TABLES = [*INDEXED, "append_plain", "nested_types", "partitioned", "append_bucketed", *BUCKET_KEYS, *LATER_INDEXES, "schema_evolution"]
+TABLES = [
+    *INDEXED,
+    "append_plain",
+    "nested_types",
+    "partitioned",
+    "append_bucketed",
+    *BUCKET_KEYS,
+    *LATER_INDEXES,
+    "schema_evolution",
+]
 
 _QUERY = re.compile(
     r"^SELECT (?P<columns>.*?) FROM (?P<table>\w+)(?: WHERE (?P<where>.*?))?(?: GROUP BY .*?)?"
