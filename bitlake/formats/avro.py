@@ -37,6 +37,7 @@ _LOGICAL = {
     "local-timestamp-micros": pa.timestamp("us", "UTC"),
 }
 
+_MOST_ROWS = 16 * 1024
 _Convert = Callable[[Any], Any]
 
 
@@ -49,7 +50,7 @@ def read_schema(source: Any) -> pa.Schema:
 def read_columns(
     source: Any, columns: Sequence[str] | None = None, *, batch_size: int = 64 * 1024
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of an Avro file in order, in batches of ``batch_size``.
+    """The rows of an Avro file in order, in batches of at most ``batch_size``, and of some thousand (Python objects).
 
     Raises :class:`NotFound` for a file or column that is not there, :class:`CorruptError` for bytes that are not
     valid, :class:`UnsupportedFeature` for an Avro type that Paimon does not write.
@@ -63,7 +64,7 @@ def read_columns(
                 raise NotFound(f"the Avro file has no column '{name}'; it has {', '.join(schema.names)}")
         chosen = pa.schema([schema.field(n) for n in wanted])
         converts = [_converter(f.type) for f in chosen]
-        while rows := _next_rows(reader, batch_size):
+        while rows := _next_rows(reader, min(batch_size, _MOST_ROWS)):
             try:
                 arrays = [
                     pa.array([r[f.name] if c is None else c(r[f.name]) for r in rows], f.type)

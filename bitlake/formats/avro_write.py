@@ -18,7 +18,8 @@ MULTISET                   a map to nullable int
 ROW                        record, named after the path to it (names must differ)
 =========================  =====================================================================================
 
-Rows are encoded one by one by fastavro, in C.
+Rows are encoded one by one by fastavro, in C.  Statistics are counted from the data: Paimon keeps none for Avro files
+(its extractor reads only the number of rows), but prunes by those it finds.
 """
 
 from __future__ import annotations
