@@ -116,7 +116,8 @@ def _updated(
                 if all(row[s] is None for s in g.sequence):
                     continue
                 newer = [_low(row[s]) for s in g.sequence] >= [_low(before[s]) for s in g.sequence]
-                if retract and newer and row["_VALUE_KIND"] == DELETE and not spec.remove_on_group.isdisjoint(g.sequence):
+                gone = retract and newer and row["_VALUE_KIND"] == DELETE
+                if gone and not spec.remove_on_group.isdisjoint(g.sequence):
                     state, deleted = {x: row[x] for x in columns}, True
                     break
                 if c in g.sequence:

@@ -1,4 +1,4 @@
-"""Every query that Paimon answered on primary-key tables and on tables with deletion vectors, asked through ``scan``."""
+"""Every query that Paimon answered on primary-key tables and tables with deletion vectors, asked through ``scan``."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def rows(kinds: list[int]) -> st.SearchStrategy[list[dict[str, Any]]]:
     row = st.fixed_dictionaries(
         {
             "k": st.integers(0, 5),
-            **{c: numbers for c in "abgh"},
+            **dict.fromkeys("abgh", numbers),
             "t": st.one_of(st.none(), st.sampled_from(["x", "y", " ", ""])),
             "_VALUE_KIND": st.sampled_from(kinds),
         }
