@@ -7,6 +7,7 @@ made for whoever looks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -162,7 +163,11 @@ class MetadataPruning:
 
     def _stats_of(self, entry: ManifestEntry) -> Mapping[str, ColumnStats]:
         stats: Mapping[str, ColumnStats] = column_stats(entry.file, self.schemas[entry.file.schema_id].fields)
-        return {**stats, **self.partitions.stats(entry.partition)} if self._schema.partition_keys else stats
+        if not self._schema.partition_keys:
+            return stats
+        of_partition = self.partitions.stats(entry.partition)
+        rows = entry.file.row_count
+        return {**stats, **{n: replace(s, null_count=rows) if s.null_count else s for n, s in of_partition.items()}}
 
 
 def _stats_detail(predicate: Predicate, stats: Mapping[str, ColumnStats], fields: Sequence[DataField]) -> str:
