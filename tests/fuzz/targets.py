@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from bitlake.errors import BitlakeError
 from bitlake.fileindex.build import IndexBuilder
+from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
 from bitlake.formats import avro, orc
@@ -144,7 +145,8 @@ def _container() -> Target:
             parse_index_options({f"file-index.{k}.columns": v for k, v in options.items()}, fields), fields
         )
         builder.add(_rows())
-        seeds.append((builder.finish(), read))
+        made = builder.payloads()
+        seeds += [(encode_container(made, checksums=checksums), read) for checksums in (False, True)]
     for path in sorted(warehouse().rglob("*.index"))[:6]:
         seeds.append((path.read_bytes(), read))
     return Target("container", seeds)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
+import pyarrow as pa
 import pytest
+from fuzz.mutate import mutate
 from fuzz.run import fuzz
 from fuzz.targets import TARGETS
+
+from bitlake.fileindex.build import IndexBuilder
+from bitlake.fileindex.open import open_index
+from bitlake.fileindex.registry import IndexSpec
+from bitlake.predicate.tree import Comparison, In, Leaf, Op
+from bitlake.types import AtomicType, DataField, Root
 
 COUNTS = {"parquet": 1000, "orc": 1000, "bsi": 1000, "parquet-footer": 1000}
 
@@ -15,3 +25,24 @@ def test_mutations_are_survived(name: str) -> None:
     # A busy machine may stop a process for a second: a slow mutation must be slow again.
     slow = [b for b in bugs if ": took" in b]
     assert not [b for b in bugs if b not in slow] and len(slow) < 3, "\n".join(bugs[:5])
+
+
+def test_damage_to_a_container_with_checksums_is_never_a_wrong_answer() -> None:
+    fields = (DataField(0, "s", AtomicType(Root.VARCHAR, length=9)), DataField(1, "i", AtomicType(Root.BIGINT)))
+    rows = 1500
+    specs = [IndexSpec("s", "bitmap", {}), IndexSpec("i", "bsi", {}), IndexSpec("i", "range-bitmap", {})]
+    builder = IndexBuilder(specs, fields)
+    builder.add(pa.table({"s": [f"s{n * 31 % 200}" for n in range(rows)], "i": [n * 7919 % 5000 for n in range(rows)]}))
+    good = builder.finish(checksums=True)
+    leaves: list[Leaf] = [Comparison("s", Op.EQ, "s7"), Comparison("i", Op.LT, 900), In("s", ("s1", "s2", "none"))]
+
+    def answers(data: bytes) -> list[set[int]]:
+        index = open_index(lambda at, n: data[at : at + n], len(data), fields, rows)
+        return [set(index.evaluate(leaf).positions(rows).tolist()) for leaf in leaves]
+
+    truth = answers(good)
+    assert all(0 < len(t) < rows / 2 for t in truth)
+    for number in range(1500):
+        broken = mutate(good, random.Random(number), [good])
+        for found, wanted in zip(answers(broken), truth, strict=True):
+            assert found == wanted or len(found) == rows, f"mutation {number}"

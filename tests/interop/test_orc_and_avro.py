@@ -119,3 +119,11 @@ def test_buckets_partitions_char_and_time(tmp_path: Path, java: ModuleType, file
     )
     table.append(rows)
     same_rows(java.dump(tmp_path, "db.t"), rows_of(rows))
+
+
+@pytest.mark.parametrize("native", [False, True], ids=["pypaimon", "pypaimon-rust"])
+def test_pypaimon_reads_every_type(tmp_path: Path, pypaimon: ModuleType, file_format: str, native: bool) -> None:
+    table = make(tmp_path, ATOMIC, {"file.format": file_format} | INDEXES)
+    rows = storable(atomic_rows(200), file_format)
+    table.append(rows)
+    same_rows(pypaimon.dump(tmp_path, "db.t", native), rows_of(rows))
