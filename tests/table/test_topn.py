@@ -210,5 +210,11 @@ def test_columns_that_changed(lake: bitlake.Lake) -> None:
     """A widened column's bounds and indexes are left alone; one that a file lacks is NULL."""
     table = lake.create_table("t", pa.schema([("k", pa.int32())]), options={"file-index.range-bitmap.columns": "k"})
     table.append(pa.table({"k": pa.array([5, 1, 9], pa.int32())}))
-    scan = table.scan().top_n([("k", "desc")], 1)
-    assert scan.to_arrow().column("k").to_pylist() == [9]
+    table.alter_column("k", type="BIGINT")
+    table.add_column("new", "INT")
+    table.append(pa.table({"k": pa.array([2**40, 2], pa.int64()), "new": pa.array([7, None], pa.int32())}))
+    top = table.scan().top_n([("k", "desc")], 3)
+    assert top.to_arrow().column("k").to_pylist() == [2**40, 9, 5]
+    assert table.scan(["k"]).top_n([("new", "desc"), "k"], 3).to_arrow().column("k").to_pylist() == [2**40, 1, 2]
+    assert table.scan(["k"]).top_n(["new", "k"], 2).to_arrow().column("k").to_pylist() == [1, 2]
+    assert table.scan().count("new") == 1 and table.scan().min_max("k") == (1, 2**40)
