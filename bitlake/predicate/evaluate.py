@@ -82,7 +82,10 @@ def filter_table(bound: Predicate, table: pa.Table, fields: Sequence[DataField])
     """The rows for which the predicate is TRUE, in order."""
     if bound == Constant(True):
         return table
-    return table.filter(evaluate(bound, table, fields), null_selection_behavior="drop")
+    true = evaluate(bound, table, fields)
+    if true.true_count == table.num_rows:
+        return table  # as after an exact index: nothing to copy
+    return table.filter(true, null_selection_behavior="drop")
 
 
 def _evaluate(node: Predicate, columns: dict[str, pa.ChunkedArray], fields: dict[str, DataField], rows: int) -> Any:

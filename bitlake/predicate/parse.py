@@ -6,6 +6,7 @@ column, subqueries, clocks — is not expressible: :func:`parse_predicate` then 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,10 @@ def parse_predicate(text: str, timezone: str = "UTC") -> Predicate:
     """
     if not text.strip():
         raise InvalidRequest("the condition is empty; write an SQL expression such as \"status = 'PENDING'\"")
+    return _parse_known(text, timezone) if len(text) <= _KEPT_TEXT else _parse(text, timezone)
+
+
+def _parse(text: str, timezone: str) -> Predicate:
     try:
         tree = sqlglot.parse_one(text, dialect=SparkSql)
     except SqlglotError as e:
@@ -61,6 +66,11 @@ def parse_predicate(text: str, timezone: str = "UTC") -> Predicate:
     except _Inexpressible as e:
         shown = e.node.sql(dialect=SparkSql)
         raise InvalidRequest(f"a scan cannot evaluate '{shown}' ({e.why}); filter it in SQL or after the scan") from e
+
+
+# The same few conditions come again and again, trees never change, and no expression taken here depends on the time.
+_KEPT_TEXT = 2000
+_parse_known = functools.lru_cache(maxsize=256)(_parse)
 
 
 def from_sqlglot(

@@ -74,6 +74,8 @@ def stored_alike(a: DataType, b: DataType) -> bool:
 
 def _same(table: DataType, file: DataType) -> bool:
     """Whether a file's values are the table's as they are, so that a filter on one means the same on the other."""
+    if table == file:
+        return True
     if isinstance(table, AtomicType) and isinstance(file, AtomicType):
         if table.root in STRINGS and file.root in STRINGS:
             # CHAR pads its values: only the same CHAR means the same.  What was longer is cut when it is read.
