@@ -195,7 +195,8 @@ def test_paimons_own_tables() -> None:
                 there = [v for v in values.to_pylist() if v is not None]
                 low, high = scan.min_max(field.name)
                 assert (key(low), key(high)) == (extreme(there, False), extreme(there, True)), (name, field.name)
-                top = scan.select([field.name]).top_n([(field.name, "desc", "last")], 3).to_arrow().column(0).to_pylist()
+                first = scan.select([field.name]).top_n([(field.name, "desc", "last")], 3)
+                top = first.to_arrow().column(0).to_pylist()
                 order = sorted(there, key=lambda v: (math.isnan(v), v) if isinstance(v, float) else v, reverse=True)
                 wanted = [*order, *[None] * values.null_count][:3]
                 assert list(map(key, top)) == list(map(key, wanted)), (name, field.name)
