@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.errors import AlreadyExists, InvalidRequest
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.spark.align import by_name, by_position, has_not_null_inside, store_columns
 from bitlake.spark.context import EngineContext
@@ -220,7 +220,10 @@ def _named(
 
 
 def _listed(table: str, state: TableState, names: Sequence[str], static: Mapping[str, Any]) -> list[DataField]:
-    fields = [state.schema.field(n) for n in names]
+    try:
+        fields = [state.schema.field(n) for n in names]
+    except NotFound as e:
+        raise NotFound(f"table '{table}': {e}") from e
     for i, f in enumerate(fields):
         if f.name in [g.name for g in fields[:i]]:
             raise InvalidRequest(f"table '{table}': column '{f.name}' is listed twice")

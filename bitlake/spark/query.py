@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.schema import near
 from bitlake.predicate.bind import bind
 from bitlake.spark.context import EngineContext
@@ -98,10 +98,18 @@ def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataF
             return context.spark.sql(rewritten)
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
+    except NotFound as e:
+        raise NotFound(f"{e}{_columns(prepared)}") from e.__cause__
     finally:
         # The DataFrame is analysed by now and holds the views' plans itself.
         for name in names:
             context.spark.catalog.dropTempView(name)
+
+
+def _columns(prepared: PreparedQuery) -> str:
+    """The columns that a query's lake tables have: Spark only knows those that the text needs."""
+    known = {scan.state.name: ", ".join(scan.state.schema.field_names) for scan in prepared.scans}
+    return "".join(f"\ntable '{table}' has columns {names}" for table, names in known.items())
 
 
 def _near_table(context: EngineContext, name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import bitlake
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 
 pytestmark = pytest.mark.spark
 
@@ -59,6 +59,14 @@ def test_not_null_inside_of_values(lake: bitlake.Lake) -> None:
     assert sorted(rows) == [1, 2, 11, 12]
     assert rows[12][1:] == rows[2][1:] and rows[11].s is None and rows[12].r[1] is None
     assert lake.table("n").scan(where="i = 11").to_arrow().to_pylist() == [{"i": 11, "s": None, "r": None, "m": None}]
+
+
+def test_an_unknown_column_is_answered_with_the_tables_own(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (a INT, b INT)")
+    with pytest.raises(NotFound, match=r"table 'default\.t' has columns a, b"):
+        lake.sql("SELECT x FROM t")
+    with pytest.raises(NotFound, match=r"table 'default\.t': no column 'x'; there are a, b"):
+        lake.sql("INSERT INTO t (x) VALUES (1)")
 
 
 def test_errors_are_told_once(lake: bitlake.Lake, capfd: Any) -> None:
