@@ -15,6 +15,7 @@ from typing import Any
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.metadata import avro
+from bitlake.metadata.collector import paused
 from bitlake.metadata.manifest_records import decode_entries
 
 VERSION = 2
@@ -198,8 +199,9 @@ def decode_manifest(data: bytes) -> list[ManifestEntry]:
     file lists and column lists that repeat are one object, which makes large tables smaller in memory and comparisons
     of identities quicker.
     """
-    quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker())
-    return _decode_any(data) if quick is None else quick
+    with paused():
+        quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker())
+        return _decode_any(data) if quick is None else quick
 
 
 def _decode_any(data: bytes) -> list[ManifestEntry]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.formats.conform import retyped
+from bitlake.metadata.collector import paused
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.tree import And, Constant, Predicate
@@ -128,7 +129,7 @@ class Scan:
             started = time.perf_counter()
             entries = self.state.entries()
             schemas = self.state.schemas({e.file.schema_id for e in entries})
-            with reading_table(self.state.name):
+            with reading_table(self.state.name), paused():
                 plan = plan_table(request, entries, schemas, self.store, self.state.snapshot)
             plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
             self._planned[:] = [plan]
