@@ -105,8 +105,9 @@ class SparkWriter:
         if page_bytes := options.of(opt.PARQUET_PAGE_SIZE):
             # Parquet (Java) looks at a page's bytes only now and then unless told to.
             often = str(max(1, min(100, page_bytes // 64)))
-            writer = writer.option("parquet.page.size", str(page_bytes)).option("parquet.page.size.row.check.min", often)
-            writer = writer.option("parquet.page.size.row.check.max", often)
+            writer = writer.option("parquet.page.size", str(page_bytes))
+            for bound in ("min", "max"):
+                writer = writer.option(f"parquet.page.size.row.check.{bound}", often)
         if GROUP in prepared.columns:
             writer = writer.partitionBy(GROUP)
         with spark_errors(f"writing to table '{state.name}'"), session_conf(self._spark, _CONF):
