@@ -116,3 +116,22 @@ def test_overwrites(lake: Any, peer: ModuleType, tmp_path: Path) -> None:
     same_rows(peer.dump(tmp_path, "db.w"), [(9, "a"), (2, "b"), (3, None)])
     lake.sql("TRUNCATE TABLE db.w")
     assert peer.dump(tmp_path, "db.w") == []
+
+
+@pytest.mark.parametrize("file_format", ["orc", "avro"])
+@pytest.mark.parametrize("layout", ["", "PARTITIONED BY (c_bool)", "BUCKETS"])
+def test_orc_and_avro(lake: Any, spark: Any, java: ModuleType, tmp_path: Path, file_format: str, layout: str) -> None:
+    from interop.test_orc_and_avro import storable
+
+    rows = storable(atomic_rows(ROWS), file_format)
+    spark.createDataFrame(rows).createOrReplaceTempView("storable")
+    buckets = ", 'bucket' = '3', 'bucket-key' = 'c_str'" if layout == "BUCKETS" else ""
+    options = f"TBLPROPERTIES ('file.format' = '{file_format}', 'file-index.bitmap.columns' = 'c_str'{buckets})"
+    lake.sql(f"{DDL}{'' if buckets else layout} {options}")
+    lake.sql("INSERT INTO db.t SELECT * FROM storable")
+    order = [f.name for f in lake.table("db.t").schema.fields]
+    want = rows_of(rows.select(order))
+    assert {p.suffix for p in tmp_path.rglob("data-*") if ".index" not in p.name} == {f".{file_format}"}
+    same_rows(java.dump(tmp_path, "db.t"), want)
+    same_rows(rows_of(lake.table("db.t").scan().to_arrow()), want)
+    same_rows(rows_of(lake.sql("SELECT * FROM db.t").toArrow()), want)
