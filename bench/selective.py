@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import bitlake
+from bench.headline import SMALL_PAGES
 from bench.measure import Result, Run, noise, samples, timed
 from bitlake.demo.orders import SEED, USERS
 
@@ -49,26 +50,36 @@ class Question:
 
 def selective(bench: Bench) -> list[Result]:
     """What do selective reads and TopN take through indexes, beside pyarrow, DuckDB, pypaimon and a full sort?"""
-    table = _table(bench)
+    table = _table(bench, "bench.selective", OPTIONS)
     files = bench.parquet_files(table)
     results: list[Result] = []
     for question in _questions(files):
         bench.say(f"selective: {question.name}")
         results += _filter(bench, table, files, question)
+    results += _small_pages(bench)
     for name, where in (("TopN 10", None), ("TopN 10 of region = 'US'", "region = 'US'")):
         bench.say(f"selective: {name}")
         results += _top_n(bench, table, files, name, where)
     return results
 
 
-def _table(bench: Bench) -> str:
+def _small_pages(bench: Bench) -> list[Result]:
+    """The range once more on smaller pages: its rows are scattered, so a page is what each of them costs."""
+    table = _table(bench, "bench.selective_small", OPTIONS | SMALL_PAGES)
+    files = bench.parquet_files(table)
+    question = replace(_questions(files)[0], name="range on a random column, 16 KB pages")
+    bench.say(f"selective: {question.name}")
+    return _filter(bench, table, files, question)
+
+
+def _table(bench: Bench, name: str, options: dict[str, str]) -> str:
     lake = bitlake.connect(str(bench.warehouse))
     lake.create_database("bench", if_not_exists=True)
-    lake.drop_table("bench.selective", if_exists=True)
+    lake.drop_table(name, if_exists=True)
     source = pq.ParquetFile(bench.source)
-    table = lake.create_table("bench.selective", source.schema_arrow, options=OPTIONS)
+    table = lake.create_table(name, source.schema_arrow, options=options)
     table.append(source.iter_batches(128 * 1024))
-    return "bench.selective"
+    return name
 
 
 def _questions(files: list[str]) -> list[Question]:
