@@ -17,8 +17,10 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
+from bitlake.table import topn_read
 from bitlake.table.arrange import arrange, key_condition
 from bitlake.table.plan import SkipReason
+from bitlake.table.vectors import clear_vectors
 from bitlake.types.datatypes import parse_type
 
 FIELDS, HIGHEST = assign_ids(
@@ -147,3 +149,31 @@ def test_counts_are_of_merged_rows() -> None:
     wanted = next(q["rows"][0][0] for q in expected()["pk_mor"] if "count(*),sum" in q["sql"])
     assert table.scan().count() == wanted < table.scan().plan().metrics.rows
     assert table.scan().exists()
+
+
+@pytest.mark.parametrize("name", ["pk_mor", "pk_aggregation", "pk_dv", "append_dv"])
+def test_the_first_rows_in_order_are_read_in_two_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order column first, then the other columns of the winners, found by their places among the merged rows."""
+    monkeypatch.setattr(topn_read, "_FEW_ROWS", 0)
+    table = bitlake.connect(str(warehouse())).table(name)
+    found = table.scan().top_n([("order_id", "desc")], 3).to_arrow()
+    wanted = table.scan().to_arrow().sort_by([("order_id", "descending")]).slice(0, 3)
+    assert arrow_rows(found) == arrow_rows(wanted)
+
+
+def test_vectors_beside_the_data(tmp_path: Path) -> None:
+    table = _table(tmp_path, "append_dv", index_file_in_data_file_dir="true")
+    root = tmp_path / "default.db" / "append_dv"
+    for path in (root / "index").iterdir():
+        path.rename(root / "bucket-0" / path.name)
+    plain = bitlake.connect(str(warehouse())).table("append_dv").scan().to_arrow()
+    clear_vectors()
+    assert sorted(arrow_rows(table.scan().to_arrow()), key=repr) == sorted(arrow_rows(plain), key=repr)
+
+
+def test_vectors_that_were_switched_off_are_not_applied(tmp_path: Path) -> None:
+    """As Paimon does: switching off without a full compaction brings rows back."""
+    table = _table(tmp_path, "append_dv", deletion_vectors__enabled="false")
+    plan = table.scan().plan()
+    assert not any(f.deleted for f in plan.files)
+    assert table.scan().count() == plan.metrics.rows
