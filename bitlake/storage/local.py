@@ -55,6 +55,11 @@ def _mapped(action: str, path: str) -> Iterator[None]:
         raise NotFound(f"no such file: {path}") from e
     except OSError as e:
         raise StorageUnavailable(f"cannot {action} {path}: {e.strerror or e}") from e
+    except ValueError as e:
+        if "\0" not in path and not isinstance(e, UnicodeError):
+            raise
+        # A name read from damaged metadata, which no file can have.
+        raise NotFound(f"no file can have this name: {path!r}") from e
 
 
 class LocalStore:

@@ -112,3 +112,11 @@ def test_counting_and_faulty_stack(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable):
         after.read(f"{tmp_path}/c")
     assert LocalStore().read(f"{tmp_path}/c") == b"1"
+
+
+@pytest.mark.parametrize("name", ["nul\0", "surrogate\ud800"])
+def test_names_that_no_file_can_have_are_not_found(tmp_path: Path, name: str) -> None:
+    store = LocalStore()
+    for ask in (store.read, store.size, lambda p: store.read_range(p, 0, 1)):
+        with pytest.raises(NotFound):
+            ask(str(tmp_path / name))
