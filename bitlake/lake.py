@@ -24,27 +24,38 @@ if TYPE_CHECKING:
 
 
 def connect(
-    path: str | os.PathLike[str], *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE
+    path: str | os.PathLike[str],
+    *,
+    spark: SparkSession | None = None,
+    database: str = DEFAULT_DATABASE,
+    timezone: str = "UTC",
 ) -> Lake:
     """Open the lake in a folder (a path or ``file://`` URI); the folder is made by the first table.
 
     ``spark`` is the session that SQL runs on; without one, the active session is taken, or a local one is started the
-    first time SQL is used.  Tables are read and written in this process without any Spark.
+    first time SQL is used.  Tables are read and written in this process without any Spark.  ``timezone`` is the zone in
+    which scans read timestamp literals without one (SQL takes the session's ``spark.sql.session.timeZone``).
     """
-    return Lake(path, spark=spark, database=database)
+    return Lake(path, spark=spark, database=database, timezone=timezone)
 
 
 class Lake:
     """A warehouse of Paimon tables."""
 
     def __init__(
-        self, path: str | os.PathLike[str], *, spark: SparkSession | None = None, database: str = DEFAULT_DATABASE
+        self,
+        path: str | os.PathLike[str],
+        *,
+        spark: SparkSession | None = None,
+        database: str = DEFAULT_DATABASE,
+        timezone: str = "UTC",
     ) -> None:
         self.path = _absolute(path)
         self.catalog = FileSystemCatalog(open_store(self.path), self.path)
         self._spark = spark
         self._engine: SparkEngine | None = None
         self._database = database
+        self._timezone = timezone
 
     def __repr__(self) -> str:
         return f"Lake({self.path!r})"
@@ -123,7 +134,13 @@ class Lake:
         """A table by name, ``orders`` or ``db.orders``; raises :class:`bitlake.errors.NotFound`."""
         identifier = self._identify(name)
         self.catalog.load_schema(identifier)
-        return Table(str(identifier), self.catalog.table_path(identifier), self.catalog.store, to_spark=self._to_spark)
+        return Table(
+            str(identifier),
+            self.catalog.table_path(identifier),
+            self.catalog.store,
+            timezone=self._timezone,
+            to_spark=self._to_spark,
+        )
 
     def create_table(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Literal
 
 from bitlake.errors import InvalidRequest, NotFound
@@ -88,6 +89,10 @@ class _Binder:
             return IsNull(field.name, node.negated != negated)
         if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
             raise InvalidRequest(f"column '{field.name}' of type {field.type} can only be tested for NULL")
+        if self.lenient and isinstance(node, (Comparison, In)):
+            literals = (node.value,) if isinstance(node, Comparison) else node.values
+            if any(spark_rounds(field.type, v) for v in literals):
+                return TRUE
         match node:
             case Comparison(_, op, value):
                 if value is None:
@@ -168,6 +173,21 @@ def _join(children: Iterable[Predicate], kind: type[And] | type[Or], neutral: Co
     if not terms:
         return neutral
     return terms[0] if len(terms) == 1 else make(terms)
+
+
+def spark_rounds(kind: AtomicType, value: Any) -> bool:
+    """Whether Spark would compare a DECIMAL column with a literal in a type too narrow for both, and so round.
+
+    The common type has the digits of either before and after the point, but never more than 38.
+    """
+    if kind.root is not Root.DECIMAL or isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return False
+    _, digits, exponent = Decimal(value).as_tuple()
+    if not isinstance(exponent, int):
+        return False
+    scale = kind.scale or 0
+    before = max((kind.precision or 0) - scale, len(digits) + exponent)
+    return before + max(scale, -exponent) > 38
 
 
 def _like(field: DataField, kind: AtomicType, pattern: str, negated: bool, escape: str) -> Predicate:

@@ -24,6 +24,7 @@ from bitlake.spark.scan import SparkReader, choose
 from bitlake.spark.shortcut import answer, first_rows, shape_of
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
+from bitlake.sql.parse import parse_statement
 from bitlake.sql.shape import Aggregates, TopRows
 from bitlake.sql.statements import TableName
 from bitlake.table.scan import Scan
@@ -148,6 +149,8 @@ def other(context: EngineContext, text: str) -> DataFrame:
 
 def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
     """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
+    if not isinstance(parse_statement(statement.query), st.Query):
+        raise UnsupportedFeature(f"EXPLAIN takes a query, and this is another statement: {statement.query[:60]}")
     prepared = prepare(context, statement.query)
     parts = []
     if isinstance(prepared.shape, Aggregates):

@@ -163,7 +163,8 @@ class SparkReader:
         if found is None:
             # The folder names are not partitions to be discovered: each file holds all its columns itself.
             reader = self._spark.read.schema(types).option("recursiveFileLookup", "true")
-            found = reader.parquet(*[_uri(p) for p in paths])
+            # These are names of files, not patterns: partition folders may hold any character.
+            found = reader.option("__globPaths__", "false").parquet(*[os.path.abspath(p) for p in paths])
             _frames.put(key, found)
         return found
 
@@ -225,10 +226,3 @@ def local_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> Da
         return spark.createDataFrame([], types)
     # One chunk: Spark's Arrow stream reader stops at the first empty batch, and chunked tables may hold some.
     return spark.createDataFrame(table.combine_chunks(), types)
-
-
-def _uri(path: str) -> str:
-    """A path as Spark's reader takes it: characters that globs or URIs give a meaning are escaped."""
-    if "://" in path or path.startswith("file:"):
-        return path
-    return "".join("\\" + c if c in "{}[]*?\\" else c for c in os.path.abspath(path))

@@ -5,7 +5,7 @@ orders (2 cores): Spark's writer 2.9 s, the same rows through ``mapInArrow`` and
 JVM and Python reads back only the columns that are indexed.  ``docs/decisions/0003-spark-writes.md`` has the numbers.
 
 Path of a row: query → (partitioned or bucketed tables: a group column and ``REBALANCE`` by it, so that a task writes
-few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`adopt_file` on
+few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`try_adopt` on
 the executors (statistics, indexes, rename) → commit on the driver.
 """
 
@@ -36,8 +36,9 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write_formats import write_files
 from bitlake.storage import Store
-from bitlake.table.adopt import AdoptContext, StagedFile, adopt_file
+from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
 from bitlake.table.data_file import file_format
+from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import LocalRunner
 from bitlake.table.sizing import rows_per_file
 from bitlake.table.state import TableState
@@ -110,7 +111,7 @@ class SparkWriter:
                 writer = writer.option(f"parquet.page.size.row.check.{bound}", often)
         if GROUP in prepared.columns:
             writer = writer.partitionBy(GROUP)
-        with spark_errors(f"writing to table '{state.name}'"), session_conf(self._spark, _CONF):
+        with spark_errors(f"writing to table '{state.name}'"), session_conf(self._spark, _CONF), tagged(self._spark):
             writer.parquet(staging)
 
     def _staged(self, folder: str) -> Iterator[StagedFile]:
@@ -125,10 +126,15 @@ class SparkWriter:
         local = not indexed and len(staged) <= _DRIVER_FOOTERS
         runner = LocalRunner() if local else SparkRunner(self._spark)
         numbered = [(context.file_name(i), f) for i, f in enumerate(sorted(staged, key=lambda f: f.path))]
-        done = runner.run(numbered, partial(adopt_file, self._store, context))
+        done = runner.run(numbered, partial(try_adopt, self._store, context))
+        entries = [entry for adopted in done for entry in adopted.entries]
+        failed = [adopted.error for adopted in done if adopted.error is not None]
+        if failed:
+            discard_entries(self._store, context.paths, schema, entries)
+            raise failed[0]
         for problem in (p for adopted in done for p in adopted.problems):
             log.warning("%s", problem)
-        return context.in_sequence([entry for adopted in done for entry in adopted.entries])
+        return context.in_sequence(entries)
 
 
 def group_column(schema: TableSchema) -> Column | None:
@@ -165,6 +171,20 @@ def bucket_column(schema: TableSchema) -> Column | None:
     call: Any = arrow_udf(number, T.IntegerType())  # type: ignore[call-overload]
     bucket: Column = call(*[F.col("`" + f.name.replace("`", "``") + "`") for f in fields])
     return bucket
+
+
+@contextmanager
+def tagged(spark: SparkSession) -> Iterator[None]:
+    """Stop the jobs started in the block when it is left by Ctrl-C: Spark itself would go on writing."""
+    tag = f"bitlake-{_clock.new_uuid()}"
+    spark.addTag(tag)
+    try:
+        yield
+    except KeyboardInterrupt:
+        spark.interruptTag(tag)
+        raise
+    finally:
+        spark.removeTag(tag)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
-from bitlake.errors import CorruptError
+from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.formats.parquet_footer import Footer, read_footer
@@ -58,6 +58,7 @@ class Adopted:
 
     entries: tuple[ManifestEntry, ...]
     problems: tuple[str, ...] = ()
+    error: BitlakeError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,14 @@ class AdoptContext:
             following[key] = end + 1
             out.append(replace(entry, file=replace(entry.file, min_sequence_number=start, max_sequence_number=end)))
         return out
+
+
+def try_adopt(store: Store, context: AdoptContext, item: tuple[str, StagedFile]) -> Adopted:
+    """:func:`adopt_file`, with its error as a value: the files adopted beside it must still be told, to be removed."""
+    try:
+        return adopt_file(store, context, item)
+    except BitlakeError as e:
+        return Adopted((), error=e)
 
 
 def adopt_file(store: Store, context: AdoptContext, item: tuple[str, StagedFile]) -> Adopted:

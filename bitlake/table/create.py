@@ -27,6 +27,7 @@ _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
     opt.DATA_FILE_DIRECTORY,
     opt.FILE_SUFFIX_COMPRESSION,
     opt.MANIFEST_FORMAT,
+    opt.MANIFEST_COMPRESSION,
     opt.DV_ENABLED,
     opt.ROW_TRACKING,
     opt.DATA_EVOLUTION,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bitlake.codec.binary_row import decode_row
@@ -12,6 +12,8 @@ from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.stats import ColumnStats
+from bitlake.storage import Store
+from bitlake.table.data_file import discard_files
 
 
 class PartitionReader:
@@ -59,3 +61,12 @@ class PartitionReader:
         if entry.file.external_path is not None:
             return entry.file.external_path
         return f"{self._paths.bucket_dir(self.folder(entry.partition), entry.bucket)}/{entry.file.file_name}"
+
+
+def discard_entries(store: Store, paths: TablePaths, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
+    """Delete new data files, and what is kept beside them, that no commit will name, as well as can be."""
+    partitions = PartitionReader(schema, paths)
+    for entry in entries:
+        path = partitions.data_path(entry)
+        folder = path.rsplit("/", 1)[0]
+        discard_files(store, [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)])

@@ -34,8 +34,8 @@ from bitlake.table.alter import (
 from bitlake.table.backfill import backfill
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
-from bitlake.table.data_file import arrow_to_physical, discard_files
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.data_file import arrow_to_physical
+from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
@@ -175,18 +175,14 @@ class Table:
             state.paths,
             plan,
             state.schema,
-            self._user,
+            self._commit_user(state),
             operation=operation,
             on_failure=lambda: self.discard(state, made),
         )
 
     def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
         """Delete new data files, and their indexes, that no commit will name, as well as can be."""
-        partitions = PartitionReader(state.schema, state.paths)
-        for entry in files:
-            path = partitions.data_path(entry)
-            folder = path.rsplit("/", 1)[0]
-            discard_files(self.store, [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)])
+        discard_entries(self.store, state.paths, state.schema, files)
 
     def check_writable(self, state: TableState) -> None:
         """Raise for tables that this version can read but must not write."""
@@ -293,7 +289,11 @@ class Table:
         state = self.state()
         self.check_writable(state)
         entries = self._partition_files(state, where)
-        return backfill(state, entries, self.state, self._runner(), self._user)
+        return backfill(state, entries, self.state, self._runner(), self._commit_user(state))
+
+    def _commit_user(self, state: TableState) -> str:
+        prefix = state.schema.opts.of(opt.COMMIT_USER_PREFIX)
+        return self._user if prefix is None else f"{prefix}_{self._user}"
 
     def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
         entries = state.entries()

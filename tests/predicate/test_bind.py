@@ -272,3 +272,13 @@ def test_a_double_stands_for_several_long_values() -> None:
 
 def test_decimal_literals_stay_decimals() -> None:
     assert bind(Comparison("dec", Op.EQ, Decimal("1.10")), FIELDS) == Comparison("dec", Op.EQ, 110)
+
+
+def test_decimals_that_spark_would_round_are_not_pushed() -> None:
+    """DECIMAL(38, 38) >= 1 is compared by Spark in a type without room for both: pruning exactly lost a row."""
+    fields = [DataField(0, "d", parse_type("DECIMAL(38, 38)")), DataField(1, "e", parse_type("DECIMAL(10, 2)"))]
+    for value in (1, Decimal("0.5"), Decimal("1.25")):
+        bound = bind(Comparison("d", Op.GE, value), fields, on_unsupported="true")
+        assert (bound == TRUE) == (value >= 1)
+    assert bind(Comparison("d", Op.GE, 1), fields) != TRUE
+    assert bind(Comparison("e", Op.GE, Decimal("1.25")), fields, on_unsupported="true") != TRUE

@@ -309,3 +309,16 @@ def test_timestamps_in_a_condition(lake: bitlake.Lake) -> None:
     )
     table = made(lake, rows)
     assert table.scan(where="at >= TIMESTAMP '2024-01-01 20:00:00'").count() == 4
+
+
+def test_commits_bear_the_users_prefix(lake: bitlake.Lake) -> None:
+    table = made(lake, events(5), options={"commit.user-prefix": "nightly"})
+    assert table.snapshot is not None and table.snapshot.commit_user.startswith("nightly_")
+
+
+def test_scans_read_zoneless_timestamps_in_the_lakes_zone(tmp_path: Path) -> None:
+    rows = pa.table({"at": pa.array([dt.datetime(2024, 1, 1, 5, tzinfo=UTC)], pa.timestamp("us", "UTC"))})
+    made(bitlake.connect(str(tmp_path)), rows)
+    for zone, count in (("UTC", 0), ("America/New_York", 1)):
+        table = bitlake.connect(str(tmp_path), timezone=zone).table("t")
+        assert table.scan(where="at = TIMESTAMP '2024-01-01 00:00:00'").count() == count
