@@ -4,11 +4,14 @@ import datetime
 import io
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import InvalidRequest
+from bitlake.formats.parquet_footer import read_footer
+from bitlake.formats.parquet_index import load_pages
 from bitlake.formats.parquet_write import ParquetWriter, WrittenFile
 from bitlake.types import DataField, arrow_schema, parse_type, type_from_json
 
@@ -169,3 +172,25 @@ def test_nested_columns_and_their_not_null_members() -> None:
         loose = pa.array([bad], pa.struct([("a", pa.int32()), ("l", pa.list_(pa.int32()))]))
         with pytest.raises(InvalidRequest, match="'n'"):
             write(columns, pa.table({"n": loose}))
+
+
+def test_pages_end_at_their_bytes_as_well_as_at_their_rows() -> None:
+    texts = pa.table({"x": [f"{i:064d}" for i in range(5_000)]})
+    limited = _pages(texts, page_bytes=16 << 10, page_rows=1024)
+    assert 256 <= max(limited) <= 384  # 68 bytes a value, looked at every 128 values
+    numbers = pa.table({"x": [str(i % 7) for i in range(5_000)]})
+    narrow = _pages(numbers, page_bytes=16 << 10, page_rows=1024)
+    assert narrow == [1024, 1024, 1024, 1024, 904]
+
+
+def _pages(rows: pa.Table, **options: int) -> list[int]:
+    """How many rows each page of a file of one column holds."""
+    output = pa.BufferOutputStream()
+    writer = ParquetWriter(output, fields(x="STRING"), **options)
+    writer.write(rows)
+    writer.close()
+    data = output.getvalue().to_pybytes()
+    footer = read_footer(lambda offset, length: data[offset : offset + length], len(data))
+    load_pages(footer, lambda ranges: [data[o : o + n] for o, n in ranges], [(0, 0)])
+    found: list[int] = np.diff(footer.cache.pages[0, 0].first_rows).tolist()
+    return found
