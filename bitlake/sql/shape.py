@@ -93,9 +93,7 @@ def shape_of(analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) 
 
 
 class _Shaper:
-    def __init__(
-        self, select: exp.Select, analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str
-    ) -> None:
+    def __init__(self, select: exp.Select, analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) -> None:
         self.select = select
         self.fields = fields
         self.timezone = timezone

@@ -248,9 +248,7 @@ class Scan:
             if self.order and left is not None:
                 ranges = FileRanges(self.order[0], self.state.schema, plan.schemas, self.state.paths)
                 with reading_table(self.state.name):
-                    table = read_top_n(
-                        self.store, plan.files, plan.schemas, request, self.order, left, ranges, counts
-                    )
+                    table = read_top_n(self.store, plan.files, plan.schemas, request, self.order, left, ranges, counts)
                 yield self._typed(table, plan.root)
                 return
             for table in _side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):
@@ -263,7 +261,6 @@ class Scan:
         finally:
             plan.metrics.count_read({t.path: c.as_dict() for t, c in zip(tasks, counts, strict=True)})
             plan.metrics.read_ms = (time.perf_counter() - started) * 1000
-
 
     def _typed(self, table: pa.Table, path: str) -> pa.Table:
         """A file's rows under the result's schema, whose columns may be NOT NULL."""

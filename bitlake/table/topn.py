@@ -100,9 +100,9 @@ class FileRanges:
             return ColumnStats(None, None, file.row_count)
         if not usable:
             return None
-        known: ColumnStats | None = column_stats(
-            file.entry.file, self._schemas[file.entry.file.schema_id].fields
-        ).get(column.name)
+        known: ColumnStats | None = column_stats(file.entry.file, self._schemas[file.entry.file.schema_id].fields).get(
+            column.name
+        )
         return known
 
     def best(self, file: PlannedFile) -> Place:
@@ -228,9 +228,7 @@ def _by_index(
         return None
     before, order = index.bytes_read, ranges.order
     single = len(request.orders) == 1
-    rows = index.top_n(
-        column.name, request.n, order.descending, order.nulls_first, file.selection.rows, strict=single
-    )
+    rows = index.top_n(column.name, request.n, order.descending, order.nulls_first, file.selection.rows, strict=single)
     told = None if rows is None else index.ranked(column.name, rows)
     metrics.index_bytes_read += index.bytes_read - before
     if rows is None or told is None:
@@ -245,9 +243,7 @@ def _by_index(
     used = (*file.pruned_by, f"range-bitmap({column.name}) top {request.n}")
     place = "embedded" if file.entry.file.embedded_index is not None else "file"
     chosen = Selection.of(rows, file.selection.exact or not request.filtered)
-    return _Taken(
-        replace(file, selection=chosen, pruned_by=used, index_place=place), positions, ranks, places
-    )
+    return _Taken(replace(file, selection=chosen, pruned_by=used, index_place=place), positions, ranks, places)
 
 
 def _cut(one: _Taken, worst: Place | None) -> PlannedFile | None:

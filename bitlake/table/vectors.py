@@ -88,9 +88,7 @@ class Vectors:
             skipped.append(SkippedFile(file.path, SkipReason.DELETED, detail, file.row_count, size))
         return left
 
-    def _read(
-        self, files: Sequence[PlannedFile], places: _Places, metrics: ScanMetrics
-    ) -> dict[str, DeletionVector]:
+    def _read(self, files: Sequence[PlannedFile], places: _Places, metrics: ScanMetrics) -> dict[str, DeletionVector]:
         found: dict[str, DeletionVector] = {}
         missing: dict[str, list[PlannedFile]] = {}
         partitions = PartitionReader(self.schema, self.paths)

@@ -42,9 +42,9 @@ CONDITIONS = {
     "grp <> 'x'": lambda r: r["grp"] not in ("x", None),
     "i NOT IN (0, 1)": lambda r: r["i"] not in (0, 1, None),
     "grp IS NULL OR i > 0": lambda r: r["grp"] is None or (r["i"] is not None and r["i"] > 0),
-    "f > 0 AND grp LIKE '%x%'": lambda r: r["f"] is not None
-    and (math.isnan(r["f"]) or r["f"] > 0)
-    and "x" in (r["grp"] or ""),
+    "f > 0 AND grp LIKE '%x%'": lambda r: (
+        r["f"] is not None and (math.isnan(r["f"]) or r["f"] > 0) and "x" in (r["grp"] or "")
+    ),
 }
 
 

@@ -129,6 +129,6 @@ def test_files_that_cannot_be_are_refused() -> None:
     with pytest.raises(CorruptError, match="cannot hold 3"):
         decode_hashes(bytes(8), 3)
     with pytest.raises(CorruptError, match="hash 5 is in a HASH index twice at byte 8"):
-        decode_hashes(bytes.fromhex("0000000500000006" "00000005"))
+        decode_hashes(bytes.fromhex("000000050000000600000005"))
     with pytest.raises(InvalidRequest):
         encode_hashes(np.array([1, 1], np.int32))
