@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.formats.conform import retyped
+from bitlake.metadata import options as opt
 from bitlake.metadata.collector import paused
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
@@ -98,6 +99,15 @@ class Scan:
     def without_index(self) -> Scan:
         """The same rows, found without the file indexes (to compare)."""
         return replace(self, use_index=False, _planned=[])
+
+    def with_level_0(self) -> Scan:
+        """Also what is not compacted yet, of a primary-key table with deletion vectors: merged in, which costs more.
+
+        The same as reading with the table option ``deletion-vectors.merge-on-read``.
+        """
+        options = {**self.state.schema.options, opt.DV_MERGE_ON_READ.name: "true"}
+        schema = replace(self.state.schema, options=options)
+        return replace(self, state=replace(self.state, schema=schema), _planned=[])
 
     # --- looking -----------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import bitlake
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.snapshot import Snapshot
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.table import topn_read
@@ -177,3 +178,19 @@ def test_vectors_that_were_switched_off_are_not_applied(tmp_path: Path) -> None:
     plan = table.scan().plan()
     assert not any(f.deleted for f in plan.files)
     assert table.scan().count() == plan.metrics.rows
+
+
+@pytest.mark.parametrize("name", ["pk_dv", "pk_dv_bitmap64", "pk_partial_update_dv", "pk_dv_lookup_changelog"])
+def test_level_0_is_shown_on_request(tmp_path: Path, name: str) -> None:
+    """Before its compaction is committed, the last write shows nothing; merged in, it shows what compaction would."""
+    compacted = bitlake.connect(str(warehouse())).table(name).scan().to_arrow()
+    root = copy_warehouse(tmp_path, name)
+    snapshots = sorted((root / "default.db" / name / "snapshot").glob("snapshot-*"), key=lambda p: int(p.name[9:]))
+    assert Snapshot.from_json(snapshots[-1].read_bytes()).commit_kind == "COMPACT"
+    snapshots[-1].unlink()
+    scan = bitlake.connect(str(root)).table(name).scan()
+    assert SkipReason.LEVEL_0.value in scan.plan().metrics.files_skipped
+    assert sorted(arrow_rows(scan.to_arrow()), key=repr) != sorted(arrow_rows(compacted), key=repr)
+    merged = scan.with_level_0()
+    assert sorted(arrow_rows(merged.to_arrow()), key=repr) == sorted(arrow_rows(compacted), key=repr)
+    assert merged.count() == compacted.num_rows
