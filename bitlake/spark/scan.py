@@ -83,7 +83,9 @@ def choose(plan: Plan) -> ReadChoice:
     by_name = {i: _same_columns(plan, i) for i in {f.entry.file.schema_id for f in plan.files}}
     for f in plan.files:
         sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
-        foreign = f.deleted > 0 or f.merge is not None  # Spark's reader knows neither deleted rows nor merging
+        # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is no quicker than Python:
+        # 4M rows of 4 files, 5 % deleted, aggregated, 2 busy cores: 4.7 s joined, 3.9 s picked, 3.6 s undeleted.
+        foreign = f.deleted > 0 or f.merge is not None
         foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))
