@@ -167,18 +167,30 @@ def point_spark(bench: Bench) -> list[Result]:
     with_index, without = bench.indexed(), bench.without_index()
     counts: dict[str, int] = {}
 
-    def select(table: str) -> float:
-        def read() -> None:
-            counts[table] = bench.lake.sql(f"SELECT * FROM {table} WHERE {PENDING}").toArrow().num_rows
+    def select(table: str) -> Any:
+        return bench.lake.sql(f"SELECT * FROM {table} WHERE {PENDING}")
 
-        return timed(read)
+    def collect(table: str) -> float:
+        return timed(lambda: counts.update({table: len(select(table).collect())}))
 
+    def to_arrow(table: str) -> float:
+        return timed(lambda: counts.update({f"{table} as Arrow": select(table).toArrow().num_rows}))
+
+    runs = {
+        "with": lambda: collect(with_index),
+        "without": lambda: collect(without),
+        "arrow": lambda: to_arrow(with_index),
+        "arrow without": lambda: to_arrow(without),
+    }
     rounds = 2 * bench.rounds + 1
-    m = interleaved({"with": lambda: select(with_index), "without": lambda: select(without)}, rounds, warmups=3)
+    m = interleaved(runs, rounds, warmups=3)
     same_counts(counts)
+    name = "PENDING as Spark SELECT"
     return [
-        Result("PENDING as Spark SELECT", "s", m["with"], m["without"], "the same without index", 1 / 3, rounds),
-        Result("PENDING as Spark SELECT", "s", m["with"], None, "(reference machine)", 0.090, rounds),
+        Result(f"{name}, collect()", "s", m["with"], m["without"], "the same without index", 1 / 3, rounds),
+        Result(f"{name}, collect()", "s", m["with"], None, "(reference machine)", 0.090, rounds),
+        Result(f"{name}, toArrow()", "s", m["arrow"], m["arrow without"], "the same without index", 1 / 3, rounds),
+        Result(f"{name}, toArrow()", "s", m["arrow"], None, "(reference machine)", 0.090, rounds),
     ]
 
 

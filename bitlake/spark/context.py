@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from bitlake.spark.runner import SparkRunner
-from bitlake.spark.scan import SparkReader
+from bitlake.spark.scan import SparkReader, is_lasting
 from bitlake.sql.statements import TableName
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.table import Table
+
+_numbers = itertools.count()
+_KEPT_VIEWS = 16
 
 
 class EngineContext:
@@ -23,6 +29,7 @@ class EngineContext:
         self.spark = spark
         self.database = database
         self._views: Any = None
+        self._kept: OrderedDict[int, tuple[DataFrame, str]] = OrderedDict()
         self.timezone = "UTC"
         """The session's time zone, in which zone-less timestamp literals are read; as of :meth:`begin`."""
 
@@ -53,6 +60,37 @@ class EngineContext:
             to_spark=reader.frame,
             runner=lambda: SparkRunner(self.spark),
         )
+
+    @contextmanager
+    def views(self, frames: Sequence[DataFrame]) -> Iterator[list[str]]:
+        """Names under which a query can name these frames, in order, in the block.
+
+        Frames of whole files keep theirs for the next query over the same files: making and dropping a view costs
+        some 10 ms.
+        """
+        names, passing = [], []
+        try:
+            for frame in frames:
+                kept = self._kept.get(id(frame))
+                name = f"__bitlake_{next(_numbers)}" if kept is None else kept[1]
+                if kept is None:
+                    frame.createOrReplaceTempView(name)
+                    if is_lasting(frame):
+                        self._keep(frame, name)
+                    else:
+                        passing.append(name)
+                names.append(name)
+            yield names
+        finally:
+            # A DataFrame over them is analysed by now and holds their plans itself.
+            for name in passing:
+                self.spark.catalog.dropTempView(name)
+
+    def _keep(self, frame: DataFrame, name: str) -> None:
+        self._kept[id(frame)] = (frame, name)
+        while len(self._kept) > _KEPT_VIEWS:
+            _, (_, old) = self._kept.popitem(last=False)
+            self.spark.catalog.dropTempView(old)
 
     def is_view(self, name: str) -> bool:
         """Whether the session has a temporary view of this name."""

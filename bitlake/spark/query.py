@@ -7,7 +7,6 @@ all.  sqlglot only tells where the tables are, which columns they need and which
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +28,6 @@ from bitlake.sql.shape import Aggregates, TopRows
 from bitlake.sql.statements import TableName
 from bitlake.table.scan import Scan
 from bitlake.types import DataField
-
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +87,13 @@ def _over_empty(context: EngineContext, prepared: PreparedQuery, empty: DataFram
 
 def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
     """The query over these frames in the places of its tables."""
-    names = [f"__bitlake_{next(_numbers)}" for _ in frames]
     try:
-        for name, frame in zip(names, frames, strict=True):
-            frame.createOrReplaceTempView(name)
-        rewritten = replace_tables(prepared.analysis.text, prepared.analysis.tables, names)
-        with spark_errors("running the query"):
-            return context.spark.sql(rewritten)
+        with context.views(frames) as names, spark_errors("running the query"):
+            return context.spark.sql(replace_tables(prepared.analysis.text, prepared.analysis.tables, names))
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
     except NotFound as e:
         raise NotFound(f"{e}{_columns(prepared)}") from e.__cause__
-    finally:
-        # The DataFrame is analysed by now and holds the views' plans itself.
-        for name in names:
-            context.spark.catalog.dropTempView(name)
 
 
 def _columns(prepared: PreparedQuery) -> str:

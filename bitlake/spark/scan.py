@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,12 @@ DRIVER_FILES = 64
 SELECTIVE_SHARE = 0.05
 
 _frames: Cache[tuple[object, ...], DataFrame] = Cache(64)
+_lasting: weakref.WeakSet[DataFrame] = weakref.WeakSet()
+
+
+def is_lasting(frame: DataFrame) -> bool:
+    """Whether the same frame will be given again for the same files."""
+    return frame in _lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +175,7 @@ class SparkReader:
             # These are names of files, not patterns: partition folders may hold any character.
             found = reader.option("__globPaths__", "false").parquet(*[os.path.abspath(p) for p in paths])
             _frames.put(key, found)
+            _lasting.add(found)
         return found
 
     def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:

@@ -419,3 +419,13 @@ def test_char_columns_compare_as_sql_says(lake: bitlake.Lake) -> None:
     assert [str(f.type) for f in lake.table("u").schema.fields] == ["CHAR(5)", "VARCHAR(5)"]
     with pytest.raises(InvalidRequest, match="longer"):
         lake.sql("INSERT INTO t VALUES ('123456', 'x')")
+
+
+def test_views_of_whole_files_are_kept_and_few(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bitlake.spark.scan.DRIVER_BYTES", -1)
+    for i in range(20):
+        lake.sql(f"CREATE TABLE t{i} AS SELECT id, {i} AS k FROM range(100)")
+        query = f"SELECT count(*), max(a.k) FROM t{i} a JOIN t{i} b ON a.id = b.id WHERE a.id + b.id > 9"
+        assert ask(lake, query) == ask(lake, query) == [[95, i]]
+    names = [t.name for t in lake.spark.catalog.listTables() if t.name.startswith("__bitlake_")]
+    assert 0 < len(names) <= 32, "the views of a lake that is gone may still be there"
