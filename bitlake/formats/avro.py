@@ -62,6 +62,8 @@ def read_columns(
         for name in wanted:
             if name not in schema.names:
                 raise NotFound(f"the Avro file has no column '{name}'; it has {', '.join(schema.names)}")
+        if len(set(schema.names)) != len(schema.names):
+            raise CorruptError("the Avro file names a column twice")
         chosen = pa.schema([schema.field(n) for n in wanted])
         converts = [_converter(f.type) for f in chosen]
         while rows := _next_rows(reader, min(batch_size, _MOST_ROWS)):

@@ -35,6 +35,12 @@ for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
 _MISSING_TABLE = re.compile(r"\[TABLE_OR_VIEW_NOT_FOUND\] The table or view (\S+) cannot be found")
 
 
+_NOT_THERE = (
+    "the Python of Spark's workers has no bitlake: install the same version where the executors run "
+    "(spark.pyspark.python), or name its folder in PYTHONPATH before the session starts"
+)
+
+
 class MissingTable(NotFound):
     """A query names a table that neither the lake nor the session has."""
 
@@ -61,6 +67,8 @@ def spark_errors(doing: str) -> Iterator[None]:
         raise kind(f"{doing}: {_first(e)}") from e
     except (PySparkException, Py4JError) as e:
         text = str(e)
+        if "No module named 'bitlake'" in text:
+            raise InvalidRequest(f"{doing}: {_NOT_THERE}") from e
         value = _VALUES.search(text)
         if value is not None:
             message = value.group(2).split("SQLSTATE")[0].strip()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from bitlake.spark.errors import spark_errors
 from bitlake.spark.pickling import dumps, loads
 
 Item = TypeVar("Item")
@@ -39,7 +40,8 @@ class SparkRunner:
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return _work(call, packed, tasks, batches)
 
-        found = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, "result binary").toArrow()
+        with spark_errors("running Python tasks"):
+            found = self._spark.range(0, tasks, 1, tasks).mapInArrow(work, "result binary").toArrow()
         results: list[Any] = [None] * len(items)
         for value in found.column("result").to_pylist():
             index, error, result = loads(value)

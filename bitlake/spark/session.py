@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -66,6 +67,14 @@ def find_java() -> str | None:
     )
 
 
+def _installed() -> bool:
+    try:
+        importlib.metadata.distribution("bitlake")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
 def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
     """The active Spark session, or a new local one set up for bitlake.
 
@@ -80,6 +89,10 @@ def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if not _installed():
+        # Run from a source folder: the workers must find the package where this process did.
+        places = [str(Path(__file__).resolve().parents[2]), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in places if p))
     # Spark binds to the host's name by default, which a laptop or a container often cannot resolve.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {

@@ -90,3 +90,18 @@ def test_errors_are_ours(tmp_path: Path) -> None:
     for broken in (b"", good[:20], good[:-30], good[: len(good) - 60] + bytes(20) + good[len(good) - 40 :]):
         with pytest.raises(CorruptError):
             list(read_columns(io.BytesIO(broken)))
+
+
+def test_a_column_named_twice_is_damage() -> None:
+    """Found by fuzzing: Arrow's schema cannot tell two columns of one name apart."""
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "a", "type": ["null", "int"]}, {"name": "b", "type": ["null", "int"]}],
+    }
+    sink = io.BytesIO()
+    fastavro.writer(sink, schema, [{"a": 1, "b": 2}])
+    twice = sink.getvalue().replace(b'"name": "b"', b'"name": "a"')
+    assert twice != sink.getvalue()
+    with pytest.raises(CorruptError):
+        list(read_columns(pa.BufferReader(twice)))
