@@ -120,9 +120,9 @@ def data_file_name(prefix: str, writer_uuid: str, number: int, file_format: str,
     return f"{prefix}{writer_uuid}-{number}{codec}.{file_format}"
 
 
-def index_file_name(data_file: str, rewrite: int = 0) -> str:
-    """The name of a data file's file index; ``rewrite`` counts up when the index is made anew."""
-    return f"{data_file}.index" if rewrite == 0 else f"{data_file}-{rewrite}.index"
+def index_file_name(data_file: str) -> str:
+    """The name (or path) of the file index made with a data file; a rewritten one has a name of its own."""
+    return f"{data_file}.index"
 
 
 class ManifestNames:

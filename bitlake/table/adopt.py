@@ -24,7 +24,7 @@ from bitlake.formats.parquet_stats import footer_stats
 from bitlake.formats.parquet_write import WrittenFile
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.data_file import (
@@ -86,7 +86,7 @@ class AdoptContext:
     def file_name(self, number: int) -> str:
         """The name of this write's n-th data file."""
         prefix = opt.Options(self.schema.options).get(opt.DATA_FILE_PREFIX)
-        return f"{prefix}{self.writer_id}-{number}.{file_format(self.schema)}"
+        return data_file_name(prefix, self.writer_id, number, file_format(self.schema))
 
     def file_names(self) -> Iterator[str]:
         """The names of this write's data files, one after the other."""

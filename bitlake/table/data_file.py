@@ -27,7 +27,7 @@ from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry
 from bitlake.metadata.partition import partition_path
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.storage import Store
@@ -118,7 +118,7 @@ class FileMaker:
         stats, columns = build_stats(
             schema.fields, written.mins, written.maxs, written.null_counts, stats_modes(schema)
         )
-        extra, embedded = self.place_index(self.path(partition, bucket, name), f"{name}.index", index)
+        extra, embedded = self.place_index(self.path(partition, bucket, name), index_file_name(name), index)
         meta = DataFileMeta(
             file_name=name,
             file_size=written.size,
@@ -242,7 +242,7 @@ class DataFileWriter:
             with contextlib.suppress(OSError):
                 self._output.close()
             self._writer = self._output = None
-        discard_files(self._maker.store, [p for path in self._made for p in (path, f"{path}.index")])
+        discard_files(self._maker.store, [p for path in self._made for p in (path, index_file_name(path))])
 
     def _open(self) -> None:
         self._name = next(self._names)

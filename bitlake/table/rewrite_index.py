@@ -2,8 +2,8 @@
 
 Per file: payloads that are still wanted are kept as they are, missing ones are built from the indexed columns alone,
 what the options no longer name is dropped.  Columns are found by field id, so that a column dropped and added again
-under its old name is not indexed with the old column's values.  One COMPACT snapshot swaps all files' entries (DELETE,
-then ADD).
+under its old name is not indexed with the old column's values.  COMPACT snapshots swap the files' entries (DELETE, then
+ADD), a batch of files each (:mod:`bitlake.table.backfill`).
 A new index gets a new name, ``X.parquet-<8 hex digits of this rewrite>.index``: older snapshots still read the old one,
 and another rewrite may be under way, whose files neither is overwritten here nor deleted when this one loses.  (Paimon
 counts, ``X.parquet-1.index``, and two of its rewrites share names; any name that ends in ``.index`` is read.)
