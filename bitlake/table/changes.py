@@ -13,6 +13,7 @@ from typing import Any
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, UnsupportedFeature
 from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths
@@ -33,6 +34,20 @@ class Overwrite:
 
     partition: Mapping[str, Any] | None = None
     dynamic: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """What becomes of the table index files of one kind in one bucket.
+
+    ``base`` are the snapshot's entries that this change was computed on and replaces; ``new`` take their place.
+    """
+
+    partition: bytes
+    bucket: int
+    index_type: str
+    base: tuple[IndexFileEntry, ...]
+    new: tuple[IndexFileEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)

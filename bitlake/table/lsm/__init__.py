@@ -1,0 +1,1 @@
+"""Writing primary-key tables: level-0 files, compaction, deletion vectors, changelog."""
