@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ def sections(items: Sequence[Item], key_range: Callable[[Item], Range]) -> list[
     """
     ranged = []
     for item in items:
-        low, high = (tuple(map(_place, end)) for end in key_range(item))
+        low, high = (key_place(end) for end in key_range(item))
         ranged.append((low, high, item))
     ranged.sort(key=lambda r: r[:2])
     out: list[list[Item]] = []
@@ -34,10 +35,15 @@ def sections(items: Sequence[Item], key_range: Callable[[Item], Range]) -> list[
     return out
 
 
+def key_place(key: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
+    """A key, as physical values, that compares with any other of its columns as Paimon's: NULL first, NaN last."""
+    return tuple(map(_place, key))
+
+
 def _place(value: Any) -> tuple[int, Any]:
-    """A value that compares with any other of its column: NULL first, NaN last."""
     if value is None:
         return (0, 0)
-    if isinstance(value, float) and value != value:
-        return (2, 0)
+    if isinstance(value, float):
+        # -0.0 is another key than 0.0, and smaller.
+        return (2, 0) if value != value else (1, (value, math.copysign(1.0, value)))
     return (1, value)
