@@ -16,6 +16,7 @@ from bench.measure import Result, interleaved, timed
 from bench.peers import PyPaimonTimer
 from bench.planning import planning
 from bench.selective import selective
+from bench.vectors import vectors
 
 INDEXES = {"file-index.bitmap.columns": "status,region", "file-index.bloom-filter.columns": "user_id"}
 COLUMNS = (
@@ -251,4 +252,5 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "index_build": index_build,
     "index_size": index_size,
     "planning": planning,
+    "vectors": vectors,
 }

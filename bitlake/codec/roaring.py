@@ -28,12 +28,12 @@ from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError
 
 UInt8s = npt.NDArray[np.uint8]
-_PLAIN, _WITH_RUNS = 12346, 12347
+PLAIN, _WITH_RUNS = 12346, 12347
 _ONE_PLAIN = bytes.fromhex("3a30000001000000")
 _CONTAINER = struct.Struct("<HHI")
 _FEW = 64
-_ARRAY_LIMIT = 4096
-_BITSET_BYTES = 8192
+ARRAY_LIMIT = 4096
+BITSET_BYTES = 8192
 _OFFSETS_FROM = 4
 """With run containers, the offsets are written from this many containers on."""
 
@@ -54,7 +54,8 @@ def positions_of(bitmap: BitMap) -> Int64s:
 def serialize(bitmap: BitMap) -> bytes:
     """Run-optimise (in place) and serialize."""
     bitmap.run_optimize()
-    return bytes(bitmap.serialize())
+    data: bytes = bitmap.serialize()
+    return data
 
 
 def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
@@ -67,12 +68,12 @@ def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     """
     groups = len(bounds) - 1
     counts = np.diff(bounds)
-    big = np.flatnonzero(counts > _ARRAY_LIMIT)
+    big = np.flatnonzero(counts > ARRAY_LIMIT)
     if len(big) == 0:
         return _serialize_small(positions, bounds)
     bodies = {int(g): serialize(bitmap_of(positions[bounds[g] : bounds[g + 1]])) for g in big}
-    small = np.repeat(counts <= _ARRAY_LIMIT, counts)
-    kept = np.where(counts <= _ARRAY_LIMIT, counts, 0)
+    small = np.repeat(counts <= ARRAY_LIMIT, counts)
+    kept = np.where(counts <= ARRAY_LIMIT, counts, 0)
     small_bounds = np.concatenate(([0], np.cumsum(kept)))
     mixed, cuts = _serialize_small(positions[small], small_bounds)
     sizes = np.diff(cuts)
@@ -85,14 +86,16 @@ def serialize_many(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     return b"".join(pieces), np.concatenate(([0], np.cumsum(sizes)))
 
 
-def serialize_mask(mask: npt.NDArray[np.bool_]) -> bytes:
+def serialize_mask(mask: npt.NDArray[np.bool_], first_key: int = 0) -> bytes:
     """Serialize the rows where ``mask`` is true, as :func:`serialize` would; best when they are many.
+
+    The mask begins at row ``first_key << 16``.
 
     A container that needs all its bits is copied from the packed mask, which is several times faster than through
     positions.
     """
     packed = np.packbits(mask, bitorder="little")
-    bits = np.zeros((-(-len(packed) // _BITSET_BYTES), _BITSET_BYTES), np.uint8)
+    bits = np.zeros((-(-len(packed) // BITSET_BYTES), BITSET_BYTES), np.uint8)
     bits.reshape(-1)[: len(packed)] = packed
     words = bits.view("<u8")
     cards = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
@@ -101,12 +104,12 @@ def serialize_mask(mask: npt.NDArray[np.bool_]) -> bytes:
     before[:, 1:] |= words[:, :-1] >> np.uint64(63)
     run_starts = words & ~before
     runs = np.bitwise_count(run_starts).sum(axis=1, dtype=np.int64)
-    plain = np.where(cards > _ARRAY_LIMIT, _BITSET_BYTES, 2 * cards)
+    plain = np.where(cards > ARRAY_LIMIT, BITSET_BYTES, 2 * cards)
     is_run = 2 + 4 * runs < plain
     keys = np.flatnonzero(cards)
     bodies = []
     for key in keys.tolist():
-        if not is_run[key] and cards[key] > _ARRAY_LIMIT:
+        if not is_run[key] and cards[key] > ARRAY_LIMIT:
             bodies.append(bits[key].tobytes())
             continue
         if not is_run[key]:
@@ -118,7 +121,7 @@ def serialize_mask(mask: npt.NDArray[np.bool_]) -> bytes:
         last = _set_bits((words[key] & ~after).view(np.uint8))
         pairs = np.stack([first, last - first], axis=1)
         bodies.append(int(runs[key]).to_bytes(2, "little") + pairs.astype("<u2").tobytes())
-    return _with_header(keys, cards[keys], is_run[keys], bodies)
+    return _with_header(keys + first_key, cards[keys], is_run[keys], bodies)
 
 
 def _set_bits(container: UInt8s) -> Int64s:
@@ -132,7 +135,7 @@ def _with_header(keys: Int64s, cards: Int64s, is_run: npt.NDArray[np.bool_], bod
         head = (_WITH_RUNS | (n - 1) << 16).to_bytes(4, "little")
         head += np.packbits(is_run, bitorder="little").tobytes() + described
     else:
-        head = _PLAIN.to_bytes(4, "little") + n.to_bytes(4, "little") + described
+        head = PLAIN.to_bytes(4, "little") + n.to_bytes(4, "little") + described
     if not is_run.any() or n >= _OFFSETS_FROM:
         sizes = np.array([0, *map(len, bodies[:-1])], np.int64)[:n]
         head += (len(head) + 4 * n + np.cumsum(sizes)).astype("<u4").tobytes()
@@ -170,7 +173,7 @@ def _serialize_small(positions: Int64s, bounds: Int64s) -> tuple[bytes, Int64s]:
     out = np.zeros(int(group_offsets[-1]), np.uint8)
 
     at = group_offsets[:-1]
-    cookie = np.where(has_run, _WITH_RUNS | (containers - 1) << 16, _PLAIN)
+    cookie = np.where(has_run, _WITH_RUNS | (containers - 1) << 16, PLAIN)
     _put4(out, at, cookie)
     plain = np.flatnonzero(~has_run)
     _put4(out, at[plain] + 4, containers[plain])
@@ -249,7 +252,7 @@ def _checked_size(view: UInt8s, limit: int) -> int:
         at = 4 + (n + 7) // 8
         is_run = np.unpackbits(_part(view, 4, (n + 7) // 8), bitorder="little")[:n].astype(bool)
         has_offsets = n >= _OFFSETS_FROM
-    elif cookie == _PLAIN:
+    elif cookie == PLAIN:
         n = _u4(view, 4)
         at = 8
         is_run = np.zeros(min(n, 65536), bool)
@@ -284,12 +287,12 @@ def _checked_container(view: UInt8s, at: int, is_run: bool, card: int, base: int
         good = runs > 0 and bool(np.all(first[1:] > last[:-1])) and int((last - first).sum()) + runs == card
         good = good and int(last[-1]) <= 0xFFFF
         highest, size = int(last[-1]) if good else 0, 2 + 4 * runs
-    elif card > _ARRAY_LIMIT:
-        bits = _part(view, at, _BITSET_BYTES)
+    elif card > ARRAY_LIMIT:
+        bits = _part(view, at, BITSET_BYTES)
         words = bits.view("<u8")
         good = int(np.bitwise_count(words).sum()) == card
         last_byte = int(np.flatnonzero(bits)[-1]) if good else 0
-        highest, size = last_byte * 8 + int(bits[last_byte]).bit_length() - 1, _BITSET_BYTES
+        highest, size = last_byte * 8 + int(bits[last_byte]).bit_length() - 1, BITSET_BYTES
     else:
         values = _part(view, at, 2 * card).view("<u2")
         good = bool(np.all(values[1:] > values[:-1]))

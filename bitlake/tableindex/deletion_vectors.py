@@ -20,7 +20,7 @@ Source: index-format spec, section 8.1.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,8 @@ from pyroaring import BitMap
 
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
-from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize
+from bitlake.codec.roaring import deserialize, positions_of, serialize
+from bitlake.codec.roaring_dense import bitmap_of_any, contains
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 
 VERSION = 1
@@ -73,7 +74,7 @@ class DeletionVector:
         """The vector of these positions, of any order and integer dtype, repeats allowed."""
         if len(positions) and (int(positions.min()) < 0 or int(positions.max()) >= _LIMIT_32):
             raise InvalidRequest(f"deleted positions must be in [0, {_LIMIT_32})")
-        return DeletionVector(bitmap_of(np.sort(positions)), wide)
+        return DeletionVector(bitmap_of_any(positions), wide)
 
     @property
     def cardinality(self) -> int:
@@ -83,6 +84,10 @@ class DeletionVector:
     def positions(self) -> Int64s:
         """The deleted positions, ascending."""
         return positions_of(self.rows)
+
+    def contains(self, positions: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """For each position, in any order, whether that row is deleted."""
+        return contains(self.rows, positions)
 
     def merged(self, other: DeletionVector) -> DeletionVector:
         """What either deletes; wide if either is (Paimon refuses to merge two kinds)."""
@@ -204,17 +209,31 @@ def decode_frame(data: memoryview | bytes, place: VectorRange, row_count: int | 
     return vector
 
 
-def encode_index_file(vectors: Mapping[str, DeletionVector]) -> tuple[bytes, tuple[VectorRange, ...]]:
-    """An index file of the vectors by data file name, in the mapping's order, and where each is in it."""
-    parts, places, at = [EMPTY_FILE], [], FIRST_OFFSET
+def encode_index_files(
+    vectors: Mapping[str, DeletionVector], target: int
+) -> Iterator[tuple[bytes, tuple[VectorRange, ...]]]:
+    """Index files of the vectors by data file name, in the mapping's order, and where each is in its file.
+
+    A file ends with the vector that makes it larger than ``target`` bytes, as Paimon rolls them; none for no vectors.
+    """
+    parts, places, at = [EMPTY_FILE], list[VectorRange](), FIRST_OFFSET
     for name, vector in vectors.items():
         data = encode_vector(vector)
         parts += [len(data).to_bytes(4, "big"), data, zlib.crc32(data).to_bytes(4, "big")]
         places.append(VectorRange(name, at, len(data) + (_AROUND if vector.wide else 0), vector.cardinality))
         at += len(data) + _AROUND
-    if at > 0x7FFFFFFF:
-        raise InvalidRequest(f"a deletion vector file would take {at} bytes; offsets in it are limited to 2^31")
-    return b"".join(parts), tuple(places)
+        if at > 0x7FFFFFFF:
+            raise InvalidRequest(f"a deletion vector file would take {at} bytes; offsets in it are limited to 2^31")
+        if at > target:
+            yield b"".join(parts), tuple(places)
+            parts, places, at = [EMPTY_FILE], [], FIRST_OFFSET
+    if places:
+        yield b"".join(parts), tuple(places)
+
+
+def encode_index_file(vectors: Mapping[str, DeletionVector]) -> tuple[bytes, tuple[VectorRange, ...]]:
+    """One index file of the vectors by data file name, in the mapping's order, and where each is in it."""
+    return next(encode_index_files(vectors, 0x7FFFFFFF), (EMPTY_FILE, ()))
 
 
 def decode_index_file(

@@ -1,0 +1,75 @@
+"""Bitmaps through packed masks against the same made position by position."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyroaring import BitMap
+
+from bitlake.codec import roaring_dense
+from bitlake.codec.roaring_dense import bitmap_of_any, contains, mask_of
+
+_ranges = st.lists(
+    st.tuples(st.integers(0, 40 * 65536), st.integers(1, 3 * 65536), st.integers(1, 200)), min_size=0, max_size=4
+)
+
+
+def _positions(ranges: list[tuple[int, int, int]]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(a, a + n, step) for a, n, step in ranges)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(_ranges, st.sampled_from([np.int64, np.uint32, np.int32]), st.booleans(), st.integers(0, 9))
+def test_a_bitmap_of_any_positions_is_the_one_made_position_by_position(ranges, dtype, shuffle, seed):
+    positions = _positions(ranges).astype(dtype)
+    if shuffle:
+        np.random.default_rng(seed).shuffle(positions)
+    made = bitmap_of_any(positions)
+    assert made == BitMap(np.unique(positions).astype(np.uint32))
+    made.run_optimize()
+    plain = BitMap(np.unique(positions).astype(np.uint32))
+    plain.run_optimize()
+    assert made.serialize() == plain.serialize()
+
+
+@settings(max_examples=60, deadline=None)
+@given(_ranges, _ranges, st.booleans(), st.sampled_from([100, 5000, 1 << 18]))
+def test_contains_agrees_with_set_membership(held, asked, shuffle, chunk):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roaring_dense, "_CHUNK", chunk)
+        _check_contains(held, asked, shuffle)
+
+
+def _check_contains(held, asked, shuffle):
+    bitmap = BitMap(_positions(held).astype(np.uint32))
+    positions = _positions(asked)
+    if shuffle:
+        np.random.default_rng(3).shuffle(positions)
+    assert np.array_equal(contains(bitmap, positions), np.isin(positions, _positions(held)))
+
+
+@pytest.mark.parametrize("start", [0, 5, 65536, 70_000, 200_000])
+@pytest.mark.parametrize("step", [1, 2, 3, 50])
+def test_a_mask_of_part_of_a_bitmap(start, step, monkeypatch):
+    monkeypatch.setattr(roaring_dense, "_WINDOW", 2 * 65536)
+    rows = np.arange(10, 5 * 65536, step)
+    mask = mask_of(BitMap(rows.astype(np.uint32)), start, 4 * 65536 + 17)
+    assert np.array_equal(np.flatnonzero(mask) + start, rows[(rows >= start) & (rows < 4 * 65536 + 17)])
+
+
+@pytest.mark.parametrize("cards", [(4096, 4096), (4097, 4095), (5000, 4096), (4097, 4097)])
+def test_containers_of_the_size_of_a_bit_set_that_are_none(cards):
+    random = np.random.default_rng(1)
+    parts = [np.sort(random.choice(65536, n, replace=False)) + 65536 * k for k, n in enumerate(cards)]
+    rows = np.concatenate(parts)
+    bitmap = BitMap(rows.astype(np.uint32))
+    assert np.array_equal(np.flatnonzero(mask_of(bitmap, 0, 2 * 65536)), rows)
+
+
+def test_positions_up_to_the_last_that_a_bitmap_can_hold():
+    positions = np.array([(1 << 32) - 1, 0, (1 << 32) - 65536], np.int64)
+    assert sorted(bitmap_of_any(positions)) == [0, (1 << 32) - 65536, (1 << 32) - 1]
+    dense = np.arange((1 << 32) - 200_000, 1 << 32)
+    assert len(bitmap_of_any(dense)) == 200_000 and bitmap_of_any(dense).max() == (1 << 32) - 1
