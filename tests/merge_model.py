@@ -57,13 +57,13 @@ class Column:
         raise ValueError(self.name)
 
 
-def merge_key(spec: MergeSpec, rows: list[Row]) -> Row | None:
+def merge_key(spec: MergeSpec, rows: list[Row], lone_as_is: bool = True) -> Row | None:
     """The row of one key, or None; ``rows`` in merge order, with ``_VALUE_KIND``."""
     back = [r["_VALUE_KIND"] in (UPDATE_BEFORE, DELETE) for r in rows]
     if spec.engine == DEDUPLICATE:
         left = [(r, b) for r, b in zip(rows, back, strict=True) if not (b and spec.ignore_delete)]
         return left[-1][0] if left and not left[-1][1] else None
-    if len(rows) == 1:
+    if len(rows) == 1 and lone_as_is:
         return None if back[0] else rows[0]
     columns = [f.name for f in spec.fields]
     functions = {c: Column(f.name, f.ignore_retract) for c, f in (spec.functions or {}).items()}

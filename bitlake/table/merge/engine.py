@@ -10,6 +10,7 @@ Sources: index-format spec, section 10, and the observed behaviour of Paimon's r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from bitlake.table.merge.accumulate import Accumulator, Choice, LastNonNull
 from bitlake.table.merge.functions import accumulator
 from bitlake.table.merge.order import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
 from bitlake.table.merge.spec import (
+    ADD,
     AGGREGATION,
     DEDUPLICATE,
     DELETE,
@@ -34,31 +36,70 @@ from bitlake.table.merge.spec import (
 Bools = npt.NDArray[np.bool_]
 
 
-def merge_rows(spec: MergeSpec, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """One row for each key that is alive, with these columns.
+def merge_rows(
+    spec: MergeSpec, rows: pa.Table, columns: Sequence[str], *, keep_deletes: bool = False, lone_as_is: bool = True
+) -> pa.Table:
+    """One row for each key, with these columns: what readers see, or what is stored.
 
-    ``rows``: :meth:`MergeSpec.needed` columns of all runs, in any order.  Raises :class:`InvalidRequest` where the
-    engine cannot take a row that is there (a delete, an overflow).
+    ``rows``: :meth:`MergeSpec.needed` columns of all runs, in any order.
+
+    For readers (``keep_deletes`` false) keys that are deleted are left out, and rows come in any order.  To be stored,
+    they come in key order, ``_SEQUENCE_NUMBER`` and ``_VALUE_KIND`` before the columns, and deleted keys as the rows
+    (-U, -D) that must go on hiding what older files hold.
+
+    ``lone_as_is`` false: rows that are alone in their key go through the engine too, as those do in a compaction that
+    has looked the key up in all levels above (a lone -D of an aggregation is then taken back from nothing).
+
+    Raises :class:`InvalidRequest` where the engine cannot take a row that is there (a delete, an overflow).
     """
     kinds = equality_codes(rows.column(VALUE_KIND)).astype(np.int8)
     retracts = (kinds == UPDATE_BEFORE) | (kinds == DELETE)
     if spec.engine in (DEDUPLICATE, FIRST_ROW) and spec.ignore_delete and retracts.any():
         rows = rows.filter(pa.array(~retracts))
         kinds, retracts = kinds[~retracts], retracts[~retracts]
+    if keep_deletes and spec.engine == FIRST_ROW and retracts.any():
+        raise InvalidRequest("merge-engine first-row cannot take delete rows, and there are some: set 'ignore-delete'")
+    wanted = [*((SEQUENCE_NUMBER, VALUE_KIND) if keep_deletes else ()), *columns]
     if not rows.num_rows:
-        return rows.select(list(columns))
-    groups = group_rows([rows.column(k) for k in spec.keys], _ordering(spec, rows, retracts))
+        return rows.select(wanted)
+    groups = group_rows([rows.column(k) for k in spec.keys], _ordering(spec, rows, retracts), key_order=keep_deletes)
     if spec.engine in (DEDUPLICATE, FIRST_ROW):
         chosen = groups.last if spec.engine == DEDUPLICATE else groups.order[groups.starts]
-        return rows.select(list(columns)).take(pa.array(chosen[~retracts[chosen]]))
+        return _take(rows.select(wanted), chosen if keep_deletes else chosen[~retracts[chosen]])
     single = groups.sizes == 1
-    alone = groups.only(single).order
-    kept = rows.select(list(columns)).take(pa.array(alone[~retracts[alone]]))
+    if not lone_as_is:
+        single &= False if _changes_lone_rows(spec) else ~retracts[groups.last]
     if single.all():
-        return kept
+        return _take(rows.select(wanted), groups.last if keep_deletes else groups.last[~retracts[groups.last]])
+    alone = groups.only(single).order
     several = groups.only(~single)
-    merged = _Merge(spec, rows.take(pa.array(several.order)), kinds[several.order], several, columns).run()
-    return pa.concat_tables([kept, merged])
+    merge = _Merge(spec, rows.take(pa.array(several.order)), kinds[several.order], several, columns)
+    if not keep_deletes:
+        kept = _take(rows.select(wanted), alone[~retracts[alone]])
+        return pa.concat_tables([kept, merge.run()])
+    both = pa.concat_tables([rows.select(wanted).take(pa.array(alone)), merge.run_stored()])
+    place = np.empty(len(groups), np.int64)
+    place[np.concatenate([np.flatnonzero(single), np.flatnonzero(~single)])] = np.arange(len(groups))
+    return _take(both, place)
+
+
+def _take(rows: pa.Table, order: Int64s) -> pa.Table:
+    """Rows in this order; as they are where that is their order."""
+    if len(order) == rows.num_rows and np.array_equal(order, np.arange(len(order))):
+        return rows
+    return rows.take(pa.array(order))
+
+
+_PLAIN_FUNCTIONS = frozenset(
+    "primary-key last_value last_non_null_value first_value first_non_null_value first_not_null_value min max sum "
+    "product bool_and bool_or".split()
+)
+"""Functions that give back a lone value as it is; others look into it (blank text, repeated elements)."""
+
+
+def _changes_lone_rows(spec: MergeSpec) -> bool:
+    functions = (spec.functions or {}).values()
+    return bool(spec.groups) or any(f.name not in _PLAIN_FUNCTIONS for f in functions)
 
 
 def _ordering(spec: MergeSpec, rows: pa.Table, retracts: Bools) -> list[Int64s]:
@@ -117,16 +158,33 @@ class _Merge:
 
     def run(self) -> pa.Table:
         """The merged rows that are alive."""
+        self._merge_all()
+        return self._result((), ()).filter(pa.array(self._alive()))
+
+    def run_stored(self) -> pa.Table:
+        """A row for each group, with its sequence number and kind: +I, or -D for a key that is not alive."""
+        self._merge_all()
+        last = pa.array(self._starts + self._sizes - 1)
+        kinds = pa.array(np.where(self._alive(), ADD, DELETE).astype(np.int8))
+        numbers = self._rows.column(SEQUENCE_NUMBER).take(last)
+        return self._result((SEQUENCE_NUMBER, VALUE_KIND), (numbers, kinds))
+
+    def _merge_all(self) -> None:
         step = self._aggregate if self._spec.engine == AGGREGATION else self._partial
         for n in range(int(self._sizes.max())):
             groups = np.flatnonzero(self._sizes > n)
             step(groups, self._starts[groups] + n)
-        alive = ~self._deleted if self._spec.engine == AGGREGATION else self._inserted & ~self._deleted
-        fields = [self._rows.schema.field(c) for c in self._columns]
-        arrays = [self._states[c].finish() for c in self._columns]
-        if not arrays:
-            return pa.table({"": pa.nulls(int(alive.sum()))}).select([])
-        return pa.Table.from_arrays(arrays, schema=pa.schema(fields)).filter(pa.array(alive))
+
+    def _alive(self) -> Bools:
+        return ~self._deleted if self._spec.engine == AGGREGATION else self._inserted & ~self._deleted
+
+    def _result(self, names: Sequence[str], arrays: Sequence[Any]) -> pa.Table:
+        """The merged columns of all groups, after the arrays of these names."""
+        every = [*names, *self._columns]
+        made = [*arrays, *(self._states[c].finish() for c in self._columns)]
+        if not made:
+            return pa.table({"": pa.nulls(len(self._sizes))}).select([])
+        return pa.Table.from_arrays(made, schema=pa.schema([self._rows.schema.field(c) for c in every]))
 
     def _set(self, groups: Int64s, rows: Int64s) -> None:
         for state in self._states.values():

@@ -47,18 +47,101 @@ class Groups:
         return Groups(order, np.cumsum(sizes) - sizes, sizes)
 
 
-def group_rows(keys: Sequence[Any], ordering: Sequence[Int64s]) -> Groups:
-    """Rows grouped by key columns (Arrow, of one length), inside a group by ``ordering``, the first counting most."""
+def group_rows(keys: Sequence[Any], ordering: Sequence[Int64s], *, key_order: bool = False) -> Groups:
+    """Rows grouped by key columns (Arrow, of one length), inside a group by ``ordering``, the first counting most.
+
+    Rows that are equal in everything stay in their order.  ``key_order``: the groups come as Paimon orders keys (else
+    in any order, which is cheaper for text).
+    """
     rows = len(ordering[0])
+    order, fresh = _sorted_keys(keys) if key_order else _together(keys)
+    starts = np.flatnonzero(fresh).astype(np.int64)
+    sizes = np.diff(np.append(starts, rows))
+    if len(starts) < rows:
+        # Only rows that share their key need more order; mostly they are few, and mostly they have it already.
+        several = np.repeat(sizes > 1, sizes)
+        inside = order[several]
+        number = np.repeat(np.arange(len(starts)), sizes)[several]
+        within = [o[inside] for o in ordering]
+        if not in_order([number, *within]):
+            order[several] = inside[np.lexsort((*reversed(within), number))]
+    return Groups(order, starts, sizes)
+
+
+def _together(keys: Sequence[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Rows in an order that puts equal keys together, and which rows begin a key."""
     codes = [equality_codes(k) for k in keys]
-    order = np.lexsort((*reversed(ordering), *reversed(codes))).astype(np.int64)
+    order = _argsort(codes)
+    return order, _changes([code[order] for code in codes])
+
+
+def _sorted_keys(keys: Sequence[Any]) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+    """Rows in key order, and which rows begin a key.  Keys that are sorted already cost one comparison each."""
+    columns = [_comparable(k) for k in keys]
+    if in_order(columns):
+        return np.arange(len(columns[0]), dtype=np.int64), _changes(columns)
+    if all(isinstance(c, np.ndarray) for c in columns):
+        order = _argsort(columns)
+        return order, _changes([c[order] for c in columns])
+    names = [str(i) for i in range(len(columns))]
+    indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(n, "ascending") for n in names])
+    order = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    picked = [c[order] if isinstance(c, np.ndarray) else c.take(indices) for c in columns]
+    return order, _changes(picked)
+
+
+def _comparable(column: Any) -> Any:
+    """A key column as int64 codes in key order where that is cheap, else as it is: text, bytes, decimals."""
+    array = _one(column)
+    t = pa.types
+    kind = array.type
+    as_it_is = t.is_string(kind) or t.is_large_string(kind) or t.is_binary(kind) or t.is_decimal(kind)
+    return array if as_it_is and not array.null_count else order_codes(array)
+
+
+def key_columns(keys: Sequence[Any]) -> list[Any]:
+    """Key columns as :func:`in_order` and searches compare them: int64 arrays, or Arrow arrays without NULL."""
+    return [_comparable(k) for k in keys]
+
+
+def in_order(columns: Sequence[Any]) -> bool:
+    """Whether rows of comparable columns (:func:`key_columns`) ascend, the first column counting most."""
+    equal: npt.NDArray[np.bool_] | None = None
+    for column in columns:
+        if isinstance(column, np.ndarray):
+            falls, same = column[1:] < column[:-1], column[1:] == column[:-1]
+        else:
+            falls, same = (_numpy_bools(f(column[1:], column[:-1])) for f in (pc.less, pc.equal))
+        if (falls if equal is None else falls & equal).any():
+            return False
+        equal = same if equal is None else same & equal
+        if not equal.any():
+            return True
+    return True
+
+
+def _changes(columns: Sequence[Any]) -> npt.NDArray[np.bool_]:
+    """Which rows differ from the one before; the first does."""
+    rows = len(columns[0])
     fresh = np.zeros(rows, bool)
     fresh[:1] = True
-    for code in codes:
-        ordered = code[order]
-        fresh[1:] |= ordered[1:] != ordered[:-1]
-    starts = np.flatnonzero(fresh).astype(np.int64)
-    return Groups(order, starts, np.diff(np.append(starts, rows)))
+    for column in columns:
+        if isinstance(column, np.ndarray):
+            fresh[1:] |= column[1:] != column[:-1]
+        elif rows:
+            fresh[1:] |= _numpy_bools(pc.not_equal(column[1:], column[:-1]))
+    return fresh
+
+
+def _argsort(codes: Sequence[Int64s]) -> Int64s:
+    if len(codes) == 1:
+        return np.argsort(codes[0], kind="stable").astype(np.int64, copy=False)
+    return np.lexsort(tuple(reversed(codes))).astype(np.int64, copy=False)
+
+
+def _numpy_bools(array: pa.Array) -> npt.NDArray[np.bool_]:
+    out: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return out
 
 
 def equality_codes(column: Any) -> Int64s:

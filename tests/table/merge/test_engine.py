@@ -66,12 +66,32 @@ def check(spec: MergeSpec, made: list[dict[str, Any]]) -> None:
     merged = merge_rows(spec, table, COLUMNS)
     found = [tuple(r[c] for c in COLUMNS) for r in merged.to_pylist()]
     assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    check_stored(spec, keys, table)
     for column in ("a", "t"):  # a part of the columns comes out the same
         few = spec.needed(("k", column))
         part = merge_rows(spec, table.select(list(few)), ("k", column))
         at = COLUMNS.index(column)
         wanted_part = sorted([(r[0], r[at]) for r in wanted], key=repr)
         assert sorted([tuple(r.values()) for r in part.to_pylist()], key=repr) == wanted_part
+
+
+def check_stored(spec: MergeSpec, keys: dict[int, list[dict[str, Any]]], table: pa.Table) -> None:
+    """One row a key in key order, deleted keys too, with the sequence number that the key has reached."""
+    for alone in (True, False):
+        found = merge_rows(spec, table, COLUMNS, keep_deletes=True, lone_as_is=alone).to_pylist()
+        dropped = spec.ignore_delete and spec.engine == "deduplicate"
+        held = {k: [r for r in rs if not (dropped and r["_VALUE_KIND"] in (1, 3))] for k, rs in keys.items()}
+        assert [r["k"] for r in found] == sorted(k for k, rs in held.items() if rs)
+        for row in found:
+            number, kind = row.pop("_SEQUENCE_NUMBER"), row.pop("_VALUE_KIND")
+            rows = held[row["k"]]
+            assert number == rows[-1]["_SEQUENCE_NUMBER"]
+            wanted = merge_key(spec, rows, alone)
+            if len(rows) == 1 and alone:
+                assert kind == rows[0]["_VALUE_KIND"]
+            assert (kind in (1, 3)) == (wanted is None)
+            if wanted is not None:
+                assert row == {c: wanted[c] for c in COLUMNS}
 
 
 KINDS = [0, 1, 2, 3]

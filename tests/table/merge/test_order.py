@@ -50,6 +50,25 @@ def test_rows_are_grouped_by_all_keys() -> None:
     assert sorted(groups.last.tolist()) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("columns", [(0,), (4,), (1, 4), (4, 6), (6,), (5, 0), (2, 3, 7)])
+def test_groups_come_in_key_order(columns: tuple[int, ...]) -> None:
+    random = np.random.default_rng(1)
+    for sort in (False, True):
+        made = [ORDERED[c].slice(1) for c in columns]  # keys are never NULL
+        picks = [random.integers(0, len(m), 60) for m in made]
+        if sort:
+            order = np.lexsort(picks[::-1])
+            picks = [p[order] for p in picks]
+        keys = [m.take(pa.array(p)) for m, p in zip(made, picks, strict=True)]
+        ordering = [random.integers(0, 3, 60), np.arange(60)[::-1]]
+        groups = group_rows(keys, ordering, key_order=True)
+        rows = list(zip(*[p.tolist() for p in picks], ordering[0].tolist(), ordering[1].tolist(), strict=True))
+        assert [rows[i] for i in groups.order.tolist()] == sorted(rows)
+        assert len(groups) == len({r[:-2] for r in rows})
+        first = [rows[groups.order[s]][:-2] for s in groups.starts.tolist()]
+        assert first == sorted(set(first))
+
+
 ranges = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
 
 
