@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.lsm_options import LSM_OPTIONS
 from bitlake.metadata.optiontypes import (
     Option as Option,
 )
@@ -30,7 +31,7 @@ from bitlake.metadata.optiontypes import (
 )
 
 T = TypeVar("T")
-OPTIONS: dict[str, Option[Any]] = {}
+OPTIONS: dict[str, Option[Any]] = {o.name: o for o in LSM_OPTIONS}
 """Every declared option by name."""
 
 

@@ -42,4 +42,4 @@ def sorted_runs(files: Sequence[ManifestEntry], schema: TableSchema) -> list[Run
 
 
 def _newest_first(file: DataFileMeta) -> tuple[int, int, int, str]:
-    return (-file.max_sequence_number, file.min_sequence_number, file.creation_time, file.file_name)
+    return (-file.max_sequence_number, file.min_sequence_number, file.creation_time or 0, file.file_name)
