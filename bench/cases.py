@@ -13,8 +13,9 @@ from bench.headline import headline
 from bench.index_costs import index_build, index_size
 from bench.machine import WorkerMemory
 from bench.measure import Result, interleaved, timed
-from bench.peers import PyPaimonTimer
+from bench.peers import DeltaTimer, PyPaimonTimer
 from bench.planning import planning
+from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write
 from bench.selective import selective
 from bench.vectors import vectors
 
@@ -38,6 +39,7 @@ class Bench:
     rounds: int
     peer: PyPaimonTimer | None
     say: Callable[[str], None]
+    delta: DeltaTimer | None = None
     made: set[str] = field(default_factory=set)
 
     @property
@@ -253,4 +255,8 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "index_size": index_size,
     "planning": planning,
     "vectors": vectors,
+    "pk_write": pk_write,
+    "pk_growth": pk_growth,
+    "pk_read": pk_read,
+    "dv_delete": dv_delete,
 }

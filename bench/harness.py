@@ -20,7 +20,7 @@ from bench.cases import CASES, Bench
 from bench.machine import describe
 from bench.measure import Result, markdown, print_report
 from bench.orders import write_orders
-from bench.peers import PyPaimonTimer
+from bench.peers import DeltaTimer, PyPaimonTimer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,10 +64,13 @@ def main() -> None:
     spark.read.parquet(str(source)).createOrReplaceTempView("bench_source")
     python = PyPaimonTimer.find()
     peer = PyPaimonTimer(python, chosen.folder / "pypaimon.log") if python else None
+    found = DeltaTimer.find() if {"pk_write", "dv_delete"} & set(chosen.cases.split(",")) else None
+    delta = DeltaTimer(*found, chosen.folder / "delta") if found else None
     lake = bitlake.connect(str(chosen.folder / "warehouse"), spark=spark)
     lake.sql("CREATE DATABASE IF NOT EXISTS bench")
-    bench = Bench(spark, lake, chosen.folder, source, chosen.rows, chosen.runs, peer, say)
+    bench = Bench(spark, lake, chosen.folder, source, chosen.rows, chosen.runs, peer, say, delta)
     about = describe(spark) | {f"peer {k}": v for k, v in (peer.versions if peer else {}).items()}
+    about |= {f"peer {k}": v for k, v in (delta.versions if delta else {}).items()}
     results: list[Result] = []
     try:
         for name in chosen.cases.split(","):
@@ -76,6 +79,8 @@ def main() -> None:
     finally:
         if peer:
             peer.close()
+        if delta:
+            delta.close()
         if results:
             print_report(results, about, chosen.rows)
             report = {"rows": chosen.rows, "about": about, "results": [r.as_dict() for r in results]}

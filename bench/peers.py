@@ -1,9 +1,10 @@
-"""pypaimon beside us: a process in its own environment that times its own reads."""
+"""Peers beside us: processes in environments of their own, which time their own work."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,52 @@ class PyPaimonTimer:
         self._process.stdin.flush()
         answer = self._answer()
         return answer["seconds"], answer["rows"]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+
+class DeltaTimer:
+    """Delta Lake in its own environment and Spark session.  Mutable: a running process."""
+
+    @staticmethod
+    def find() -> tuple[Path, str] | None:
+        """Interpreter and jars ($BITLAKE_DELTA_PYTHON, $BITLAKE_DELTA_JARS with commas between), if both are given."""
+        python, jars = os.environ.get("BITLAKE_DELTA_PYTHON"), os.environ.get("BITLAKE_DELTA_JARS")
+        return (Path(python), jars) if python and jars else None
+
+    def __init__(self, python: Path, jars: str, folder: Path) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self._log = (folder.parent / "delta.log").open("wb")
+        kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")}
+        self._process = subprocess.Popen(
+            [python, HERE / "delta_timer.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            cwd=folder,
+            env=kept | {"BITLAKE_DELTA_JARS": jars, "BITLAKE_DELTA_FOLDER": str(folder), "PYSPARK_PYTHON": str(python)},
+        )
+        self.versions: dict[str, str] = self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "it ended; see delta.log"}')
+        if "error" in answer:
+            raise RuntimeError(f"Delta Lake: {answer['error']}")
+        return answer
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """One request as :mod:`bench.delta_timer` takes it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
 
     def close(self) -> None:
         """End the process."""
