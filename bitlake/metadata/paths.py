@@ -125,6 +125,11 @@ def index_file_name(data_file: str) -> str:
     return f"{data_file}.index"
 
 
+def table_index_name(writer_uuid: str, number: int) -> str:
+    """The name of a writer's ``number``-th table index file (deletion vectors, HASH)."""
+    return f"index-{writer_uuid}-{number}"
+
+
 class ManifestNames:
     """Hands out the manifest file names of one committer: one UUID, a counter for each kind.  Mutable, one thread."""
 

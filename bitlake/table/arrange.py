@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bitlake.codec.binary_row import EMPTY_ROW, decode_row
-from bitlake.errors import CorruptError
+from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
@@ -26,7 +25,8 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.predicate.tree import And, Predicate, columns_of, conjuncts
 from bitlake.storage import Store
-from bitlake.table.merge.sections import Range, sections
+from bitlake.table.key_ranges import KeyRanges
+from bitlake.table.merge.sections import sections
 from bitlake.table.merge.spec import FIRST_ROW
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import MergedFiles, Plan, PlannedFile, SkippedFile, SkipReason
@@ -92,7 +92,7 @@ def arrange(schema: TableSchema, entries: Sequence[ManifestEntry]) -> Arrangemen
             parts.append((entry,))
         else:
             plain.append(entry)
-    ranges = _KeyRanges(schema)
+    ranges = KeyRanges(schema)
     for files in buckets.values():
         for section in sections(files, ranges):
             if len(section) == 1 and not _may_delete(section[0]):
@@ -104,19 +104,6 @@ def arrange(schema: TableSchema, entries: Sequence[ManifestEntry]) -> Arrangemen
 
 def _may_delete(entry: ManifestEntry) -> bool:
     return entry.file.delete_row_count != 0
-
-
-class _KeyRanges:
-    """The key range of a file, decoded."""
-
-    def __init__(self, schema: TableSchema) -> None:
-        self._types = [schema.field(k).type for k in schema.trimmed_primary_keys]
-
-    def __call__(self, entry: ManifestEntry) -> Range:
-        try:
-            return decode_row(self._types, entry.file.min_key), decode_row(self._types, entry.file.max_key)
-        except CorruptError as e:
-            raise CorruptError(f"the key range of data file {entry.file.file_name}: {e.what}", e.offset) from e
 
 
 def key_condition(schema: TableSchema, predicate: Predicate | None) -> Predicate | None:

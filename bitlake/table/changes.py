@@ -1,7 +1,9 @@
 """What a commit changes on top of a snapshot, and what must hold for it: recomputed for every attempt.
 
 Checks (table-format spec, section 9): every DELETE hits a live file; no file is added twice; all files of a partition
-agree on their number of buckets (Paimon skips that for plain appends, and then mixes them).
+agree on their number of buckets (Paimon skips that for plain appends, and then mixes them); files of one level above 0
+of a bucket do not overlap by key; deletion vectors and HASH indexes fit the data files
+(:mod:`bitlake.table.index_changes`).
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bitlake.codec.binary_row import decode_row
-from bitlake.errors import CommitConflict, InvalidRequest, UnsupportedFeature
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import IndexFileEntry
+from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
-from bitlake.table.live import read_snapshot_files
+from bitlake.table.index_changes import Bucket, IndexFiles, IndexUpdate
+from bitlake.table.index_changes import IndexChange as IndexChange
+from bitlake.table.index_files import index_entries
+from bitlake.table.key_ranges import check_levels
+from bitlake.table.live import load_snapshot, read_snapshot_files
 from bitlake.table.manifests import PartitionSet
 
 
@@ -37,26 +43,16 @@ class Overwrite:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexChange:
-    """What becomes of the table index files of one kind in one bucket.
-
-    ``base`` are the snapshot's entries that this change was computed on and replaces; ``new`` take their place.
-    """
-
-    partition: bytes
-    bucket: int
-    index_type: str
-    base: tuple[IndexFileEntry, ...]
-    new: tuple[IndexFileEntry, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class CommitPlan:
     """The changes of one commit.
 
     ``kind`` is APPEND, COMPACT or OVERWRITE.  ``deletes`` name live files exactly as they were read (their kind does
     not matter); an ``overwrite`` adds what it selects when committing.  ``requires_schema``: refuse unless the table's
     latest schema still has this id.
+
+    ``changelog`` are changelog files; an overwrite takes none, as in Paimon.  ``index``: at most one change for each
+    (partition, bucket, type).  ``computed_on`` is the id of the snapshot that a compaction looked old rows up in: a
+    file above level 0 that came since and overlaps one added here is a conflict, since its rows were not looked up.
     """
 
     kind: str
@@ -64,11 +60,35 @@ class CommitPlan:
     deletes: tuple[ManifestEntry, ...] = ()
     overwrite: Overwrite | None = None
     requires_schema: int | None = None
+    changelog: tuple[ManifestEntry, ...] = ()
+    index: tuple[IndexChange, ...] = ()
+    computed_on: int | None = None
 
     @property
     def checked(self) -> bool:
         """Whether the commit depends on what is live now."""
-        return bool(self.deletes) or self.overwrite is not None or self.kind != "APPEND"
+        vectors = any(c.index_type == DELETION_VECTORS for c in self.index)
+        return bool(self.deletes) or self.overwrite is not None or self.kind != "APPEND" or vectors
+
+    @property
+    def buckets(self) -> set[Bucket]:
+        """The buckets whose files it changes, an overwrite's deletions aside."""
+        entries = (*self.adds, *self.deletes)
+        return {(e.partition, e.bucket) for e in entries} | {c.slot for c in self.index}
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a plan comes to on top of one snapshot: entries DELETE before ADD, and the index files after it.
+
+    ``index`` is None if the index manifest stays what it is.
+    """
+
+    entries: tuple[ManifestEntry, ...]
+    index: IndexUpdate | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.entries) or self.index is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +105,30 @@ class Changes:
         plan = self.plan
         if plan.kind not in ("APPEND", "COMPACT", "OVERWRITE"):
             raise InvalidRequest(f"a commit cannot be of kind '{plan.kind}'")
-        if any(e.file.level > 0 for e in plan.adds):
-            raise UnsupportedFeature("files above level 0 cannot be committed by this version")
+        if any(e.file.level > 0 for e in plan.adds) and not self.schema.primary_keys:
+            raise InvalidRequest(f"table {self.paths.root} has no primary key: its files are all of level 0")
+        if plan.overwrite is not None and plan.changelog:
+            raise InvalidRequest(f"an overwrite of {self.paths.root} cannot publish a changelog: Paimon's do not")
         if self.schema.opts.of(opt.ROW_TRACKING) or self.schema.opts.of(opt.DATA_EVOLUTION):
             raise UnsupportedFeature("tables with row tracking cannot be written by this version")
-        names = [(e.partition, e.bucket, e.file.file_name) for e in plan.adds]
+        names = [(e.partition, e.bucket, e.file.file_name) for e in (*plan.adds, *plan.changelog)]
         if len(set(names)) != len(names):
             raise InvalidRequest("the commit adds the same file twice")
+        slots = [(*c.slot, c.index_type) for c in plan.index]
+        if len(set(slots)) != len(slots):
+            raise InvalidRequest("the commit changes the index files of one type in one bucket twice")
         identities = {e.identity for e in plan.adds}
         both = next((e for e in plan.deletes if e.identity in identities), None)
         if both is not None:
             raise InvalidRequest(f"the commit both adds and deletes {both.file.file_name} unchanged")
 
-    def entries(self, latest: Snapshot | None) -> tuple[ManifestEntry, ...]:
-        """The entries of the delta on top of ``latest``, DELETE before ADD, after all checks."""
+    def delta(self, latest: Snapshot | None) -> Delta:
+        """What the commit comes to on top of ``latest``, after all checks; index files may have been written for it."""
         plan = self.plan
         self._check_scope()
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not plan.checked and not bucketed:
-            return plan.adds
+            return Delta(plan.adds, self._index(latest, (), plan.adds))
         live = self._live(latest)
         # Expiry walks a delta in order by path: a DELETE after the ADD of one path would remove a live file.
         deletes = self._deletes(live)
@@ -111,8 +136,9 @@ class Changes:
         rest = [e for e in live if e.identity not in gone]
         self._check_new(rest)
         self._check_buckets(rest)
-        self._check_index(latest, deletes)
-        return (*deletes, *plan.adds)
+        check_levels(self.schema, self.paths.root, rest, plan.adds)
+        self._check_seen(rest)
+        return Delta((*deletes, *plan.adds), self._index(latest, deletes, (*rest, *plan.adds)))
 
     def _live(self, latest: Snapshot | None) -> list[ManifestEntry]:
         """The live files that the checks need: all of them, or those of the partitions added to and deleted from."""
@@ -122,7 +148,7 @@ class Changes:
         types = [f.type for f in self.schema.partition_fields]
         if (overwrite is not None and not overwrite.dynamic) or not types:
             return read_snapshot_files(self.store, self.paths, latest)
-        touched = {e.partition for e in (*self.plan.adds, *self.plan.deletes)}
+        touched = {partition for partition, _ in self.plan.buckets}
         meets = PartitionSet(touched, types).meets
         return read_snapshot_files(self.store, self.paths, latest, touched.__contains__, meets)
 
@@ -193,22 +219,50 @@ class Changes:
                     "INSERT OVERWRITE it to change the number"
                 )
 
-    def _check_index(self, latest: Snapshot | None, deletes: Sequence[ManifestEntry]) -> None:
-        if latest is None or latest.index_manifest is None or self._replaces_all():
+    def _check_seen(self, rest: Sequence[ManifestEntry]) -> None:
+        """Files above level 0 that a compaction has not looked rows up in may hold the same keys as its output."""
+        since, plan = self.plan.computed_on, self.plan
+        upper = [e for e in plan.adds if e.file.level > 0]
+        buckets = {(e.partition, e.bucket) for e in upper}
+        others = [e for e in rest if e.file.level > 0 and (e.partition, e.bucket) in buckets]
+        if since is None or not others:
             return
-        kept = {e.file.file_name for e in self.plan.adds}
-        if any(e.file.file_name not in kept for e in deletes):
-            raise UnsupportedFeature(
-                f"table {self.paths.root} has deletion vectors: this version can only overwrite it as a whole"
-            )
+        try:
+            snapshot = load_snapshot(self.store, self.paths, since)
+            seen = {e.identity for e in read_snapshot_files(self.store, self.paths, snapshot)}
+        except NotFound as e:
+            raise CommitConflict(
+                f"snapshot {since} of {self.paths.root}, which a compaction started from, has expired; compact again"
+            ) from e
+        new = [replace(e, file=replace(e.file, level=1)) for e in others if e.identity not in seen]
+        if new:
+            check_levels(self.schema, self.paths.root, new, [replace(e, file=replace(e.file, level=1)) for e in upper])
 
-    def index_manifest(self, latest: Snapshot | None) -> str | None:
-        """The index manifest of the new snapshot: inherited unless the whole table is replaced."""
-        return None if latest is None or self._replaces_all() else latest.index_manifest
+    # --- index files -------------------------------------------------------------------------------------------------
 
-    def _replaces_all(self) -> bool:
+    def _index(
+        self, latest: Snapshot | None, deletes: Sequence[ManifestEntry], after: Sequence[ManifestEntry]
+    ) -> IndexUpdate | None:
+        """The index files on top of ``latest``; ``after`` are the live files after the commit where it changes some."""
+        if not self.plan.index and (latest is None or latest.index_manifest is None or not self.plan.checked):
+            return None
         overwrite = self.plan.overwrite
-        return overwrite is not None and not overwrite.dynamic and not overwrite.partition
+        scope = None if overwrite is None else self._scope()
+        overwritten = (lambda _: False) if overwrite is None else scope or (lambda _: True)
+        buckets = self.plan.buckets
+        live: dict[Bucket, dict[str, int]] = {b: {} for b in buckets}
+        for e in after:
+            if (e.partition, e.bucket) in live:
+                live[e.partition, e.bucket][e.file.file_name] = e.file.row_count
+        gone: dict[Bucket, set[str]] = {}
+        for e in deletes:
+            bucket = (e.partition, e.bucket)
+            if not overwritten(e.partition) and e.file.file_name not in live.get(bucket, {}):
+                gone.setdefault(bucket, set()).add(e.file.file_name)
+        entries = index_entries(self.store, self.paths, latest)
+        files = IndexFiles(self.store, self.paths, self.schema)
+        made = files.apply(entries, self.plan.index, live, {b: frozenset(n) for b, n in gone.items()}, overwritten)
+        return made if made.changed else None
 
     def _name(self, partition: bytes) -> str:
         fields = self.schema.partition_fields

@@ -3,7 +3,8 @@
 Order of writes, and what a crash *after* each step leaves behind:
 
 1. data and index files (by the writer, before it calls :func:`commit`): orphans, which no reader sees;
-2. delta manifests; merged manifests, the base list, the delta list: orphans too;
+2. merged deletion vector files, if another writer's must be merged with; delta manifests; merged manifests, the base
+   list, the delta list; changelog manifests and list; the index manifest: orphans too;
 3. ``snapshot-<id>``, created only if absent: **the commit**.  Before it readers see the old table, after it the new;
 4. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
    is noticed because the next snapshot exists, and none is ever written before its snapshot.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bitlake import _clock
@@ -32,11 +33,12 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.storage import Store
-from bitlake.table.changes import Changes, CommitPlan, Overwrite
+from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
+from bitlake.table.index_changes import IndexFiles
 from bitlake.table.live import latest_schema_id, latest_snapshot, load_snapshot, snapshot_manifests
 from bitlake.table.manifests import ManifestWriter
 
-__all__ = ["CommitPlan", "OutcomeUnknown", "Overwrite", "commit"]
+__all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
 
 WRITER = "bitlake"
 """What ``writerVersion`` of our snapshots says."""
@@ -68,7 +70,7 @@ def commit(
     storage keeps failing: as :class:`OutcomeUnknown` if the snapshot may be there, and else nothing is visible.
 
     ``on_failure`` is called before any exception leaves, an interrupt included, if **surely** nothing is visible: the
-    place to delete the files that ``plan`` adds.
+    place to delete the files that ``plan`` adds: data, changelog and index files.
     """
     changes = Changes(store, paths, plan, schema)
     made = _Committer(changes, commit_user, identifier, operation, Options(options or schema.options))
@@ -182,14 +184,31 @@ class _Committer:
             self.uncertain = False  # every id tried is free or somebody else's
         latest = latest_snapshot(self.store, self.paths)
         schema_id = self._schema_id()
-        entries = self.changes.entries(latest)
-        if not entries and not self.options.of(opt.FORCE_SNAPSHOT):
+        delta = self.changes.delta(latest)
+        changelog = self.changes.plan.changelog
+        if not delta and not changelog and not self.options.of(opt.FORCE_SNAPSHOT):
             return latest
-        if self.delta is None or self.delta[0] != entries:
+        try:
+            return self._publish_delta(writer, latest, schema_id, delta, merge)
+        except _Unknown:
+            raise  # the snapshot may be there and name the index files
+        except BaseException:
+            if delta.index is not None and not self.uncertain:
+                self._index_files.discard(delta.index.written)
+            raise
+
+    @property
+    def _index_files(self) -> IndexFiles:
+        return IndexFiles(self.store, self.paths, self.changes.schema)
+
+    def _publish_delta(
+        self, writer: ManifestWriter, latest: Snapshot | None, schema_id: int, delta: Delta, merge: bool
+    ) -> Snapshot:
+        if self.delta is None or self.delta[0] != delta.entries:
             writer.discard()
-            self.delta = (entries, writer.write(entries))
+            self.delta = (delta.entries, writer.write(delta.entries))
         mark = writer.mark()
-        snapshot = self._write_lists(writer, latest, schema_id, entries, merge)
+        snapshot = self._write_lists(writer, latest, schema_id, delta, merge)
         # From here on the snapshot may exist, whatever exception ends this: nobody may delete its files.
         held = writer.release()
         self.uncertain = True
@@ -203,6 +222,8 @@ class _Committer:
         except _Unknown:
             self.delta = None
             raise
+        if delta.index is not None and not self.tried:
+            self._index_files.discard(delta.index.superseded)
         return self._committed(snapshot)
 
     def _write_lists(
@@ -210,33 +231,38 @@ class _Committer:
         writer: ManifestWriter,
         latest: Snapshot | None,
         schema_id: int,
-        entries: Sequence[ManifestEntry],
+        delta: Delta,
         merge: bool,
     ) -> Snapshot:
         assert self.delta is not None
+        plan = self.changes.plan
         before = [] if latest is None else snapshot_manifests(self.store, self.paths, latest)
         base, base_size = writer.write_list(writer.merge(before) if merge else before)
-        delta, delta_size = writer.write_list(self.delta[1])
-        rows = sum(e.file.row_count * (1 if e.kind is EntryKind.ADD else -1) for e in entries)
-        kind = (
-            "OVERWRITE" if self.changes.plan.kind == "APPEND" and self.changes.plan.checked else self.changes.plan.kind
-        )
+        changes, changes_size = writer.write_list(self.delta[1])
+        changelog, changelog_size = writer.write_list(writer.write(plan.changelog)) if plan.changelog else (None, None)
+        index = None if latest is None else latest.index_manifest
+        if delta.index is not None:
+            index = writer.write_index(delta.index.entries) if delta.index.entries else None
+        rows = sum(e.file.row_count * (1 if e.kind is EntryKind.ADD else -1) for e in delta.entries)
         return Snapshot(
             uuid=self.uuid,
             id=1 if latest is None else latest.id + 1,
             schema_id=schema_id,
             base_manifest_list=base,
             base_manifest_list_size=base_size,
-            delta_manifest_list=delta,
-            delta_manifest_list_size=delta_size,
-            index_manifest=self.changes.index_manifest(latest),
+            delta_manifest_list=changes,
+            delta_manifest_list_size=changes_size,
+            changelog_manifest_list=changelog,
+            changelog_manifest_list_size=changelog_size,
+            index_manifest=index,
             commit_user=self.user,
             writer_version=WRITER,
             commit_identifier=self.identifier,
-            commit_kind=kind,
+            commit_kind="OVERWRITE" if plan.kind == "APPEND" and plan.checked else plan.kind,
             time_millis=_clock.now_ms(),
             total_record_count=rows + (0 if latest is None else latest.total_record_count),
             delta_record_count=rows,
+            changelog_record_count=sum(e.file.row_count for e in plan.changelog) if plan.changelog else None,
             watermark=None if latest is None else latest.watermark,
             statistics=latest.statistics if latest is not None and latest.schema_id == schema_id else None,
             next_row_id=(None if latest is None else latest.next_row_id) or 0,

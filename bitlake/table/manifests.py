@@ -12,6 +12,7 @@ from typing import Any
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import StorageUnavailable
+from bitlake.metadata.index_manifest import IndexFileEntry, encode_index_manifest
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
     EntryKind,
@@ -61,6 +62,12 @@ class ManifestWriter:
         data = encode_manifest_list(metas, self._options.of(ZSTD_LEVEL))
         self._put(name, data)
         return name, len(data)
+
+    def write_index(self, entries: Sequence[IndexFileEntry]) -> str:
+        """Write an index manifest; returns its name."""
+        name = self._names.index_manifest()
+        self._put(name, encode_index_manifest(entries, self._options.of(ZSTD_LEVEL)))
+        return name
 
     def _put(self, name: str, data: bytes) -> None:
         self._written.append(name)  # before the write: a failed write may have left something

@@ -14,12 +14,12 @@ from pyroaring import BitMap
 
 from bitlake.errors import CorruptError, NotFound
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest, vectors_by_file
+from bitlake.metadata.index_manifest import IndexFileEntry, vectors_by_file
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.index_files import clear_index_manifests, index_path, read_index_manifest
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.table.runner import LocalRunner
 from bitlake.tableindex.deletion_vectors import DeletionVector, VectorRange, decode_frame, frame_bytes
@@ -34,6 +34,7 @@ _vectors: Cache[tuple[str, int, int], DeletionVector] = Cache(64 * 1024 * 1024)
 
 def clear_vectors() -> None:
     """Forget cached vectors and index manifests (tests that break files on purpose need it)."""
+    clear_index_manifests()
     _places.clear()
     _vectors.clear()
 
@@ -58,7 +59,7 @@ class Vectors:
         found = _places.get(path)
         if found is None:
             try:
-                found = vectors_by_file(decode_index_manifest(self.store.read(path)))
+                found = vectors_by_file(read_index_manifest(self.store, self.paths, self.index_manifest))
             except CorruptError as e:
                 raise e if e.path else e.within(path) from e
             _places.put(path, found, len(found) + 1)
@@ -91,14 +92,9 @@ class Vectors:
     def _read(self, files: Sequence[PlannedFile], places: _Places, metrics: ScanMetrics) -> dict[str, DeletionVector]:
         found: dict[str, DeletionVector] = {}
         missing: dict[str, list[PlannedFile]] = {}
-        partitions = PartitionReader(self.schema, self.paths)
-        in_data_dir = opt.Options(self.schema.options).get(opt.INDEX_IN_DATA_DIR)
         for file in files:
             entry, place = places[file.entry.file.file_name]
-            path = entry.external_path or self.paths.index(entry.file_name)
-            if in_data_dir and entry.external_path is None:
-                folder = self.paths.bucket_dir(partitions.folder(entry.partition), entry.bucket)
-                path = f"{folder}/{entry.file_name}"
+            path = index_path(self.paths, self.schema, entry)
             known = _vectors.get((path, place.offset, file.row_count))
             if known is None:
                 missing.setdefault(path, []).append(file)

@@ -187,7 +187,7 @@ def test_a_changed_schema_stops_a_commit_that_needs_the_old_one(tmp_path: Path) 
 def test_tables_this_version_cannot_write(tmp_path: Path) -> None:
     paths, schema = make_table(tmp_path / "t")
     high = dataclasses.replace(entry("a"), file=dataclasses.replace(entry("a").file, level=5))
-    with pytest.raises(UnsupportedFeature, match="level 0"):
+    with pytest.raises(InvalidRequest, match="level 0"):
         append(paths, schema, high)
     with pytest.raises(UnsupportedFeature, match="row tracking"):
         append(paths, schema.with_options({"row-tracking.enabled": "true"}), entry("a"))
@@ -198,7 +198,7 @@ def test_tables_this_version_cannot_write(tmp_path: Path) -> None:
     assert dv_schema is not None
     assert latest is not None
     files = live.read_snapshot_files(STORE, dv, latest)
-    with pytest.raises(UnsupportedFeature, match="deletion vectors"):
+    with pytest.raises(CommitConflict, match="has deleted rows that the commit replacing it does not know of"):
         commit(STORE, dv, CommitPlan("OVERWRITE", deletes=tuple(files[:1])), dv_schema, "me")
     kept = commit(STORE, dv, CommitPlan("APPEND", (entry("x"),)), dv_schema, "me")
     assert kept is not None

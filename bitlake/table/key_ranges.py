@@ -1,0 +1,53 @@
+"""Key ranges of primary-key files, and the rule that files of one level above 0 do not overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from bitlake.codec.binary_row import decode_row
+from bitlake.errors import CommitConflict, CorruptError
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.table.merge.sections import Range, key_place
+
+
+class KeyRanges:
+    """The key range of a file as physical values of the trimmed primary key, both ends included."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._types = [schema.field(k).type for k in schema.trimmed_primary_keys]
+
+    def __call__(self, entry: ManifestEntry) -> Range:
+        """The smallest and the largest key; raises :class:`CorruptError` naming the file."""
+        try:
+            return decode_row(self._types, entry.file.min_key), decode_row(self._types, entry.file.max_key)
+        except CorruptError as e:
+            raise CorruptError(f"the key range of data file {entry.file.file_name}: {e.what}", e.offset) from e
+
+
+def check_levels(schema: TableSchema, table: str, rest: Sequence[ManifestEntry], adds: Sequence[ManifestEntry]) -> None:
+    """Raise :class:`CommitConflict` if an added file shares keys with another one of its bucket and level above 0.
+
+    ``rest`` are the files that stay; ``table`` is only for the message.
+    """
+    levels = {(e.partition, e.bucket, e.file.level) for e in adds if e.file.level > 0}
+    if not levels:
+        return
+    key_range = KeyRanges(schema)
+    files: dict[tuple[bytes, int, int], list[ManifestEntry]] = {}
+    for e in (*rest, *adds):
+        where = (e.partition, e.bucket, e.file.level)
+        if where in levels:
+            files.setdefault(where, []).append(e)
+    for (_, bucket, level), entries in files.items():
+        ranged = []
+        for e in entries:
+            low, high = key_range(e)
+            ranged.append((key_place(low), key_place(high), e.file.file_name))
+        for (_, last, name), (first, _, other) in pairwise(sorted(ranged)):
+            if first <= last:
+                raise CommitConflict(
+                    f"data files {name} and {other} of level {level} in bucket {bucket} of {table} have keys in "
+                    "common: another writer compacted the bucket meanwhile; read the table again and retry"
+                )
