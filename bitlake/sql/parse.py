@@ -14,6 +14,7 @@ from sqlglot import TokenType
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.metadata.schema_change import SetTableComment
 from bitlake.predicate.dialect import caret, tokenize
+from bitlake.sql import dml
 from bitlake.sql import statements as st
 from bitlake.sql.alter import alter_columns
 from bitlake.sql.clauses import arguments, like, partition_spec, properties, property_keys
@@ -27,9 +28,6 @@ _SPARKS = frozenset(
     + ("DECLARE", "EXECUTE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
 )
 _LATER = {
-    "MERGE": "MERGE INTO",
-    "UPDATE": "UPDATE",
-    "DELETE": "DELETE FROM",
     "REPLACE": "REPLACE TABLE",
 }
 
@@ -52,8 +50,8 @@ def parse_statement(text: str) -> Statement:
         made = handler(cursor)
         return st.Other(_all(cursor)) if made is None or _foreign(made) else made
     if first in _QUERY_STARTS:
-        made = _insert_after_with(cursor) if first == "WITH" else None
-        return made or st.Query(_all(cursor))
+        made = _insert_after_with(cursor) or dml.after_with(cursor) if first == "WITH" else None
+        return st.Query(_all(cursor)) if made is None or _foreign(made) else made
     if first in _LATER:
         raise UnsupportedFeature(f"{_LATER[first]} is not implemented yet")
     if first in _SPARKS:
@@ -306,6 +304,9 @@ _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "DROP": _drop,
     "USE": _use,
     "INSERT": _insert,
+    "DELETE": dml.delete,
+    "UPDATE": dml.update,
+    "MERGE": dml.merge,
     "ALTER": _alter,
     "COMMENT": _comment,
     "SHOW": _show,

@@ -124,6 +124,78 @@ class InsertInto:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteFrom:
+    """DELETE FROM; the condition is text as written.  ``with_`` is a WITH clause before the statement."""
+
+    table: TableName
+    alias: str | None = None
+    condition: str | None = None
+    with_: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """``a.b = value`` in SET, or a column of INSERT with its value: text as written, None for DEFAULT.
+
+    ``target`` is the name's parts; it may begin with the table's name or alias.
+    """
+
+    target: tuple[str, ...]
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """UPDATE … SET."""
+
+    table: TableName
+    assignments: tuple[Assignment, ...]
+    alias: str | None = None
+    condition: str | None = None
+    with_: str = ""
+
+
+class When(enum.Enum):
+    """To which rows a clause of MERGE applies."""
+
+    MATCHED = "MATCHED"
+    NOT_MATCHED = "NOT MATCHED"
+    NOT_MATCHED_BY_SOURCE = "NOT MATCHED BY SOURCE"
+
+
+class MergeAction(enum.Enum):
+    """What a clause of MERGE does."""
+
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    INSERT = "INSERT"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeClause:
+    """A WHEN clause; ``assignments`` None for the star forms (and for DELETE)."""
+
+    when: When
+    condition: str | None
+    action: MergeAction
+    assignments: tuple[Assignment, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MergeInto:
+    """MERGE INTO; ``source`` is a table's name or a query in brackets, as written, and ``source_alias`` its alias,
+    with column names if it has some."""
+
+    table: TableName
+    source: str
+    condition: str
+    clauses: tuple[MergeClause, ...]
+    alias: str | None = None
+    source_alias: str | None = None
+    with_: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class AlterTableSet:
     """ALTER TABLE … SET TBLPROPERTIES."""
 
@@ -250,6 +322,9 @@ Statement = (
     | CreateView
     | DropTable
     | InsertInto
+    | DeleteFrom
+    | Update
+    | MergeInto
     | AlterTableSet
     | AlterTableUnset
     | AlterColumns

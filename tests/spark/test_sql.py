@@ -333,7 +333,7 @@ def test_a_failed_write_leaves_nothing(lake: bitlake.Lake) -> None:
         ("CALL sys.rewrite_file_index('t', 'id = 1')", InvalidRequest, ["partition"]),
         ("CALL sys.rewrite_file_index('nope')", NotFound, ["nope"]),
         ("DROP TABLE nope", NotFound, ["nope"]),
-        ("DELETE FROM t", UnsupportedFeature, ["DELETE"]),
+        ("DELETE FROM t WHERE nope = 1", NotFound, ["nope"]),
         ("SHOW PARTITIONS t", InvalidRequest, ["partition"]),
         ("TRUNCATE TABLE nope", NotFound, ["nope"]),
     ],

@@ -159,9 +159,6 @@ def test_wrong_statements_say_what_was_expected(text: str, message: str) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        "MERGE INTO t USING u ON a = b WHEN MATCHED THEN DELETE",
-        "DELETE FROM t",
-        "UPDATE t SET a = 1",
         "ALTER TABLE t ADD PARTITION (x = 1)",
         "ALTER TABLE t REPLACE COLUMNS (x INT)",
         "CREATE OR REPLACE TABLE t (a INT)",
