@@ -55,7 +55,7 @@ def group_rows(keys: Sequence[Any], ordering: Sequence[Int64s], *, key_order: bo
     """
     rows = len(ordering[0])
     order, fresh = _sorted_keys(keys) if key_order else _together(keys)
-    starts = np.flatnonzero(fresh).astype(np.int64)
+    starts = np.flatnonzero(fresh)
     sizes = np.diff(np.append(starts, rows))
     if len(starts) < rows:
         # Only rows that share their key need more order; mostly they are few, and mostly they have it already.
@@ -156,14 +156,15 @@ def equality_codes(column: Any) -> Int64s:
 
 
 def order_codes(column: Any, descending: bool = False) -> Int64s:
-    """A number for each row, ordered as Paimon orders the values; NULL is the smallest."""
+    """A number for each row, ordered as Paimon orders the values; NULL is the smallest.  Not to be changed."""
     array = _one(column)
     plain = _integers(array)
-    nulls = _nulls(array)
+    if plain is not None and not array.null_count and not descending:
+        return plain
     if plain is None or (len(plain) and plain.min() == _NULL):
         ranked = pc.rank(array if plain is None else pa.array(plain), sort_keys="ascending", tiebreaker="dense")
         plain = ranked.to_numpy(zero_copy_only=False).astype(np.int64)
-    return np.where(nulls, _NULL, -plain if descending else plain)
+    return np.where(_nulls(array), _NULL, -plain if descending else plain)
 
 
 def dense_ranks(codes: Sequence[Int64s]) -> Int64s:
@@ -179,7 +180,9 @@ def dense_ranks(codes: Sequence[Int64s]) -> Int64s:
 
 
 def _one(column: Any) -> pa.Array:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    array = column
+    if isinstance(column, pa.ChunkedArray):  # combining even one chunk copies it
+        array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
@@ -193,20 +196,24 @@ def _integers(array: pa.Array) -> Int64s | None:
     kind = array.type
     t = pa.types
     if t.is_boolean(kind):
-        return _numpy(array.fill_null(False))
+        return _numpy(_filled(array, False))
     if t.is_integer(kind) and not t.is_uint64(kind):
-        return _numpy(array.fill_null(0))
+        return _numpy(_filled(array, 0))
     if t.is_date32(kind) or t.is_time32(kind):
         return _integers(array.view(pa.int32()))
     if t.is_timestamp(kind) or t.is_time64(kind):
         return _integers(array.view(pa.int64()))
     if t.is_floating(kind):
-        values = array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+        values = _filled(array.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
         bits = np.where(np.isnan(values), np.float64("nan"), values).view(np.int64)
         return np.where(bits < 0, bits ^ np.int64(0x7FFFFFFFFFFFFFFF), bits)
     return None
 
 
 def _numpy(array: pa.Array) -> Int64s:
-    values: Int64s = array.to_numpy(zero_copy_only=False).astype(np.int64)
+    values: Int64s = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return values
+
+
+def _filled(array: pa.Array, value: Any) -> pa.Array:
+    return array.fill_null(value) if array.null_count else array
