@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,7 +20,7 @@ from bitlake.predicate.bind import bind
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.scan import SparkReader, choose
-from bitlake.spark.shortcut import answer, first_rows, shape_of
+from bitlake.spark.shortcut import answer, first_rows, shape_of, sorted_rows
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
 from bitlake.sql.parse import parse_statement
@@ -77,12 +77,22 @@ def query(context: EngineContext, text: str) -> DataFrame:
         answered = answer(context, prepared.shape, prepared.scans[0], run)
         if answered is not None:
             return answered
+    if isinstance(prepared.shape, TopRows):
+        few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_cut, context, prepared))
+        if few is not None:
+            return few
     reader = SparkReader(context.spark, context.catalog.store)
     return _run(context, prepared, [reader.frame(scan, exact=False) for scan in prepared.scans])
 
 
 def _over_empty(context: EngineContext, prepared: PreparedQuery, empty: DataFrame) -> DataFrame:
     return _run(context, prepared, [empty])
+
+
+def _cut(context: EngineContext, prepared: PreparedQuery, frame: DataFrame, end: int) -> DataFrame:
+    """The query's text up to ``end`` over a frame in its table's place."""
+    analysis = replace(prepared.analysis, text=prepared.analysis.text[:end])
+    return _run(context, replace(prepared, analysis=analysis), [frame])
 
 
 def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:

@@ -25,6 +25,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
+from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
 from bitlake.storage import Store
@@ -228,11 +229,3 @@ def frame_schema(scan: Scan) -> T.StructType:
             # PySpark could not cast a NULL struct to a type with NOT NULL fields.
             out.append(T.StructField(name, nullable(spark_type(field.type)), True, char_metadata(field.type)))
     return T.StructType(out)
-
-
-def local_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> DataFrame:
-    """An Arrow table as a local relation of the given Spark types."""
-    if table.num_rows == 0:
-        return spark.createDataFrame([], types)
-    # One chunk: Spark's Arrow stream reader stops at the first empty batch, and chunked tables may hold some.
-    return spark.createDataFrame(table.combine_chunks(), types)

@@ -18,7 +18,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.predicate.bind import bind
 from bitlake.predicate.tree import MapKey, Predicate, columns_of
 from bitlake.spark.context import EngineContext
-from bitlake.spark.scan import frame_schema, local_frame
+from bitlake.spark.local import held_frame, is_simple, local_frame
+from bitlake.spark.scan import choose, frame_schema
 from bitlake.spark.types import spark_type
 from bitlake.sql import shape as sh
 from bitlake.sql.uses import QueryAnalysis
@@ -90,6 +91,34 @@ def first_rows(context: EngineContext, shape: sh.TopRows, scan: Scan) -> Scan | 
         for c, descending, nulls_first in shape.order
     ]
     return exact.top_n(words, shape.rows)
+
+
+def sorted_rows(
+    context: EngineContext, shape: sh.TopRows, scan: Scan, run: Callable[[DataFrame, int], DataFrame]
+) -> DataFrame | None:
+    """The result of a query of first rows, if few enough to be read here: in order, so that Spark has none to make.
+
+    ``run``: runs the query with a DataFrame in the table's place, and only its first so many characters.
+    """
+    if scan.row_limit is None or (shape.order and shape.order_at is None):
+        return None
+    plan = scan.plan()
+    if plan.files and not choose(plan).driver:
+        return None
+    if shape.outputs is not None and {c for c, _ in shape.outputs} <= set(scan.columns):
+        columns = [c for c, _ in shape.outputs]
+        names = [name for _, name in shape.outputs]
+        plain = frame_schema(scan.select(columns)).fields
+        types = T.StructType(
+            [T.StructField(n, f.dataType, f.nullable, f.metadata) for n, f in zip(names, plain, strict=True)]
+        )
+        if is_simple(types):
+            rows = scan.to_arrow().slice(shape.offset)
+            return held_frame(context.spark, rows.select(columns).rename_columns(names), types)
+    if shape.order_at is None or not scan.columns:
+        return None
+    rows = scan.to_arrow().slice(shape.offset)
+    return run(local_frame(context.spark, rows, frame_schema(scan)), shape.order_at)
 
 
 def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewritten) -> DataFrame | None:

@@ -16,10 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
-from bitlake.predicate.dialect import SparkSql
+from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.predicate.tree import Predicate
 from bitlake.sql import scope
@@ -64,11 +64,19 @@ class Aggregates:
 
 @dataclass(frozen=True, slots=True)
 class TopRows:
-    """The first ``rows`` rows by ``order``: (column, descending, nulls first); no order: any rows."""
+    """The first ``rows`` rows by ``order``: (column, descending, nulls first); no order: any rows.
+
+    Of these the query leaves out the first ``offset``.  ``outputs``: its columns, each with its name in the result,
+    where they are just columns of the table; else None.  ``order_at``: where ORDER BY starts in the text, and all
+    behind it is ORDER BY, LIMIT and OFFSET; None without.
+    """
 
     predicate: Predicate | None
     order: tuple[tuple[str, bool, bool], ...]
     rows: int
+    offset: int = 0
+    outputs: tuple[tuple[str, str], ...] | None = None
+    order_at: int | None = None
 
 
 class _NoShape(Exception):
@@ -108,6 +116,8 @@ class _Shaper:
             raise _NoShape
         self.alias = table.alias.lower()
         self.name = analysis.tables[0].name
+        self.text = analysis.text
+        self.metadata = bool(analysis.tables[0].metadata)
         where = select.args.get("where")
         self.predicate = None if where is None else from_sqlglot(where.this, timezone, self.column_of)
         if where is not None and self.predicate is None:
@@ -190,15 +200,33 @@ class _Shaper:
     # --- top rows ---
 
     def top_rows(self) -> TopRows:
-        rows = self.number("limit") + (self.number("offset") if self.select.args.get("offset") else 0)
+        offset = self.number("offset") if self.select.args.get("offset") else 0
+        rows = self.number("limit") + offset
         for projection in self.select.expressions:
             self.check_rowwise(projection)
         order = self.select.args.get("order")
         if order is None:
-            return TopRows(self.predicate, (), rows)
+            return TopRows(self.predicate, (), rows, offset, self.outputs())
         if not scope.only(order, {"expressions"}):
             raise _NoShape
-        return TopRows(self.predicate, tuple(self.ordered(o) for o in order.expressions), rows)
+        by = tuple(self.ordered(o) for o in order.expressions)
+        starts = [t.start for t in tokenize(self.text) if t.token_type is TokenType.ORDER_BY]
+        return TopRows(self.predicate, by, rows, offset, self.outputs(), starts[0] if len(starts) == 1 else None)
+
+    def outputs(self) -> tuple[tuple[str, str], ...] | None:
+        """The projections as columns with their names in the result, if they are no more than that."""
+        out: list[tuple[str, str]] = []
+        for projection in self.select.expressions:
+            node = projection.unalias()
+            column = self.column_of(node) if isinstance(node, exp.Column) else None
+            if isinstance(projection, exp.Star) and scope.only(projection, set()) and not self.metadata:
+                out += [(c, c) for c in self.fields.values()]
+            elif column is not None and (projection is not node or node.name == column):
+                out.append((column, projection.alias_or_name))
+            else:
+                return None
+        names = [name.lower() for _, name in out]
+        return tuple(out) if out and len(set(names)) == len(names) else None
 
     def number(self, clause: str) -> int:
         node = self.select.args[clause]

@@ -107,6 +107,77 @@ def test_first_rows_are_sparks(lake: bitlake.Lake, text: str) -> None:
     assert rows_of(lake.sql(text.format("t"))) == rows_of(lake.spark.sql(text.format("plain_t")))
 
 
+def jobs(lake: bitlake.Lake, action: Any) -> int:
+    """How many Spark jobs an action runs."""
+    context = lake.spark.sparkContext
+    group = f"test-{id(action)}"
+    context.setJobGroup(group, "")
+    try:
+        action()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    return len(context.statusTracker().getJobIdsForGroup(group))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT amount, id FROM {} ORDER BY amount DESC, id LIMIT 5 OFFSET 2",
+        "SELECT id, amount * 2 + 1 AS amount, upper(status) FROM {} x WHERE flag ORDER BY x.day, id LIMIT 8 OFFSET 1;",
+    ],
+)
+def test_first_rows_run_no_job(lake: bitlake.Lake, text: str) -> None:
+    wanted = rows_of(lake.spark.sql(text.format("plain_t")))
+    found: list[Any] = []
+    assert jobs(lake, lambda: found.extend(rows_of(lake.sql(text.format("t"))))) == 0
+    assert found == wanted
+    assert jobs(lake, lambda: lake.spark.sql(text.format("plain_t")).collect()) > 0
+
+
+def test_first_rows_are_a_data_frame_like_any(lake: bitlake.Lake) -> None:
+    """Whatever is done with the result sees its rows, names and types, in order."""
+    text = "SELECT Day AS d, id, status FROM {} WHERE amount >= 100 ORDER BY id DESC LIMIT 6 OFFSET 1"
+    found, wanted = lake.sql(text.format("t")), lake.spark.sql(text.format("plain_t"))
+    assert found.schema == wanted.schema and found.columns == wanted.columns and found.dtypes == wanted.dtypes
+    assert found.collect() == wanted.collect() and found.count() == 6
+    assert found.toArrow() == wanted.toArrow()
+    assert found.toPandas().equals(wanted.toPandas())
+    assert found.first() == wanted.first() and found.take(2) == wanted.take(2) and found.tail(2) == wanted.tail(2)
+    assert [r.id for r in found.toLocalIterator()] == [r.id for r in wanted.toLocalIterator()]
+    assert rows_of(found.orderBy("id").limit(2)) == rows_of(wanted.orderBy("id").limit(2))
+    assert rows_of(found.filter(found.id % 2 == 0).select("id")) == rows_of(wanted.filter("id % 2 = 0").select("id"))
+    other = lake.spark.range(1000)
+    assert sorted(rows_of(other.join(found, "id"))) == sorted(rows_of(other.join(wanted, "id")))
+    assert sorted(rows_of(found.join(other, "id"))) == sorted(rows_of(wanted.join(other, "id")))
+    assert rows_of(found.groupBy("d").count().orderBy("d")) == rows_of(wanted.groupBy("d").count().orderBy("d"))
+    assert rows_of(found.union(found).distinct().orderBy("id")) == rows_of(wanted.orderBy("id"))
+    assert rows_of(lake.spark.sql("SELECT max(id) FROM {f}", f=found)) == [[wanted.first().id]]
+    found.createOrReplaceTempView("first_rows")
+    assert rows_of(lake.sql("SELECT * FROM first_rows")) == rows_of(wanted)
+    lake.spark.catalog.dropTempView("first_rows")
+    assert found.cache().count() == 6 and not found.unpersist().is_cached
+    empty = lake.sql("SELECT day, id FROM t WHERE amount > 9999 ORDER BY id LIMIT 3")
+    assert empty.collect() == [] and empty.toArrow().num_rows == 0 and empty.isEmpty()
+
+
+def test_first_rows_of_every_type(lake: bitlake.Lake) -> None:
+    """Values, Arrow types and schema are what Spark makes of them when it sorts them itself."""
+    data = every_type()
+    table = lake.create_table("each", data.schema)
+    table.append(data)
+    atomic = [n for n in data.schema.names if n not in ("c_array", "c_map", "c_row")]
+    table.scan().to_spark().createOrReplaceTempView("plain_each")
+    for names in (["*"], atomic, [n for n in atomic if n not in ("c_ts", "c_ts3", "c_bin", "c_ntz")]):
+        text = f"SELECT {', '.join(names)} FROM {{}} ORDER BY c_int DESC NULLS FIRST LIMIT 4"
+        found, wanted = lake.sql(text.format("each")), lake.spark.sql(text.format("plain_each"))
+        assert rows_of(found) == rows_of(wanted), names
+        assert [list(map(type, r)) for r in found.collect()] == [list(map(type, r)) for r in wanted.collect()]
+        assert found.schema == wanted.schema
+        assert found.toArrow().schema == wanted.toArrow().schema
+        assert found.toArrow().to_pylist().__repr__() == wanted.toArrow().to_pylist().__repr__()
+    lake.spark.catalog.dropTempView("plain_each")
+
+
 def test_first_rows_read_little(lake: bitlake.Lake) -> None:
     (plan,) = lake.plans("SELECT * FROM t ORDER BY amount DESC LIMIT 5")
     assert plan.chosen_rows == 5 and plan.order

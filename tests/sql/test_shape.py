@@ -44,14 +44,34 @@ def test_aggregates() -> None:
 
 
 def test_top_rows() -> None:
-    assert shape("SELECT * FROM t LIMIT 3") == TopRows(None, (), 3)
+    all_ = (("a", "a"), ("Bb", "Bb"))
+    assert shape("SELECT * FROM t LIMIT 3") == TopRows(None, (), 3, 0, all_)
     assert shape("SELECT a + 1 AS x, upper(bb) FROM t WHERE bb = 'x' LIMIT 3 OFFSET 2") == TopRows(
-        Comparison("Bb", Op.EQ, "x"), (), 5
+        Comparison("Bb", Op.EQ, "x"), (), 5, 2
     )
-    ordered = TopRows(None, (("a", True, True), ("Bb", False, True)), 10)
+    ordered = TopRows(None, (("a", True, True), ("Bb", False, True)), 10, 0, all_, 16)
     assert shape("SELECT * FROM t ORDER BY a DESC NULLS FIRST, t.bb LIMIT 10") == ordered
-    assert shape("SELECT a FROM t ORDER BY bb LIMIT 1") == TopRows(None, (("Bb", False, True),), 1)
-    assert shape("SELECT a AS bb, bb AS a FROM t ORDER BY bb DESC LIMIT 1") == TopRows(None, (("a", True, False),), 1)
+    by_b = (("Bb", False, True),)
+    assert shape("SELECT a FROM t ORDER BY bb LIMIT 1") == TopRows(None, by_b, 1, 0, (("a", "a"),), 16)
+    swapped = (("a", "bb"), ("Bb", "a"))
+    assert shape("SELECT a AS bb, bb AS a FROM t ORDER BY bb DESC LIMIT 1") == TopRows(
+        None, (("a", True, False),), 1, 0, swapped, 31
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT bb FROM t LIMIT 1",
+        "SELECT a, a FROM t LIMIT 1",
+        "SELECT t.* FROM t LIMIT 1",
+        "SELECT *, 1 FROM t LIMIT 1",
+    ],
+)
+def test_outputs_are_left_to_spark(text: str) -> None:
+    """Names in another case, names twice, what is not a column: Spark says what they are."""
+    found = shape(text)
+    assert isinstance(found, TopRows) and found.outputs is None
 
 
 @pytest.mark.parametrize(
