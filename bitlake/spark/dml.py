@@ -106,9 +106,6 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     if statement.if_not_exists and context.catalog.table_exists(name):
         return context.nothing()
     columns = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
-    options = dict(statement.properties)
-    if statement.primary_key:
-        options["primary-key"] = ",".join(statement.primary_key)
     frame: DataFrame | None = None
     if statement.query is not None:
         frame = query(context, statement.query)
@@ -117,7 +114,8 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
         name,
         columns,
         partition_keys=statement.partitioned_by,
-        options=options,
+        primary_keys=statement.primary_key,
+        options=statement.properties,
         comment=statement.comment,
         if_not_exists=statement.if_not_exists,
     )
@@ -126,6 +124,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     table = context.table(name)
     state = table.state()
     try:
+        table.check_writable(state)
         files = write_frame(context, table, state, by_position(table.name, frame, state.schema.fields))
         table.commit_files(state, files, "CREATE_TABLE_AS_SELECT")
     except BaseException:

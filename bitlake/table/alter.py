@@ -87,11 +87,11 @@ def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
         if field not in old.fields:
             check_default(field)
     try:
-        check_options(table, dict(old.options), old.fields, old.partition_keys)
+        check_options(table, dict(old.options), old.fields, old.partition_keys, old.primary_keys)
     except BitlakeError:
         return
     try:
-        check_options(table, dict(new.options), new.fields, new.partition_keys)
+        check_options(table, dict(new.options), new.fields, new.partition_keys, new.primary_keys)
     except InvalidRequest as e:
         where = "" if table in str(e) else f"table '{table}': "
         raise InvalidRequest(f"{where}{e}; change that option first") from e

@@ -115,6 +115,7 @@ class FileSystemCatalog:
         columns: Sequence[ColumnSpec],
         *,
         partition_keys: Sequence[str] = (),
+        primary_keys: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
@@ -130,7 +131,7 @@ class FileSystemCatalog:
             if if_not_exists:
                 return False
             raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS")
-        schema = new_schema(str(name), columns, partition_keys, options or {}, comment)
+        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
         paths = TablePaths(self.table_path(name))
         self.store.make_dirs(paths.schema_dir)
         if not self.store.create(paths.schema(0), schema.to_json().encode()):

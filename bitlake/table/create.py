@@ -28,7 +28,7 @@ _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
     opt.FILE_SUFFIX_COMPRESSION,
     opt.MANIFEST_FORMAT,
     opt.MANIFEST_COMPRESSION,
-    opt.DV_ENABLED,
+    opt.PRIMARY_KEY_NULLABLE,
     opt.ROW_TRACKING,
     opt.DATA_EVOLUTION,
 )
@@ -50,26 +50,33 @@ def new_schema(
     partition_keys: Sequence[str],
     options: Mapping[str, str],
     comment: str | None,
+    primary_keys: Sequence[str] = (),
 ) -> TableSchema:
     """The first schema of a table, checked as Paimon checks it; ``table`` is only for messages.
 
-    ``partition`` in the options becomes the partition keys.  A fixed bucket count without a bucket key takes every
-    column whose type can be one: today's Paimon refuses such a table, and reads it once the key is written down.
+    ``partition`` and ``primary-key`` in the options become the partition keys and the primary key, whose columns become
+    NOT NULL.  A fixed bucket count without a bucket key takes, without a primary key, every column whose type can be
+    one: today's Paimon refuses such a table, and reads it once the key is written down.
     """
     chosen = dict(options)
-    partition_keys = _partition_keys(table, chosen, partition_keys)
+    partition_keys = _taken(table, chosen, opt.PARTITION.name, partition_keys, "PARTITIONED BY")
+    primary_keys = _taken(table, chosen, opt.PRIMARY_KEY.name, primary_keys, "PRIMARY KEY")
     _check_columns(table, columns, partition_keys)
+    _check_primary_key(table, columns, partition_keys, primary_keys)
+    keys = frozenset(k.lower() for k in primary_keys)
+    columns = [replace(c, type=replace(c.type, nullable=False)) if c.name.lower() in keys else c for c in columns]
     fields, highest = assign_ids([(c.name, c.type, c.comment) for c in columns])
     fields = tuple(replace(f, default_value=c.default_value) for f, c in zip(fields, columns, strict=True))
     names = {f.name.lower(): f.name for f in fields}
     partition_keys = tuple(names[k.lower()] for k in partition_keys)
-    check_options(table, chosen, fields, partition_keys)
+    primary_keys = tuple(names[k.lower()] for k in primary_keys)
+    check_options(table, chosen, fields, partition_keys, primary_keys)
     return TableSchema(
         id=0,
         fields=fields,
         highest_field_id=highest,
         partition_keys=partition_keys,
-        primary_keys=(),
+        primary_keys=primary_keys,
         options=chosen,
         comment=comment,
         time_millis=_clock.now_ms(),
@@ -77,20 +84,20 @@ def new_schema(
 
 
 def check_options(
-    table: str, options: dict[str, str], fields: Sequence[DataField], partition_keys: Sequence[str]
+    table: str,
+    options: dict[str, str],
+    fields: Sequence[DataField],
+    partition_keys: Sequence[str],
+    primary_keys: Sequence[str] = (),
 ) -> None:
-    """Validate a table's options against its columns and fill in the bucket key (``options`` is changed).
+    """Validate a table's options against its columns and keys, and fill in the bucket key (``options`` is changed).
 
     Raises :class:`InvalidRequest` naming option, value and what is allowed.
     """
     opt.validate(options)
-    if options.get("primary-key"):
-        raise UnsupportedFeature(
-            f"table '{table}': tables with a primary key are only read by this version; leave out 'primary-key' for an "
-            "append table"
-        )
-    if "partition" in options:
-        raise InvalidRequest(f"table '{table}': 'partition' cannot be set once the table exists")
+    for name in (opt.PARTITION.name, opt.PRIMARY_KEY.name):
+        if name in options:
+            raise InvalidRequest(f"table '{table}': '{name}' cannot be set once the table exists")
     parse_index_options(options, fields)
     parsed = opt.Options(options)
     option: opt.Option[Any]
@@ -113,7 +120,7 @@ def check_options(
                 f"table '{table}', column '{field.name}': {made} is stored as INT96 by Paimon, which bitlake does not "
                 "write; use precision 6"
             )
-    _check_bucket(table, options, parsed, fields, partition_keys)
+    _check_bucket(table, options, parsed, fields, partition_keys, primary_keys)
 
 
 def _check_format(table: str, options: dict[str, str], parsed: opt.Options, fields: Sequence[DataField]) -> None:
@@ -155,9 +162,10 @@ def _check_bucket(
     parsed: opt.Options,
     fields: Sequence[DataField],
     partition_keys: Sequence[str],
+    primary_keys: Sequence[str],
 ) -> None:
     buckets = parsed.get(opt.BUCKET)
-    if buckets == 0 or buckets < -1:
+    if buckets < -1 and not primary_keys:
         raise InvalidRequest(
             f"table '{table}': 'bucket' = '{buckets}' is not allowed for an append table: "
             "use -1 (no buckets) or a positive number"
@@ -167,6 +175,8 @@ def _check_bucket(
     if buckets == -1:
         if key is not None:
             raise InvalidRequest(f"table '{table}': 'bucket-key' needs 'bucket' to be a positive number, and it is -1")
+        return
+    if key is None and primary_keys:
         return
     if key is None:
         usable = [f.name for f in fields if isinstance(f.type, AtomicType) and f.type.root is not Root.VARIANT]
@@ -195,21 +205,51 @@ def _check_bucket(
             )
         if name in partition_keys:
             raise InvalidRequest(f"table '{table}': 'bucket-key' column '{name}' is a partition column already")
+        if primary_keys and name not in primary_keys:
+            raise InvalidRequest(
+                f"table '{table}': 'bucket-key' column '{name}' is not in the primary key ({', '.join(primary_keys)}): "
+                "rows of one key would lie in several buckets"
+            )
     if function == "mod":
         only = by_name[key] if "," not in key else None
         if only is None or not isinstance(only.type, AtomicType) or only.type.root not in (Root.INT, Root.BIGINT):
             raise InvalidRequest(f"table '{table}': the bucket function 'mod' needs one INT or BIGINT key, not '{key}'")
 
 
-def _partition_keys(table: str, options: dict[str, str], given: Sequence[str]) -> tuple[str, ...]:
-    text = options.pop("partition", None)
+def _taken(table: str, options: dict[str, str], name: str, given: Sequence[str], clause: str) -> tuple[str, ...]:
+    """Key columns from the option ``name``, which is taken out, or from where else they were given."""
+    text = options.pop(name, None)
     if text is None:
         return tuple(given)
     if given:
+        raise InvalidRequest(f"table '{table}': the same key is given twice, by {clause} and by '{name}'")
+    return tuple(filter(None, (key.strip() for key in text.split(","))))
+
+
+def _check_primary_key(
+    table: str, columns: Sequence[ColumnSpec], partition_keys: Sequence[str], primary_keys: Sequence[str]
+) -> None:
+    by_name = {c.name.lower(): c for c in columns}
+    seen: set[str] = set()
+    for key in primary_keys:
+        column = by_name.get(key.lower())
+        if column is None:
+            raise InvalidRequest(
+                f"table '{table}': primary key column '{key}' is not among the columns "
+                f"{', '.join(c.name for c in columns)}"
+            )
+        if key.lower() in seen:
+            raise InvalidRequest(f"table '{table}': primary key column '{key}' is named twice")
+        seen.add(key.lower())
+        if not isinstance(column.type, AtomicType) or column.type.root is Root.VARIANT:
+            raise InvalidRequest(
+                f"table '{table}': primary key column '{key}' is {column.type}; nested types cannot be"
+            )
+    if seen and seen <= {k.lower() for k in partition_keys}:
         raise InvalidRequest(
-            f"table '{table}': partition columns are given twice, by PARTITIONED BY and by 'partition'"
+            f"table '{table}': the primary key ({', '.join(primary_keys)}) has no column besides partition columns, so "
+            "that a partition could hold one row only"
         )
-    return tuple(name.strip() for name in text.split(","))
 
 
 def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Sequence[str]) -> None:

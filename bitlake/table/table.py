@@ -186,9 +186,10 @@ class Table:
 
     def check_writable(self, state: TableState) -> None:
         """Raise for tables that this version can read but must not write."""
-        if state.schema.primary_keys:
+        schema = state.schema
+        if schema.primary_keys:
             raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written")
-        check_options(self.name, dict(state.schema.options), state.schema.fields, state.schema.partition_keys)
+        check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
 
     # --- options -----------------------------------------------------------------------------------------------------
 
@@ -199,7 +200,8 @@ class Table:
             changed = state.schema.with_options(set, unset)
             opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
             options = dict(changed.options)
-            check_options(self.name, options, state.schema.fields, state.schema.partition_keys)
+            schema = state.schema
+            check_options(self.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 
         return self._change_schema(step)

@@ -389,8 +389,12 @@ def test_views_over_lake_tables(lake: bitlake.Lake) -> None:
         lake.sql("CACHE TABLE c AS SELECT * FROM user_events")
     lake.sql("SET spark.sql.shuffle.partitions = 2")
     assert ask(lake, "DESCRIBE user_events user_id")[1] == ["data_type", "int"]
-    with pytest.raises(UnsupportedFeature, match="primary"):
-        lake.sql("CREATE TABLE k (id INT, PRIMARY KEY (id) NOT ENFORCED)")
+    lake.sql("CREATE TABLE k (id INT, v INT, PRIMARY KEY (id) NOT ENFORCED)")
+    assert lake.table("k").schema.primary_keys == ("id",)
+    assert "'primary-key' = 'id'" in ask(lake, "SHOW CREATE TABLE k")[0][0]
+    assert ["Primary key", "id", ""] in ask(lake, "DESCRIBE EXTENDED k")
+    with pytest.raises(InvalidRequest, match="given twice"):
+        lake.sql("CREATE TABLE k2 (id INT, PRIMARY KEY (id) NOT ENFORCED) TBLPROPERTIES ('primary-key' = 'id')")
 
 
 def test_dataframes_are_written_by_name(lake: bitlake.Lake) -> None:

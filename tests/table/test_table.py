@@ -263,8 +263,8 @@ def test_rows_that_do_not_fit_leave_nothing_behind(lake: bitlake.Lake, rows: pa.
         ),
         ({"file-index.in-manifest-threshold": "many"}, InvalidRequest, ["file-index.in-manifest-threshold", "many"]),
         ({"file.format": "csv"}, UnsupportedFeature, ["file.format", "csv"]),
-        ({"primary-key": "id"}, UnsupportedFeature, ["primary"]),
-        ({"deletion-vectors.enabled": "true"}, UnsupportedFeature, ["deletion-vectors.enabled"]),
+        ({"primary-key": "no"}, InvalidRequest, ["primary"]),
+        ({"row-tracking.enabled": "true"}, UnsupportedFeature, ["row-tracking.enabled"]),
     ],
 )
 def test_options_that_cannot_be_honoured_are_refused_at_creation(
