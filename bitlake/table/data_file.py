@@ -1,29 +1,21 @@
-"""Making data files: rows in the table's file format, statistics and index in one pass, rolled at ``target-file-size``.
-
-Order of writes: the data file, then its ``.index`` file, and nothing refers to either before a commit does.
-"""
+"""Making data files of append tables: rows as they are, in the table's file format, with statistics and indexes."""
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
-from bitlake.errors import InvalidRequest, StorageUnavailable
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.registry import IndexSpec, indexed_type, parse_index_options
+from bitlake.errors import InvalidRequest
+from bitlake.fileindex.registry import IndexSpec, indexed_type
 from bitlake.formats import parquet_scan
 from bitlake.formats.column_bounds import physical_values
-from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, WrittenFile
+from bitlake.formats.parquet_write import WrittenFile
 from bitlake.formats.reader import format_of, reader_for
-from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry
 from bitlake.metadata.partition import partition_path
@@ -31,14 +23,10 @@ from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.storage import Store
-from bitlake.table.sizing import target_file_size
+from bitlake.table.rolling import FileShape, RollingWriter, discard_files, place_index
 from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS
 
-log = logging.getLogger("bitlake")
-
-_WRITE_ROWS = 64 * 1024
-_LEAST_ROWS = 1024
 _INDEX_ROWS = 128 * 1024
 
 
@@ -118,7 +106,9 @@ class FileMaker:
         stats, columns = build_stats(
             schema.fields, written.mins, written.maxs, written.null_counts, stats_modes(schema)
         )
-        extra, embedded = self.place_index(self.path(partition, bucket, name), index_file_name(name), index)
+        extra, embedded = place_index(
+            self.store, schema, self.path(partition, bucket, name), index_file_name(name), index
+        )
         meta = DataFileMeta(
             file_name=name,
             file_size=written.size,
@@ -146,136 +136,21 @@ class FileMaker:
         raw = encode_row_with_arity(types, partition)
         return ManifestEntry(EntryKind.ADD, raw, bucket, total if total > 0 else -1, meta)
 
-    def place_index(self, data_path: str, index_file: str, index: bytes) -> tuple[tuple[str, ...], bytes | None]:
-        """Embed an index or write it beside its data file; returns (extra files, embedded bytes)."""
-        if not index:
-            return (), None
-        threshold = opt.Options(self.schema.options).get(opt.INDEX_THRESHOLD)
-        if len(index) <= threshold:
-            return (), index
-        self.store.write(f"{data_path.rsplit('/', 1)[0]}/{index_file}", index)
-        return (index_file,), None
 
-
-def discard_files(store: Store, paths: Iterable[str]) -> None:
-    """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
-    for path in paths:
-        with contextlib.suppress(StorageUnavailable):
-            store.delete(path)
-
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-    """Arrow's own files raise the operating system's errors, when a disk is full for example."""
-    try:
-        yield
-    except OSError as e:
-        raise StorageUnavailable(f"cannot write {path}: {e.strerror or e}") from e
-
-
-class DataFileWriter:
-    """Writes rows of one partition and bucket into files of about ``target-file-size``.
-
-    A context manager: leaving it by an exception deletes every file it made.
-    """
+class DataFileWriter(RollingWriter):
+    """Writes rows of one partition and bucket of an append table into files of about ``target-file-size``."""
 
     def __init__(self, maker: FileMaker, partition: tuple[Any, ...], bucket: int, names: Iterator[str]) -> None:
+        super().__init__(maker.store, FileShape.of(maker.schema), names)
         self._maker = maker
         self._partition = partition
         self._bucket = bucket
-        self._names = names
-        options = opt.Options(maker.schema.options)
-        self._target = target_file_size(maker.schema)
-        self._most_rows = options.of(opt.TARGET_FILE_ROWS)
-        self._group_bytes = options.of(opt.FILE_BLOCK_SIZE) or 128 << 20
-        self._page_bytes = options.of(opt.PARQUET_PAGE_SIZE) or PAGE_BYTES
-        self._page_rows = options.of(opt.PARQUET_PAGE_ROWS) or PAGE_ROWS
-        self._compression = options.get(opt.FILE_COMPRESSION)
-        self._level = options.get(opt.ZSTD_LEVEL)
-        self._specs = parse_index_options(maker.schema.options, maker.schema.fields)
-        self._entries: list[ManifestEntry] = []
-        self._made: list[str] = []
-        self._format = file_format(maker.schema)
-        self._writer: FileWriter | None = None
-        self._output: Any = None
-        self._builder: IndexBuilder | None = None
-        self._name = ""
-        self.problems: list[str] = []
-        """Indexes that files of this writer go without, and why."""
 
-    def __enter__(self) -> DataFileWriter:
-        return self
+    def _path(self, name: str) -> str:
+        return self._maker.path(self._partition, self._bucket, name)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self.abort()
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows, opening and finishing files as they fill."""
-        # Small enough steps that a file ends near its target, whatever the batches are.
-        step = max(_LEAST_ROWS, min(_WRITE_ROWS, self._target * table.num_rows // max(1, 8 * table.nbytes)))
-        for start in range(0, table.num_rows, step):
-            part = table.slice(start, step)
-            while part.num_rows:
-                if self._writer is None:
-                    self._open()
-                assert self._writer is not None and self._builder is not None
-                room = part.num_rows if self._most_rows is None else self._most_rows - self._writer.row_count
-                head, part = part.slice(0, room), part.slice(room)
-                with _writing(self._made[-1]):
-                    self._writer.write(head)
-                self._builder.add(head)
-                full = self._most_rows is not None and self._writer.row_count >= self._most_rows
-                if full or self._writer.bytes_written >= self._target:
-                    self._close()
-
-    def finish(self) -> list[ManifestEntry]:
-        """Finish the open file and return the entries of all."""
-        self._close()
-        return self._entries
-
-    def abort(self) -> None:
-        """Delete everything this writer made."""
-        if self._output is not None:
-            with contextlib.suppress(OSError):
-                self._output.close()
-            self._writer = self._output = None
-        discard_files(self._maker.store, [p for path in self._made for p in (path, index_file_name(path))])
-
-    def _open(self) -> None:
-        self._name = next(self._names)
-        path = self._maker.path(self._partition, self._bucket, self._name)
-        self._made.append(path)
-        self._output = self._maker.store.open_output(path)
-        with _writing(path):
-            self._writer = open_writer(
-                self._format,
-                self._output,
-                self._maker.schema.fields,
-                compression=self._compression,
-                level=self._level,
-                group_bytes=max(1 << 20, min(self._group_bytes, self._target)),
-                page_bytes=self._page_bytes,
-                page_rows=self._page_rows,
-            )
-        self._builder = IndexBuilder(self._specs, self._maker.schema.fields)
-
-    def _close(self) -> None:
-        if self._writer is None:
-            return
-        assert self._builder is not None
-        with _writing(self._made[-1]):
-            written = self._writer.close()
-            self._output.close()
-        index = self._builder.finish(checksums=True)
-        for problem in self._builder.problems:
-            log.warning("%s: %s", self._name, problem)
-            self.problems.append(f"{self._name}: {problem}")
-        entry = self._maker.entry(self._partition, self._bucket, self._name, written, index)
-        self._writer = self._output = self._builder = None
-        self._entries.append(entry)
+    def _entry(self, name: str, written: WrittenFile, index: bytes) -> ManifestEntry:
+        return self._maker.entry(self._partition, self._bucket, name, written, index)
 
 
 __all__ = ["DataFileWriter", "FileMaker", "arrow_to_physical", "discard_files", "file_format"]

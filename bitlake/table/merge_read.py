@@ -17,17 +17,10 @@ from bitlake.predicate.evaluate import evaluate
 from bitlake.predicate.tree import sources_of
 from bitlake.storage import Store
 from bitlake.table.fetch import FileTask, ReadCounts
+from bitlake.table.lsm.keys import SYSTEM_FIELDS
 from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND, MergeSpec
+from bitlake.table.merge.spec import MergeSpec
 from bitlake.table.read import ReadRequest, generated, read_file
-from bitlake.types import DataField
-from bitlake.types.datatypes import parse_type
-
-_SYSTEM = (
-    DataField(2147483646, SEQUENCE_NUMBER, parse_type("BIGINT NOT NULL")),
-    DataField(2147483645, VALUE_KIND, parse_type("TINYINT NOT NULL")),
-)
-"""Source of the ids: table-format spec, section 8."""
 
 
 def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
@@ -80,7 +73,7 @@ def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: n
 
 def _extended(schema: TableSchema) -> TableSchema:
     """The schema with the system columns that merging needs; they are found by id like any other."""
-    return replace(schema, fields=(*schema.fields, *_SYSTEM))
+    return replace(schema, fields=(*schema.fields, *SYSTEM_FIELDS))
 
 
 def _folder(path: str) -> str:

@@ -32,6 +32,7 @@ from bitlake.table.data_file import FileMaker, discard_files, indexed_columns, s
 from bitlake.table.evolution import map_fields
 from bitlake.table.index_access import INDEX_SUFFIX, index_name
 from bitlake.table.partitions import PartitionReader
+from bitlake.table.rolling import place_index
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.types import DataField, DataType, MapType
@@ -126,7 +127,7 @@ def rewrite_file(store: Store, maker: FileMaker, task: RewriteTask) -> Rewritten
     content = encode_container(merged, mark=mark, checksums=True)
     file = task.entry.file
     others = tuple(n for n in file.extra_files if not n.endswith(INDEX_SUFFIX))
-    extra, embedded = maker.place_index(task.path, task.new_name, content)
+    extra, embedded = place_index(store, maker.schema, task.path, task.new_name, content)
     new = replace(task.entry, file=replace(file, extra_files=others + extra, embedded_index=embedded))
     names = tuple(f"{kind}({column})" for column, kind in built)
     return Rewritten(replace(task.entry, kind=EntryKind.DELETE), new, names, len(content), problems)

@@ -28,13 +28,16 @@ _GUESS = {
 }
 _TEXT_GUESS = 12.0
 _APPEND_TARGET = 256 << 20
+_KEYED_TARGET = 128 << 20
 _ENOUGH_ROWS = 10_000
 _MIN_ROWS = 1_000
 
 
 def target_file_size(schema: TableSchema) -> int:
     """Bytes at which a table's data files are rolled."""
-    return opt.Options(schema.options).of(opt.TARGET_FILE_SIZE) or _APPEND_TARGET
+    return opt.Options(schema.options).of(opt.TARGET_FILE_SIZE) or (
+        _KEYED_TARGET if schema.primary_keys else _APPEND_TARGET
+    )
 
 
 def rows_per_file(state: TableState) -> int:

@@ -1,0 +1,209 @@
+"""Writing rows of one partition and bucket into files that roll at ``target-file-size``, whatever a row is.
+
+Order of writes: the data file, then its ``.index`` file, and nothing refers to either before a commit does.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from bitlake.errors import StorageUnavailable
+from bitlake.fileindex.build import IndexBuilder
+from bitlake.fileindex.registry import IndexSpec, parse_index_options
+from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, WrittenFile
+from bitlake.formats.writer import FileWriter, open_writer
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import index_file_name
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.sizing import target_file_size
+from bitlake.types import DataField
+
+log = logging.getLogger("bitlake")
+
+_WRITE_ROWS = 64 * 1024
+_LEAST_ROWS = 1024
+
+
+def discard_files(store: Store, paths: Iterable[str]) -> None:
+    """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
+    for path in paths:
+        with contextlib.suppress(StorageUnavailable):
+            store.delete(path)
+
+
+def place_index(
+    store: Store, schema: TableSchema, data_path: str, index_file: str, index: bytes
+) -> tuple[tuple[str, ...], bytes | None]:
+    """Embed an index or write it beside its data file; returns (extra files, embedded bytes)."""
+    if not index:
+        return (), None
+    if len(index) <= schema.opts.of(opt.INDEX_THRESHOLD):
+        return (), index
+    store.write(f"{data_path.rsplit('/', 1)[0]}/{index_file}", index)
+    return (index_file,), None
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """Arrow's own files raise the operating system's errors, when a disk is full for example."""
+    try:
+        yield
+    except OSError as e:
+        raise StorageUnavailable(f"cannot write {path}: {e.strerror or e}") from e
+
+
+@dataclass(frozen=True, slots=True)
+class FileShape:
+    """How new files are made: their columns, format and sizes, and the indexes that go with them.
+
+    ``fields``: the columns stored; ``indexed``: those that ``indexes`` may name.  Sizes are bytes.
+    """
+
+    fields: Sequence[DataField]
+    indexed: Sequence[DataField]
+    indexes: Sequence[IndexSpec]
+    file_format: str
+    compression: str
+    level: int
+    target: int
+    most_rows: int | None
+    group_bytes: int
+    page_bytes: int
+    page_rows: int
+
+    @classmethod
+    def of(cls, schema: TableSchema) -> FileShape:
+        """Files of a table's rows as they are."""
+        options = schema.opts
+        target = target_file_size(schema)
+        return cls(
+            schema.fields,
+            schema.fields,
+            parse_index_options(schema.options, schema.fields),
+            options.of(opt.FILE_FORMAT).lower(),
+            options.of(opt.FILE_COMPRESSION),
+            options.of(opt.ZSTD_LEVEL),
+            target,
+            options.of(opt.TARGET_FILE_ROWS),
+            max(1 << 20, min(options.of(opt.FILE_BLOCK_SIZE) or 128 << 20, target)),
+            options.of(opt.PARQUET_PAGE_SIZE) or PAGE_BYTES,
+            options.of(opt.PARQUET_PAGE_ROWS) or PAGE_ROWS,
+        )
+
+
+class RollingWriter(abc.ABC):
+    """Writes rows into files of about ``shape.target`` bytes.  Mutable.
+
+    A context manager: leaving it by an exception deletes every file it made.
+    """
+
+    def __init__(self, store: Store, shape: FileShape, names: Iterator[str]) -> None:
+        self._store = store
+        self._shape = shape
+        self._names = names
+        self._entries: list[ManifestEntry] = []
+        self._made: list[str] = []
+        self._writer: FileWriter | None = None
+        self._output: Any = None
+        self._builder: IndexBuilder | None = None
+        self._name = ""
+        self.problems: list[str] = []
+        """Indexes that files of this writer go without, and why."""
+
+    @abc.abstractmethod
+    def _path(self, name: str) -> str:
+        """The full path of a new file."""
+
+    @abc.abstractmethod
+    def _entry(self, name: str, written: WrittenFile, index: bytes) -> ManifestEntry:
+        """The entry of the file that was just finished."""
+
+    def _stored(self, rows: pa.Table) -> pa.Table:
+        """Rows as they go into the open file."""
+        return rows
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.abort()
+
+    def write(self, table: pa.Table) -> None:
+        """Add rows, opening and finishing files as they fill."""
+        shape = self._shape
+        # Small enough steps that a file ends near its target, whatever the batches are.
+        step = max(_LEAST_ROWS, min(_WRITE_ROWS, shape.target * table.num_rows // max(1, 8 * table.nbytes)))
+        for start in range(0, table.num_rows, step):
+            part = table.slice(start, step)
+            while part.num_rows:
+                if self._writer is None:
+                    self._open()
+                assert self._writer is not None and self._builder is not None
+                room = part.num_rows if shape.most_rows is None else shape.most_rows - self._writer.row_count
+                head, part = part.slice(0, room), part.slice(room)
+                with _writing(self._made[-1]):
+                    self._writer.write(self._stored(head))
+                self._builder.add(head)
+                full = shape.most_rows is not None and self._writer.row_count >= shape.most_rows
+                if full or self._writer.bytes_written >= shape.target:
+                    self._close()
+
+    def finish(self) -> list[ManifestEntry]:
+        """Finish the open file and return the entries of all."""
+        self._close()
+        return self._entries
+
+    def abort(self) -> None:
+        """Delete everything this writer made."""
+        if self._output is not None:
+            with contextlib.suppress(OSError):
+                self._output.close()
+            self._writer = self._output = None
+        discard_files(self._store, [p for path in self._made for p in (path, index_file_name(path))])
+
+    def _open(self) -> None:
+        self._name = next(self._names)
+        path = self._path(self._name)
+        self._made.append(path)
+        self._output = self._store.open_output(path)
+        shape = self._shape
+        with _writing(path):
+            self._writer = open_writer(
+                shape.file_format,
+                self._output,
+                shape.fields,
+                compression=shape.compression,
+                level=shape.level,
+                group_bytes=shape.group_bytes,
+                page_bytes=shape.page_bytes,
+                page_rows=shape.page_rows,
+            )
+        self._builder = IndexBuilder(shape.indexes, shape.indexed)
+
+    def _close(self) -> None:
+        if self._writer is None:
+            return
+        assert self._builder is not None
+        with _writing(self._made[-1]):
+            written = self._writer.close()
+            self._output.close()
+        index = self._builder.finish(checksums=True)
+        for problem in self._builder.problems:
+            log.warning("%s: %s", self._name, problem)
+            self.problems.append(f"{self._name}: {problem}")
+        entry = self._entry(self._name, written, index)
+        self._writer = self._output = self._builder = None
+        self._entries.append(entry)
