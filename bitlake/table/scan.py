@@ -120,6 +120,10 @@ class Scan:
         """Which files, which rows of each, and what pruned the others; made once and kept."""
         return self._plan(exact=False)
 
+    def exact_plan(self) -> Plan:
+        """The plan for those who want the rows that match themselves: no index is too unselective to be asked."""
+        return self._plan(exact=True)
+
     def _plan(self, exact: bool) -> Plan:
         # An exact plan may have read indexes that only counting is worth.
         unsure = self.predicate is not None and any(not f.selection.exact for p in self._planned for f in p.files)

@@ -31,17 +31,20 @@ from bitlake.table.alter import (
     position_of,
     type_of,
 )
+from bitlake.table.append_delete import RowsGone
+from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
 from bitlake.table.backfill import backfill
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
-from bitlake.table.data_file import arrow_to_physical
+from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
+from bitlake.table.partition_spec import physical_partition
 from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
 from bitlake.table.state import TableState, load_state
 from bitlake.table.write import write_rows
-from bitlake.types import arrow_schema, arrow_type
+from bitlake.types import arrow_schema
 
 _ALTER_TRIES = 20
 
@@ -114,7 +117,13 @@ class Table:
 
         ``where`` is a Spark SQL condition.  Nothing of the data is read before the scan is asked for it.
         """
-        state = self.state()
+        scan = self.scan_of(self.state(), where)
+        if columns is not None:
+            scan = scan.select(columns)
+        return scan.limit(limit)
+
+    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
+        """A scan of the table as it was at some time; see :meth:`scan`."""
         scan = Scan(
             state=state,
             store=self.store,
@@ -122,11 +131,7 @@ class Table:
             timezone=self._timezone,
             _to_spark=self._to_spark,
         )
-        if columns is not None:
-            scan = scan.select(columns)
-        if where is not None:
-            scan = scan.where(where)
-        return scan.limit(limit)
+        return scan if where is None else scan.where(where)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -145,6 +150,44 @@ class Table:
         self.check_writable(state)
         scope = overwrite_scope(state.schema, physical_partition(self.name, state.schema, partition))
         return self.commit_files(state, write_rows(state, _tables(rows), self.store), "OVERWRITE", scope)
+
+    def delete(self, where: str | Predicate | None = None) -> int:
+        """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns how many.
+
+        With ``deletion-vectors.enabled`` data files stay, else those with such rows are written anew.
+        """
+
+        def step(state: TableState) -> int:
+            self.check_writable(state)
+            return delete_rows(self.scan_of(state, where), self._runner(), self.commit_rows)
+
+        return retrying(self.state, step)
+
+    def update(self, values: Mapping[str, Any], where: str | Predicate | None = None) -> int:
+        """Set columns of the rows for which a condition is TRUE; returns how many.
+
+        A new value is a constant, or a function of the old rows (an Arrow table of all columns) that gives a column.
+        """
+
+        def step(state: TableState) -> int:
+            self.check_writable(state)
+            return update_rows(self.scan_of(state, where), values, self._runner(), self.commit_rows)
+
+        return retrying(self.state, step)
+
+    def commit_rows(
+        self, state: TableState, gone: RowsGone, operation: str, files: Sequence[ManifestEntry] = ()
+    ) -> Snapshot | None:
+        """Publish rows taken out of an append table and new files in one snapshot; on failure all of it is deleted."""
+        return commit(
+            self.store,
+            state.paths,
+            gone.plan(state.schema, files),
+            state.schema,
+            self._commit_user(state),
+            operation=operation,
+            on_failure=lambda: discard_all(state, gone, files),
+        )
 
     def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
         """Delete all rows, or those of the partitions that match."""
@@ -190,6 +233,8 @@ class Table:
         if schema.primary_keys:
             raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written")
         check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
+
+    # --- maintenance -------------------------------------------------------------------------------------------------
 
     # --- options -----------------------------------------------------------------------------------------------------
 
@@ -310,43 +355,6 @@ class Table:
             )
         partitions = PartitionReader(state.schema, state.paths)
         return [e for e in entries if test_stats(predicate, partitions.stats(e.partition), 1) is not Verdict.NONE]
-
-
-def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) -> Overwrite:
-    """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec.
-
-    The spec's values are physical (:mod:`bitlake.predicate.tree`).
-    """
-    if partition is None:
-        return Overwrite(partition=None, dynamic=False)
-    if not partition:
-        return Overwrite(partition=None, dynamic=bool(schema.partition_keys))
-    keys = {k.lower(): k for k in schema.partition_keys}
-    spec: dict[str, Any] = {}
-    for name, value in partition.items():
-        key = keys.get(name.lower())
-        if key is None:
-            raise InvalidRequest(
-                f"'{name}' is not a partition column; they are {', '.join(schema.partition_keys) or 'none'}"
-            )
-        spec[key] = value
-    return Overwrite(partition=spec, dynamic=False)
-
-
-def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A partition spec of Python values as physical ones; raises :class:`InvalidRequest` for another type."""
-    if partition is None:
-        return None
-    out = {}
-    for name, value in partition.items():
-        field = schema.field(name)
-        try:
-            array = pa.array([value], arrow_type(field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
-            message = f"table '{table}': partition value {value!r} is no {field.type} ('{name}'): {e}"
-            raise InvalidRequest(message) from e
-        out[field.name] = arrow_to_physical(array, field)[0]
-    return out
 
 
 def _tables(rows: Rows) -> Iterator[pa.Table]:

@@ -1,0 +1,51 @@
+"""Which partitions a statement is about: specs of values by partition column, in the forms that commits take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata.schema import TableSchema
+from bitlake.table.changes import Overwrite
+from bitlake.table.data_file import arrow_to_physical
+from bitlake.types import arrow_type
+
+
+def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) -> Overwrite:
+    """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec.
+
+    The spec's values are physical (:mod:`bitlake.predicate.tree`).
+    """
+    if partition is None:
+        return Overwrite(partition=None, dynamic=False)
+    if not partition:
+        return Overwrite(partition=None, dynamic=bool(schema.partition_keys))
+    keys = {k.lower(): k for k in schema.partition_keys}
+    spec: dict[str, Any] = {}
+    for name, value in partition.items():
+        key = keys.get(name.lower())
+        if key is None:
+            raise InvalidRequest(
+                f"'{name}' is not a partition column; they are {', '.join(schema.partition_keys) or 'none'}"
+            )
+        spec[key] = value
+    return Overwrite(partition=spec, dynamic=False)
+
+
+def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A partition spec of Python values as physical ones; raises :class:`InvalidRequest` for another type."""
+    if partition is None:
+        return None
+    out = {}
+    for name, value in partition.items():
+        field = schema.field(name)
+        try:
+            array = pa.array([value], arrow_type(field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
+            message = f"table '{table}': partition value {value!r} is no {field.type} ('{name}'): {e}"
+            raise InvalidRequest(message) from e
+        out[field.name] = arrow_to_physical(array, field)[0]
+    return out
