@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -14,6 +16,7 @@ from bitlake.metadata.schema import near
 from bitlake.spark.context import EngineContext
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_table_name
+from bitlake.table.expire import Retention
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.table import Table
 
@@ -106,9 +109,51 @@ def _rewrite_file_index(context: EngineContext, arguments: dict[str, Any]) -> Da
     return context.rows(columns, rows)
 
 
+def _expire_snapshots(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
+    table = _table(context, arguments["table"])
+    older = arguments.get("older_than")
+    retention = Retention(
+        _integer(arguments, "retain_max"),
+        _integer(arguments, "retain_min"),
+        None if older is None else _epoch_millis(context, older),
+        _integer(arguments, "max_deletes"),
+    )
+    done = table.expire_snapshots(retention, dry_run=bool(arguments.get("dry_run")))
+    return context.rows([("deleted_snapshots_count", T.IntegerType())], [(len(done.snapshots),)])
+
+
+def _epoch_millis(context: EngineContext, text: Any) -> int:
+    """A time given as text, in the session's time zone unless it names one."""
+    try:
+        at = datetime.fromisoformat(str(text))
+    except ValueError as e:
+        raise InvalidRequest(f"'{text}' is no time; say it as '2024-01-31 12:00:00'") from e
+    return int((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(context.timezone))).timestamp() * 1000)
+
+
+def _integer(arguments: dict[str, Any], name: str) -> int | None:
+    value = arguments.get(name)
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise InvalidRequest(f"'{name}' must be a whole number, and is {value!r}")
+    return value
+
+
 PROCEDURES = {
     p.name: p
     for p in (
+        Procedure(
+            "expire_snapshots",
+            (
+                Parameter("table", True, "the table, as 'db.table'"),
+                Parameter("retain_max", False, "keep at most so many snapshots"),
+                Parameter("retain_min", False, "keep at least so many snapshots"),
+                Parameter("older_than", False, "expire only those before this time, as '2024-01-31 12:00:00'"),
+                Parameter("max_deletes", False, "expire at most so many"),
+                Parameter("dry_run", False, "only count them"),
+            ),
+            "Delete old snapshots and the files that only they needed; tags, branches and consumers hold theirs.",
+            _expire_snapshots,
+        ),
         Procedure(
             "rewrite_file_index",
             (

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from bitlake.errors import NotFound
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.file_columns import LiveFiles
-from bitlake.table.live import latest_schema, latest_snapshot, live_files, load_schema
+from bitlake.table.live import latest_schema, latest_snapshot, live_files, load_schema, load_snapshot, snapshot_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,15 @@ def load_state(name: str, paths: TablePaths, store: Store) -> TableState | None:
         if schema is None:
             return None
         return TableState(name, paths, store, schema, latest_snapshot(store, paths))
+
+
+def state_at(state: TableState, snapshot_id: int) -> TableState:
+    """The table as it was at a snapshot, with the schema it had; raises :class:`NotFound` naming what is kept."""
+    try:
+        snapshot = load_snapshot(state.store, state.paths, snapshot_id)
+    except NotFound as e:
+        ids = snapshot_ids(state.store, state.paths)
+        kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "it has none"
+        raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept}") from e
+    schema = state.schemas([snapshot.schema_id])[snapshot.schema_id]
+    return replace(state, snapshot=snapshot, schema=schema)

@@ -36,13 +36,14 @@ from bitlake.table.append_update import delete_rows, discard_all, retrying, upda
 from bitlake.table.backfill import backfill
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
+from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
 from bitlake.table.partition_spec import physical_partition
 from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
-from bitlake.table.state import TableState, load_state
+from bitlake.table.state import TableState, load_state, state_at
 from bitlake.table.write import write_rows
 from bitlake.types import arrow_schema
 
@@ -112,12 +113,17 @@ class Table:
         columns: Sequence[str] | None = None,
         where: str | Predicate | None = None,
         limit: int | None = None,
+        *,
+        snapshot: int | None = None,
     ) -> Scan:
         """Describe rows to read: these columns (default: all), where this holds, at most so many.
 
-        ``where`` is a Spark SQL condition.  Nothing of the data is read before the scan is asked for it.
+        ``where`` is a Spark SQL condition; ``snapshot`` an id: the table as it was then, with the columns it had.
+        Nothing of the data is read before the scan is asked for it.  Raises :class:`NotFound` for a snapshot that has
+        expired, or never was.
         """
-        scan = self.scan_of(self.state(), where)
+        state = self.state() if snapshot is None else state_at(self.state(), snapshot)
+        scan = self.scan_of(state, where)
         if columns is not None:
             scan = scan.select(columns)
         return scan.limit(limit)
@@ -235,6 +241,17 @@ class Table:
         check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
 
     # --- maintenance -------------------------------------------------------------------------------------------------
+
+    def expire_snapshots(self, retention: Retention | None = None, *, dry_run: bool = False) -> Expiry:
+        """Delete old snapshots and the files that only they needed; returns what went, or with ``dry_run`` would go.
+
+        What the options ``snapshot.*`` say holds for what ``retention`` leaves out.
+        """
+        state = self.state()
+        expiry = plan_expiry(self.store, state.paths, state.schema, retention or Retention())
+        if not dry_run:
+            expire(self.store, state.paths, expiry)
+        return expiry
 
     # --- options -----------------------------------------------------------------------------------------------------
 

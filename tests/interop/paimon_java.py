@@ -179,6 +179,34 @@ def append(warehouse: Path | str, table: str, rows: Sequence[Sequence[Any]]) -> 
     _peer().ask("append", Path(warehouse).absolute().as_uri(), table, str(len(rows)), *fields)
 
 
+def write(
+    warehouse: Path | str,
+    table: str,
+    rows: Sequence[tuple[str, Sequence[Any]]] = (),
+    *,
+    full: bool = False,
+    bucket: int | None = None,
+) -> None:
+    """Write rows with their kinds (``+I -U +U -D``) with Paimon (Java), compacting as its batch jobs do.
+
+    ``full`` compacts every bucket fully; ``bucket`` is where all rows go, in tables whose buckets are dynamic.
+    """
+    from interop.rows import literal
+
+    where = "" if bucket is None else str(bucket)
+    fields = [f for kind, row in rows for f in (kind, where, *("N" if v is None else "V" + literal(v) for v in row))]
+    request = ["write", Path(warehouse).absolute().as_uri(), table, "full" if full else "no", str(len(rows))]
+    _peer().ask(*request, *fields)
+
+
+def changes(warehouse: Path | str, table: str, snapshot: int = 1) -> list[tuple[Any, ...]]:
+    """What a stream that starts at a snapshot reads up to now: rows that begin with their kind."""
+    from interop.rows import decode
+
+    rows, _ = _peer().ask("changes", Path(warehouse).absolute().as_uri(), table, str(snapshot))
+    return [decode(r) for r in rows]
+
+
 def schema(warehouse: Path | str, table: str) -> list[tuple[str, str]]:
     """Column names and SQL types as Paimon (Java) understands the table's schema file."""
     rows, _ = _peer().ask("schema", Path(warehouse).absolute().as_uri(), table)

@@ -16,6 +16,7 @@ import org.apache.paimon.catalog.Catalog;
 import org.apache.paimon.catalog.CatalogContext;
 import org.apache.paimon.catalog.CatalogFactory;
 import org.apache.paimon.catalog.Identifier;
+import org.apache.paimon.data.BinaryRow;
 import org.apache.paimon.data.BinaryString;
 import org.apache.paimon.data.Decimal;
 import org.apache.paimon.data.GenericRow;
@@ -23,6 +24,7 @@ import org.apache.paimon.data.InternalArray;
 import org.apache.paimon.data.InternalMap;
 import org.apache.paimon.data.InternalRow;
 import org.apache.paimon.data.Timestamp;
+import org.apache.paimon.disk.IOManager;
 import org.apache.paimon.options.Options;
 import org.apache.paimon.predicate.Predicate;
 import org.apache.paimon.predicate.PredicateBuilder;
@@ -34,10 +36,12 @@ import org.apache.paimon.table.sink.BatchWriteBuilder;
 import org.apache.paimon.table.source.DataSplit;
 import org.apache.paimon.table.source.ReadBuilder;
 import org.apache.paimon.table.source.Split;
+import org.apache.paimon.table.source.StreamTableScan;
 import org.apache.paimon.types.ArrayType;
 import org.apache.paimon.types.DataType;
 import org.apache.paimon.types.DecimalType;
 import org.apache.paimon.types.MapType;
+import org.apache.paimon.types.RowKind;
 import org.apache.paimon.types.RowType;
 
 /**
@@ -48,8 +52,13 @@ import org.apache.paimon.types.RowType;
  * <pre>
  *   read   WAREHOUSE  DB.TABLE  [COLUMN OPERATOR COUNT LITERAL...]...     operators: = <> < <= > >= in isnull notnull
  *   append WAREHOUSE  DB.TABLE  ROWS  FIELD...                            FIELD: "N" for NULL, or "V" and the literal
+ *   write  WAREHOUSE  DB.TABLE  COMPACT ROWS [KIND BUCKET FIELD...]...   COMPACT: "no" or "full"; BUCKET may be empty
+ *   changes WAREHOUSE DB.TABLE  SNAPSHOT                                 what a stream from that snapshot on reads
  *   schema WAREHOUSE  DB.TABLE
  * </pre>
+ *
+ * <p>A write merges, looks up and compacts as Paimon's own batch jobs do; "full" compacts every bucket of the table fully. Rows
+ * of changes begin with their kind (+I, -U, +U, -D).
  *
  * <p>The answer is rows as JSON arrays, one a line, then one line that is a JSON object: {"splits":n,"files":n,"rows":n} or
  * {"error":"..."}. Values JSON lacks: {"$decimal":"1.50"} {"$date":"..."} {"$timestamp":[millis,nanos of the milli]}
@@ -84,6 +93,8 @@ public class PaimonPeer {
         switch (request[0]) {
             case "read": read(table, request, out); break;
             case "append": append(table, request, out); break;
+            case "write": write(table, request, out); break;
+            case "changes": changes(table, request[3], out); break;
             case "schema": schema(table, out); break;
             default: throw new IllegalArgumentException(request[0]);
         }
@@ -161,6 +172,68 @@ public class PaimonPeer {
             }
             commit.commit(write.prepareCommit());
         }
+        out.println("{\"rows\":" + rows + "}");
+    }
+
+    private static void write(Table table, String[] request, PrintStream out) throws Exception {
+        RowType type = table.rowType();
+        boolean full = request[3].equals("full");
+        int rows = Integer.parseInt(request[4]);
+        BatchWriteBuilder builder = table.newBatchWriteBuilder();
+        java.io.File spill = java.nio.file.Files.createTempDirectory("paimon-peer").toFile();
+        try (IOManager io = IOManager.create(spill.getPath());
+                BatchTableWrite write = (BatchTableWrite) builder.newWrite().withIOManager(io);
+                BatchTableCommit commit = builder.newCommit()) {
+            Map<String, Object[]> touched = new java.util.LinkedHashMap<>();
+            if (full) {
+                for (Split split : table.newReadBuilder().newScan().plan().splits()) touch(touched, (DataSplit) split);
+            }
+            for (int r = 0, at = 5; r < rows; r++) {
+                GenericRow row = new GenericRow(RowKind.fromShortString(request[at]), type.getFieldCount());
+                String bucket = request[at + 1];
+                at += 2;
+                for (int i = 0; i < type.getFieldCount(); i++, at++) {
+                    row.setField(i, request[at].equals("N") ? null : literal(type.getTypeAt(i), request[at].substring(1)));
+                }
+                if (bucket.isEmpty()) write.write(row); else write.write(row, Integer.parseInt(bucket));
+                BinaryRow partition = write.getPartition(row).copy();
+                int b = bucket.isEmpty() ? write.getBucket(row) : Integer.parseInt(bucket);
+                touched.put(partition.hashCode() + "/" + b, new Object[] {partition, b});
+            }
+            if (full) for (Object[] pb : touched.values()) write.compact((BinaryRow) pb[0], (Integer) pb[1], true);
+            commit.commit(write.prepareCommit());
+        }
+        out.println("{\"rows\":" + rows + "}");
+    }
+
+    private static void touch(Map<String, Object[]> touched, DataSplit split) {
+        String key = split.partition().hashCode() + "/" + split.bucket();
+        touched.put(key, new Object[] {split.partition().copy(), split.bucket()});
+    }
+
+    private static void changes(Table table, String snapshot, PrintStream out) throws Exception {
+        Map<String, String> from = new HashMap<>();
+        from.put("scan.mode", "from-snapshot");
+        from.put("scan.snapshot-id", snapshot);
+        Table stream = table.copy(from);
+        RowType type = table.rowType();
+        InternalRow.FieldGetter[] getters = getters(type);
+        ReadBuilder builder = stream.newReadBuilder();
+        StreamTableScan scan = builder.newStreamScan();
+        long last = table.latestSnapshot().map(s -> s.id()).orElse(0L), rows = 0;
+        do {
+            for (Split split : scan.plan().splits()) {
+                try (RecordReaderIterator<InternalRow> it =
+                        new RecordReaderIterator<>(builder.newRead().createReader(split))) {
+                    while (it.hasNext()) {
+                        InternalRow row = it.next();
+                        String values = json(row, type, getters);
+                        out.println("[" + quote(row.getRowKind().shortString()) + "," + values.substring(1));
+                        rows++;
+                    }
+                }
+            }
+        } while (scan.checkpoint() != null && scan.checkpoint() <= last);
         out.println("{\"rows\":" + rows + "}");
     }
 
