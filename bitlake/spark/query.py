@@ -24,6 +24,7 @@ from bitlake.spark.shortcut import answer, first_rows, shape_of, sorted_rows
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
 from bitlake.sql.parse import parse_statement
+from bitlake.sql.rest import Edit, edited
 from bitlake.sql.shape import Aggregates, TopRows
 from bitlake.sql.statements import TableName
 from bitlake.table.scan import Scan
@@ -73,26 +74,21 @@ def query(context: EngineContext, text: str) -> DataFrame:
     """Run a query; returns Spark's lazy DataFrame."""
     prepared = prepare(context, text)
     if isinstance(prepared.shape, Aggregates):
-        run = functools.partial(_over_empty, context, prepared)
+        run = functools.partial(_edited, context, prepared)
         answered = answer(context, prepared.shape, prepared.scans[0], run)
         if answered is not None:
             return answered
     if isinstance(prepared.shape, TopRows):
-        few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_cut, context, prepared))
+        few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_edited, context, prepared))
         if few is not None:
             return few
     reader = SparkReader(context.spark, context.catalog.store)
     return _run(context, prepared, [reader.frame(scan, exact=False) for scan in prepared.scans])
 
 
-def _over_empty(context: EngineContext, prepared: PreparedQuery, empty: DataFrame) -> DataFrame:
-    return _run(context, prepared, [empty])
-
-
-def _cut(context: EngineContext, prepared: PreparedQuery, frame: DataFrame, end: int) -> DataFrame:
-    """The query's text up to ``end`` over a frame in its table's place."""
-    analysis = replace(prepared.analysis, text=prepared.analysis.text[:end])
-    return _run(context, replace(prepared, analysis=analysis), [frame])
+def _edited(context: EngineContext, prepared: PreparedQuery, frame: DataFrame, edits: Sequence[Edit]) -> DataFrame:
+    """The query, edited, over a frame in its one table's place."""
+    return _run(context, replace(prepared, analysis=edited(prepared.analysis, edits)), [frame])
 
 
 def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
@@ -153,7 +149,7 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
     prepared = prepare(context, statement.query)
     parts = []
     if isinstance(prepared.shape, Aggregates):
-        run = functools.partial(_over_empty, context, prepared)
+        run = functools.partial(_edited, context, prepared)
         if answer(context, prepared.shape, prepared.scans[0], run) is not None:
             parts.append("  answered   from metadata and indexes; no data file is opened")
     for scan in prepared.scans:

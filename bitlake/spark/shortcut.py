@@ -22,6 +22,7 @@ from bitlake.spark.local import held_frame, is_simple, local_frame
 from bitlake.spark.scan import choose, frame_schema
 from bitlake.spark.types import spark_type
 from bitlake.sql import shape as sh
+from bitlake.sql.rest import Edit
 from bitlake.sql.uses import QueryAnalysis
 from bitlake.table.index_only import Answers, NeedsData
 from bitlake.table.scan import Scan
@@ -29,8 +30,8 @@ from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
 
 MAX_GROUPS = 100_000
 """More groups than this are Spark's to count: they would all pass through the driver."""
-Rewritten = Callable[[DataFrame], DataFrame]
-"""Runs the query with a DataFrame in the table's place."""
+Rewritten = Callable[[DataFrame, Sequence[Edit]], DataFrame]
+"""Runs the query with a DataFrame in the table's place, and with edits of its text."""
 
 
 def shape_of(
@@ -93,14 +94,9 @@ def first_rows(context: EngineContext, shape: sh.TopRows, scan: Scan) -> Scan | 
     return exact.top_n(words, shape.rows)
 
 
-def sorted_rows(
-    context: EngineContext, shape: sh.TopRows, scan: Scan, run: Callable[[DataFrame, int], DataFrame]
-) -> DataFrame | None:
-    """The result of a query of first rows, if few enough to be read here: in order, so that Spark has none to make.
-
-    ``run``: runs the query with a DataFrame in the table's place, and only its first so many characters.
-    """
-    if scan.row_limit is None or (shape.order and shape.order_at is None):
+def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: Scan, run: Rewritten) -> DataFrame | None:
+    """The result of a query of first rows, if few enough to be read here: in order, so that Spark has none to make."""
+    if scan.row_limit is None or (shape.order and shape.edits is None):
         return None
     plan = scan.plan()
     if plan.files and not choose(plan).driver:
@@ -115,10 +111,10 @@ def sorted_rows(
         if is_simple(types):
             rows = scan.to_arrow().slice(shape.offset)
             return held_frame(context.spark, rows.select(columns).rename_columns(names), types)
-    if shape.order_at is None or not scan.columns:
+    if shape.edits is None or not scan.columns:
         return None
     rows = scan.to_arrow().slice(shape.offset)
-    return run(local_frame(context.spark, rows, frame_schema(scan)), shape.order_at)
+    return run(local_frame(context.spark, rows, frame_schema(scan)), shape.edits)
 
 
 def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewritten) -> DataFrame | None:
@@ -132,14 +128,34 @@ def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewrit
         return None
     if columns is None:
         return None
-    types = run(context.spark.createDataFrame([], frame_schema(exact))).schema
+    types = run(context.spark.createDataFrame([], frame_schema(exact)), ()).schema
     names = [f.name for f in types.fields]
+    wanted = [T.LongType() if kind is None else kind for kind, _ in columns]
+    if shape.edits is not None:
+        return _rest(context, shape, columns, wanted, types, run)
     if len(types.fields) != len(columns) or len(set(names)) != len(names):
         return None
-    wanted = [T.LongType() if kind is None else kind for kind, _ in columns]
     if [f.dataType for f in types.fields] != wanted:
         return None
     return local_frame(context.spark, pa.table([c for _, c in columns], names=names), types)
+
+
+def _rest(
+    context: EngineContext,
+    shape: sh.Aggregates,
+    columns: Sequence[tuple[T.DataType | None, pa.ChunkedArray]],
+    kinds: Sequence[T.DataType],
+    types: T.StructType,
+    run: Rewritten,
+) -> DataFrame | None:
+    """What the query makes of its aggregates, by Spark; ``types``: its result's."""
+    assert shape.edits is not None
+    names = [shape.key if i.kind == sh.KEY and shape.key else sh.item_name(n) for n, i in enumerate(shape.items)]
+    made = T.StructType([T.StructField(n, kind, True) for n, kind in zip(names, kinds, strict=True)])
+    found = run(local_frame(context.spark, pa.table([c for _, c in columns], names=names), made), shape.edits)
+    if [f.dataType for f in found.schema.fields] != [f.dataType for f in types.fields]:
+        return None
+    return found if found.columns == types.names else found.toDF(*types.names)
 
 
 def _columns(
@@ -176,6 +192,10 @@ def _columns(
             kind = arrow_type(fields[item.column].type)
             end = extremes[item.column][item.kind == sh.MAX]
             out.append((spark_type(fields[item.column].type), pa.chunked_array([_array(end)], kind)))
+            continue
+        if item.kind in (sh.EXISTS, sh.NOT_EXISTS):
+            there = answers.exists() is (item.kind == sh.EXISTS)
+            out.append((T.BooleanType(), pa.chunked_array([pa.array([there])])))
             continue
         number = answers.count(item.column) if item.kind != sh.COUNT_DISTINCT else _distinct(answers, item.column)
         out.append((None, pa.chunked_array([pa.array([number], pa.int64())])))

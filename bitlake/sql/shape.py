@@ -2,8 +2,9 @@
 
 * :class:`TopRows`: ``SELECT … FROM t [WHERE …] [ORDER BY columns] LIMIT n [OFFSET m]``, one row out for each row in:
   the table need only give the first n + m rows;
-* :class:`Aggregates`: ``SELECT COUNT(*), MIN(c) … FROM t [WHERE …]``, ``SELECT c, COUNT(*) … GROUP BY c`` and
-  ``SELECT DISTINCT c``: metadata and indexes may have the answer.
+* :class:`Aggregates`: ``SELECT COUNT(*), MIN(c) … FROM t [WHERE …]``, ``SELECT c, COUNT(*) … GROUP BY c``,
+  ``SELECT DISTINCT c`` and ``SELECT EXISTS(SELECT … FROM t [WHERE …])``: metadata and indexes may have the answer.
+  HAVING, ORDER BY, LIMIT and expressions over the aggregates are left to Spark (:mod:`bitlake.sql.rest`).
 
 Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  Whatever is not
 understood is no shape, and runs as any query.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlglot
 from sqlglot import TokenType, exp
@@ -22,11 +23,13 @@ from sqlglot.errors import SqlglotError
 from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.predicate.tree import Predicate
-from bitlake.sql import scope
+from bitlake.sql import rest, scope
+from bitlake.sql.rest import Edit
 from bitlake.sql.uses import QueryAnalysis
 
 COUNT_ROWS, COUNT, COUNT_DISTINCT, MIN, MAX, KEY = "count(*)", "count", "count distinct", "min", "max", "key"
-_HINTS = re.compile(r"\b(limit|count|min|max|distinct|group)\b", re.I)
+EXISTS, NOT_EXISTS = "exists", "not exists"
+_HINTS = re.compile(r"\b(limit|count|min|max|distinct|group|exists)\b", re.I)
 """No shape without one of these words: most other queries need not be parsed again."""
 _ROWWISE = (
     exp.Add,
@@ -55,11 +58,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """One row of aggregates; with ``key``, one for each value of that column."""
+    """One row of aggregates; with ``key``, one for each value of that column.
+
+    ``edits``: None if the items are just the query's columns; else what makes of the text a query over them, with
+    the key under its name (as the first item) and item ``i`` as column :func:`item_name` ``(i)``.
+    """
 
     predicate: Predicate | None
     items: tuple[Item, ...]
     key: str | None
+    edits: tuple[Edit, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +75,8 @@ class TopRows:
     """The first ``rows`` rows by ``order``: (column, descending, nulls first); no order: any rows.
 
     Of these the query leaves out the first ``offset``.  ``outputs``: its columns, each with its name in the result,
-    where they are just columns of the table; else None.  ``order_at``: where ORDER BY starts in the text, and all
-    behind it is ORDER BY, LIMIT and OFFSET; None without.
+    where they are just columns of the table; else None.  ``edits``: what takes ORDER BY, LIMIT and OFFSET out of the
+    text, for rows that are sorted; None without ORDER BY.
     """
 
     predicate: Predicate | None
@@ -76,7 +84,12 @@ class TopRows:
     rows: int
     offset: int = 0
     outputs: tuple[tuple[str, str], ...] | None = None
-    order_at: int | None = None
+    edits: tuple[Edit, ...] | None = None
+
+
+def item_name(number: int) -> str:
+    """What the column of an item is called in the relation that the rest of a query runs over."""
+    return f"__bitlake_item_{number}"
 
 
 class _NoShape(Exception):
@@ -95,9 +108,26 @@ def shape_of(analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) 
         trees = [t for t in trees if t is not None and not isinstance(t, exp.Semicolon)]
         if len(trees) != 1 or not isinstance(trees[0], exp.Select):
             return None
+        inner = _exists(trees[0])
+        if inner is not None:
+            kind, select = inner
+            return _Shaper(select, analysis, fields, timezone).exists(kind)
         return _Shaper(trees[0], analysis, fields, timezone).shape()
     except (SqlglotError, RecursionError, _NoShape):
         return None
+
+
+def _exists(outer: exp.Select) -> tuple[str, exp.Select] | None:
+    """The query inside ``SELECT [NOT] EXISTS(…)``."""
+    if not scope.only(outer, {"expressions"}) or len(outer.expressions) != 1:
+        return None
+    node = outer.expressions[0].unalias()
+    negated = isinstance(node, exp.Not)
+    if negated:
+        node = node.this
+    if not isinstance(node, exp.Exists) or not isinstance(node.this, exp.Select):
+        return None
+    return (NOT_EXISTS if negated else EXISTS), node.this
 
 
 class _Shaper:
@@ -105,7 +135,7 @@ class _Shaper:
         self.select = select
         self.fields = fields
         self.timezone = timezone
-        allowed = {"expressions", "from_", "where", "group", "order", "limit", "offset", "distinct"}
+        allowed = {"expressions", "from_", "where", "group", "having", "order", "limit", "offset", "distinct"}
         start = select.args.get("from_")
         table = None if start is None else start.this
         if not scope.only(select, allowed) or not isinstance(table, exp.Table) or not scope.plain_source(table):
@@ -124,18 +154,28 @@ class _Shaper:
             raise _NoShape
 
     def shape(self) -> Aggregates | TopRows:
-        has = {k for k in ("group", "order", "limit", "offset", "distinct") if self.select.args.get(k)}
-        if has == {"distinct"}:
-            distinct = self.select.args["distinct"]
-            if len(self.select.expressions) != 1 or not scope.only(distinct, set()):
-                raise _NoShape
-            key = self.column(self.select.expressions[0].unalias())
-            return Aggregates(self.predicate, (Item(KEY, key),), key)
-        if has <= {"group"}:
-            return self.aggregates()
-        if "limit" in has and has <= {"limit", "offset", "order"}:
+        clauses = ("where", "group", "having", "order", "limit", "offset", "distinct")
+        has = {k for k in clauses if self.select.args.get(k)}
+        grouped = bool(has & {"group", "having", "distinct"})
+        if "limit" in has and not grouped and not list(self.select.find_all(*rest.AGGREGATES)):
             return self.top_rows()
-        raise _NoShape
+        if "distinct" in has:
+            plain, found = has <= {"where", "distinct"}, self.distinct()
+        else:
+            key = self.key()
+            plain = has <= {"where", "group"} and all(self.is_item(e.unalias()) for e in self.select.expressions)
+            known = () if key is None else (Item(KEY, key),)
+            found = self.aggregates(key) if plain else Aggregates(self.predicate, known, key)
+        return found if plain else self.rest(found, has)
+
+    def exists(self, kind: str) -> Aggregates:
+        if not scope.only(self.select, {"expressions", "from_", "where", "limit"}):
+            raise _NoShape
+        if self.select.args.get("limit") and not self.number("limit"):
+            raise _NoShape
+        for projection in self.select.expressions:
+            self.check_rowwise(projection)
+        return Aggregates(self.predicate, (Item(kind, None),), None)
 
     # --- names ---
 
@@ -161,17 +201,68 @@ class _Shaper:
 
     # --- aggregates ---
 
-    def aggregates(self) -> Aggregates:
+    def key(self) -> str | None:
+        """The column of GROUP BY: by name, by its place among the projections, or by their name for it."""
         group = self.select.args.get("group")
-        key = None
-        if group is not None:
-            if not scope.only(group, {"expressions"}) or len(group.expressions) != 1:
-                raise _NoShape
-            key = self.column(group.expressions[0])
+        if group is None:
+            return None
+        if not scope.only(group, {"expressions"}) or len(group.expressions) != 1:
+            raise _NoShape
+        node = group.expressions[0]
+        projections = self.select.expressions
+        if isinstance(node, exp.Literal) and node.is_int and 0 < int(node.name) <= len(projections):
+            node = projections[int(node.name) - 1].unalias()
+        elif isinstance(node, exp.Column) and len(node.parts) == 1 and node.name.lower() not in self.fields:
+            named = [e.unalias() for e in projections if e.alias.lower() == node.name.lower()]
+            node = named[0] if len(named) == 1 else node
+        return self.column(node)
+
+    def distinct(self) -> Aggregates:
+        if self.select.args.get("group") or self.select.args.get("having") or len(self.select.expressions) != 1:
+            raise _NoShape
+        if not scope.only(self.select.args["distinct"], set()):
+            raise _NoShape
+        key = self.column(self.select.expressions[0].unalias())
+        return Aggregates(self.predicate, (Item(KEY, key),), key)
+
+    def is_item(self, node: exp.Expr) -> bool:
+        return isinstance(node, (exp.Column, *rest.AGGREGATES))
+
+    def aggregates(self, key: str | None) -> Aggregates:
         items = tuple(self.item(e.unalias(), key) for e in self.select.expressions)
         if not items or (key is None and any(i.kind == KEY for i in items)):
             raise _NoShape
         return Aggregates(self.predicate, items, key)
+
+    def rest(self, found: Aggregates, has: set[str]) -> Aggregates:
+        """The aggregates of a query that does more with them, and the edits for that."""
+        aliases = {e.alias.lower() for e in self.select.expressions if e.alias}
+
+        def own(node: exp.Column) -> bool:
+            return found.key is not None and self.column_of(node) == found.key
+
+        def named(node: exp.Column) -> bool:
+            alone = len(node.parts) == 1 and node.name.lower() not in self.fields
+            return own(node) or (alone and node.name.lower() in aliases)
+
+        for clause in ("limit", "offset"):
+            if clause in has:
+                self.number(clause)
+        counts = [rest.plain_over(e, own) for e in self.select.expressions]
+        counts += [rest.plain_over(self.select.args[c], named) for c in ("having", "order") if c in has]
+        spans, edits = rest.aggregate_spans(self.text), rest.without_where(self.text, has)
+        if spans is None or edits is None or None in counts or sum(c or 0 for c in counts) != len(spans):
+            raise _NoShape
+        if not spans and found.key is None:
+            raise _NoShape
+        items = list(found.items)
+        for start, end, node in spans:
+            item = self.item(node, found.key)
+            if item not in items:
+                items.append(item)
+            value = f"max({item_name(items.index(item))})"
+            edits.append((start, end, value if item.kind in (MIN, MAX) else f"coalesce({value}, 0L)"))
+        return replace(found, items=tuple(items), edits=tuple(edits))
 
     def item(self, node: exp.Expr, key: str | None) -> Item:
         match node:
@@ -211,7 +302,8 @@ class _Shaper:
             raise _NoShape
         by = tuple(self.ordered(o) for o in order.expressions)
         starts = [t.start for t in tokenize(self.text) if t.token_type is TokenType.ORDER_BY]
-        return TopRows(self.predicate, by, rows, offset, self.outputs(), starts[0] if len(starts) == 1 else None)
+        edits = ((starts[0], len(self.text), ""),) if len(starts) == 1 else None
+        return TopRows(self.predicate, by, rows, offset, self.outputs(), edits)
 
     def outputs(self) -> tuple[tuple[str, str], ...] | None:
         """The projections as columns with their names in the result, if they are no more than that."""

@@ -67,6 +67,38 @@ AGGREGATES = [
 ]
 
 
+MORE_THAN_AGGREGATES = [
+    "SELECT status, count(*) AS n FROM {} WHERE amount < 400 GROUP BY status HAVING n > 10 "
+    "ORDER BY n DESC, status LIMIT 3",
+    "SELECT Status, COUNT(status), count(*) + 1 FROM {} GROUP BY 1 ORDER BY count(*), status OFFSET 1",
+    "SELECT upper(x.status) AS u, count(1) * 2.5 AS m FROM {} AS x GROUP BY x.status HAVING x.status IS NULL "
+    "OR count(*) BETWEEN 100 AND 200 ORDER BY u NULLS LAST",
+    "SELECT score, count(*) FROM {} WHERE flag AND score IS NOT NULL GROUP BY score ORDER BY score DESC",
+    "SELECT max(amount) - min(amount) AS spread, count(DISTINCT status) = 4, CAST(count(*) AS STRING) FROM {}",
+    "SELECT count(*) FROM {} WHERE status = 'nope' HAVING count(*) = 0",
+    "SELECT min(day) FROM {} WHERE status = 'nope' LIMIT 5",
+    "SELECT count(*) FROM {} LIMIT 0",
+    "SELECT DISTINCT status FROM {} WHERE flag ORDER BY status DESC NULLS FIRST LIMIT 2 -- the last two",
+    "SELECT status AS s, count(*) FROM {} GROUP BY s HAVING s LIKE 'S%' "
+    "ORDER BY CASE WHEN s = 'S2' THEN 0 ELSE 1 END, s;",
+    "SELECT EXISTS(SELECT * FROM {} WHERE status = 'S3' AND amount > 490)",
+    "SELECT EXISTS (SELECT id, 1 + 1 FROM {} WHERE status = 'nope') AS there",
+    "SELECT NOT EXISTS(SELECT 1 FROM {} x WHERE x.day = DATE'2024-01-03' LIMIT 1)",
+]
+
+
+@pytest.mark.parametrize("text", MORE_THAN_AGGREGATES)
+def test_what_is_made_of_aggregates_opens_no_data_file(lake: bitlake.Lake, text: str) -> None:
+    """HAVING, ORDER BY, LIMIT, expressions and EXISTS: over a table whose data files are gone, in order."""
+    wanted = lake.spark.sql(text.format("plain_t"))
+    found = lake.sql(text.format("gone"))
+    assert rows_of(found) == rows_of(wanted)
+    assert found.schema.names == [n.replace("plain_t", "gone") for n in wanted.schema.names]
+    assert [f.dataType for f in found.schema] == [f.dataType for f in wanted.schema]
+    (explained,) = rows_of(lake.sql("EXPLAIN " + text.format("gone")))[0]
+    assert "answered   from metadata and indexes" in explained
+
+
 @pytest.mark.parametrize("text", AGGREGATES)
 def test_answers_without_data_files(lake: bitlake.Lake, text: str) -> None:
     wanted = lake.spark.sql(text.format("plain_t"))
@@ -82,7 +114,11 @@ def test_answers_without_data_files(lake: bitlake.Lake, text: str) -> None:
         "SELECT COUNT(*), MAX(id) FROM {} WHERE id % 7 = 3",
         "SELECT id, COUNT(*) FROM {} WHERE id < 5 GROUP BY id",
         "SELECT COUNT(*) FROM {} WHERE status LIKE '%1' AND amount > 3",
-        "SELECT status, COUNT(*) FROM {} GROUP BY status HAVING COUNT(*) > 100",
+        "SELECT status, COUNT(*) FROM {} WHERE id % 2 = 0 GROUP BY status HAVING COUNT(*) > 10",
+        "SELECT status, COUNT(*), MAX(id) FROM {} GROUP BY status HAVING MAX(id) > 100 ORDER BY 1",
+        "SELECT status, SUM(amount) FROM {} GROUP BY status HAVING COUNT(*) > 100",
+        "SELECT EXISTS(SELECT 1 FROM {} WHERE id = 3)",
+        "SELECT EXISTS(SELECT COUNT(*) FROM {} WHERE status = 'nope')",
         "SELECT MIN(status) OVER (), id FROM {} WHERE id < 4",
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 
 from bitlake.predicate.tree import Comparison, Op
 from bitlake.sql.analyse import analyse_query
+from bitlake.sql.rest import edited
 from bitlake.sql.shape import Aggregates, Item, TopRows, shape_of
 from bitlake.sql.statements import TableName
 from bitlake.types import DataField, parse_type
@@ -43,19 +44,69 @@ def test_aggregates() -> None:
     assert shape("SELECT DISTINCT bb FROM t") == Aggregates(None, (Item("key", "Bb"),), "Bb")
 
 
+def test_exists() -> None:
+    assert shape("SELECT EXISTS(SELECT * FROM t)") == Aggregates(None, (Item("exists", None),), None)
+    assert shape("SELECT NOT EXISTS (SELECT 1 FROM t WHERE a > 3 LIMIT 1) AS none") == Aggregates(
+        Comparison("a", Op.GT, 3), (Item("not exists", None),), None
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "items", "rest"),
+    [
+        (
+            "SELECT bb, count(*) AS n FROM t WHERE a > 3 GROUP BY bb HAVING n > 10 ORDER BY n DESC LIMIT 3",
+            ["key", "count(*)"],
+            "SELECT bb, coalesce(max(__bitlake_item_1), 0L) AS n FROM t GROUP BY bb "
+            "HAVING n > 10 ORDER BY n DESC LIMIT 3",
+        ),
+        (
+            "SELECT max(a) - min(a), 2 * COUNT( DISTINCT bb ) FROM t;",
+            ["max", "min", "count distinct"],
+            "SELECT max(__bitlake_item_0) - max(__bitlake_item_1), 2 * coalesce(max(__bitlake_item_2), 0L) FROM t;",
+        ),
+        (
+            "SELECT upper(x.bb) u, count(1) FROM t x GROUP BY x.bb ORDER BY count(*), u",
+            ["key", "count(*)"],
+            "SELECT upper(x.bb) u, coalesce(max(__bitlake_item_1), 0L) FROM t x GROUP BY x.bb "
+            "ORDER BY coalesce(max(__bitlake_item_1), 0L), u",
+        ),
+        (
+            "SELECT DISTINCT bb FROM t WHERE bb IN ('a', 'count(x)') ORDER BY bb LIMIT 2",
+            ["key"],
+            "SELECT DISTINCT bb FROM t ORDER BY bb LIMIT 2",
+        ),
+        ("SELECT count(*) FROM t LIMIT 0", ["count(*)"], "SELECT coalesce(max(__bitlake_item_0), 0L) FROM t LIMIT 0"),
+        (
+            "SELECT count(bb), bb AS k FROM t WHERE a = 1 GROUP BY k HAVING k LIKE 'x%'",
+            ["key", "count"],
+            "SELECT coalesce(max(__bitlake_item_1), 0L), bb AS k FROM t GROUP BY k HAVING k LIKE 'x%'",
+        ),
+    ],
+)
+def test_the_rest_is_left_to_spark(text: str, items: list[str], rest: str) -> None:
+    found = shape(text)
+    assert isinstance(found, Aggregates) and found.edits is not None
+    assert [i.kind for i in found.items] == items
+    made = edited(analyse_query(text, resolve), found.edits)
+    assert made.text == rest
+    (use,) = made.tables
+    assert made.text[use.start : use.end] == "t" and use.alias_at == use.end
+
+
 def test_top_rows() -> None:
     all_ = (("a", "a"), ("Bb", "Bb"))
     assert shape("SELECT * FROM t LIMIT 3") == TopRows(None, (), 3, 0, all_)
     assert shape("SELECT a + 1 AS x, upper(bb) FROM t WHERE bb = 'x' LIMIT 3 OFFSET 2") == TopRows(
         Comparison("Bb", Op.EQ, "x"), (), 5, 2
     )
-    ordered = TopRows(None, (("a", True, True), ("Bb", False, True)), 10, 0, all_, 16)
+    ordered = TopRows(None, (("a", True, True), ("Bb", False, True)), 10, 0, all_, ((16, 58, ""),))
     assert shape("SELECT * FROM t ORDER BY a DESC NULLS FIRST, t.bb LIMIT 10") == ordered
     by_b = (("Bb", False, True),)
-    assert shape("SELECT a FROM t ORDER BY bb LIMIT 1") == TopRows(None, by_b, 1, 0, (("a", "a"),), 16)
+    assert shape("SELECT a FROM t ORDER BY bb LIMIT 1") == TopRows(None, by_b, 1, 0, (("a", "a"),), ((16, 35, ""),))
     swapped = (("a", "bb"), ("Bb", "a"))
     assert shape("SELECT a AS bb, bb AS a FROM t ORDER BY bb DESC LIMIT 1") == TopRows(
-        None, (("a", True, False),), 1, 0, swapped, 31
+        None, (("a", True, False),), 1, 0, swapped, ((31, 55, ""),)
     )
 
 
@@ -77,15 +128,31 @@ def test_outputs_are_left_to_spark(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT COUNT(*) FROM t HAVING COUNT(*) > 1",
         "SELECT COUNT(*) FILTER (WHERE a > 1) FROM t",
         "SELECT COUNT(*) OVER () FROM t",
+        "SELECT COUNT(*) + SUM(a) FROM t",
+        "SELECT bb, COUNT(*) FROM t GROUP BY bb HAVING SUM(a) > 1",
+        "SELECT bb, COUNT(*) FROM t GROUP BY bb HAVING a > 1",
+        "SELECT bb, COUNT(*) AS n FROM t GROUP BY bb ORDER BY a",
+        "SELECT bb, a + COUNT(*) FROM t GROUP BY bb",
+        "SELECT bb, COUNT(*) AS n FROM t GROUP BY bb ORDER BY first(bb)",
+        "SELECT bb, COUNT(*), rank() OVER (ORDER BY COUNT(*)) FROM t GROUP BY bb",
+        "SELECT bb, COUNT(*) FROM t GROUP BY bb SORT BY bb",
+        "SELECT bb, COUNT(*) FROM t GROUP BY bb ORDER BY bb LIMIT 1 + 1",
+        "SELECT my_sum(a) + COUNT(*) FROM t",
+        "SELECT EXISTS(SELECT COUNT(*) FROM t)",
+        "SELECT EXISTS(SELECT explode(array(a)) FROM t)",
+        "SELECT EXISTS(SELECT a FROM t LIMIT 0)",
+        "SELECT EXISTS(SELECT a FROM t OFFSET 3)",
+        "SELECT EXISTS(SELECT a FROM t GROUP BY a HAVING count(*) > 1)",
+        "SELECT EXISTS(SELECT a FROM t), 1",
+        "SELECT EXISTS(SELECT a FROM t) FROM other",
+        "SELECT EXISTS(SELECT a FROM t WHERE length(bb) > 3)",
         "SELECT COUNT(*) FROM t WHERE rand() < 0.5",
         "SELECT COUNT(*) FROM t WHERE a = (SELECT max(a) FROM t)",
         "SELECT COUNT(*) FROM t, t AS u",
         "SELECT COUNT(*) FROM t TABLESAMPLE (10 PERCENT)",
         "SELECT COUNT(*) FROM (SELECT * FROM t)",
-        "SELECT COUNT(*) FROM t LIMIT 0",
         "SELECT COUNT(*) FROM t UNION ALL SELECT COUNT(*) FROM t",
         "SELECT COUNT(a, bb) FROM t",
         "SELECT COUNT(NULL) FROM t",
@@ -95,12 +162,9 @@ def test_outputs_are_left_to_spark(text: str) -> None:
         "SELECT bb, MAX(a) FROM t GROUP BY bb",
         "SELECT bb, COUNT(*) FROM t GROUP BY bb WITH ROLLUP",
         "SELECT bb, COUNT(*) FROM t GROUP BY ALL",
-        "SELECT bb, COUNT(*) FROM t GROUP BY bb ORDER BY bb",
         "SELECT DISTINCT a, bb FROM t",
-        "SELECT DISTINCT a FROM t LIMIT 2",
         "SELECT explode(array(a)) FROM t LIMIT 3",
         "SELECT my_function(a) FROM t LIMIT 3",
-        "SELECT max(a) FROM t LIMIT 3",
         "SELECT a FROM t ORDER BY a + 1 LIMIT 3",
         "SELECT a + 1 AS a FROM t ORDER BY a LIMIT 3",
         "SELECT a FROM t ORDER BY 1 LIMIT 3",
