@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.lsm_options import LSM_OPTIONS
+from bitlake.metadata.merge_options import MERGE_OPTIONS
 from bitlake.metadata.optiontypes import (
     Option as Option,
 )
@@ -31,7 +32,7 @@ from bitlake.metadata.optiontypes import (
 )
 
 T = TypeVar("T")
-OPTIONS: dict[str, Option[Any]] = {o.name: o for o in LSM_OPTIONS}
+OPTIONS: dict[str, Option[Any]] = {o.name: o for o in (*LSM_OPTIONS, *MERGE_OPTIONS)}
 """Every declared option by name."""
 
 
@@ -201,12 +202,6 @@ EXPLICIT_CAST_OFF = _bool("disable-explicit-type-casting", False, "Allow only im
 IMMUTABLE = frozenset(
     {o.name for o in OPTIONS.values() if o.immutable}
     | {
-        "sequence.snapshot-ordering",
-        "aggregation.remove-record-on-delete",
-        "partial-update.remove-record-on-delete",
-        "partial-update.remove-record-on-sequence-group",
-        "rowkind.field",
-        "force-lookup",
         "blob-field",
         "blob-descriptor-field",
         "blob-view-field",
@@ -314,10 +309,14 @@ def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bo
         if name in IMMUTABLE:
             _refuse(name, old, new, "not once the table has a snapshot")
     before, after = Options(old), Options(new)
+    if before.of(BUCKET) != after.of(BUCKET) and BUCKET.name not in new:
+        _refuse(BUCKET.name, old, new, "but not be taken away once the table has a snapshot")
     if before.of(BUCKET) != after.of(BUCKET) and -1 in (before.of(BUCKET), after.of(BUCKET)):
         _refuse("bucket", old, new, "not from or to -1 once the table has a snapshot")
-    if before.of(DV_ENABLED) != after.of(DV_ENABLED) and not before.of(DV_MODIFIABLE) and not after.of(DV_MODIFIABLE):
-        _refuse(DV_ENABLED.name, old, new, f"only with '{DV_MODIFIABLE.name}' = 'true'")
+    if before.of(DV_ENABLED) != after.of(DV_ENABLED):
+        # Paimon allows it with 'deletion-vectors.modifiable', and takes the caller's word that the table is compacted.
+        call = f"{'disable' if before.of(DV_ENABLED) else 'enable'}_deletion_vectors(table)"
+        _refuse(DV_ENABLED.name, old, new, f"on a table with data only by {call}, which compacts it fully first")
     for name in ("ignore-delete", "ignore-update-before"):
         if old.get(name, "").lower() == "true" and new.get(name, "").lower() != "true":
             _refuse(name, old, new, "not from true to false")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
@@ -13,25 +12,13 @@ from bitlake.fileindex.registry import parse_index_options
 from bitlake.formats.writer import CODECS, check_format
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.table.option_rules import check_combinations, check_honoured
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import TIMESTAMPS
 
 log = logging.getLogger("bitlake")
 
 _ORC_LEGACY = "orc.timestamp-ltz.legacy.type"
-
-# Options that change what writers must do, in ways the append writers here do not.
-_NOT_HONOURED: tuple[opt.Option[Any], ...] = (
-    opt.TYPE,
-    opt.PATH,
-    opt.DATA_FILE_DIRECTORY,
-    opt.FILE_SUFFIX_COMPRESSION,
-    opt.MANIFEST_FORMAT,
-    opt.MANIFEST_COMPRESSION,
-    opt.PRIMARY_KEY_NULLABLE,
-    opt.ROW_TRACKING,
-    opt.DATA_EVOLUTION,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +87,11 @@ def check_options(
             raise InvalidRequest(f"table '{table}': '{name}' cannot be set once the table exists")
     parse_index_options(options, fields)
     parsed = opt.Options(options)
-    option: opt.Option[Any]
-    for option in _NOT_HONOURED:
-        if parsed.of(option) != option.default:
-            raise UnsupportedFeature(
-                f"table '{table}': option '{option.name}' = '{options[option.name]}' would not be honoured by this "
-                f"version of bitlake; leave it at its default ({option.default})"
-            )
+    try:
+        check_honoured(options)
+        check_combinations(fields, partition_keys, primary_keys, options)
+    except (InvalidRequest, UnsupportedFeature) as e:
+        raise type(e)(f"table '{table}': {e}") from e
     _check_format(table, options, parsed, fields)
     for field in fields:
         made = field.type
@@ -177,7 +162,7 @@ def _check_bucket(
             raise InvalidRequest(f"table '{table}': 'bucket-key' needs 'bucket' to be a positive number, and it is -1")
         return
     if key is None and primary_keys:
-        return
+        key = ",".join(k for k in primary_keys if k not in partition_keys)
     if key is None:
         usable = [f.name for f in fields if isinstance(f.type, AtomicType) and f.type.root is not Root.VARIANT]
         usable = [name for name in usable if name not in partition_keys]

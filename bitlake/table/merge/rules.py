@@ -1,0 +1,306 @@
+"""What Paimon forbids of the options that say how rows of one key become one, found when a table is made or altered.
+
+Paimon finds some of these (an aggregate function on a type that it cannot take) only when rows come.
+Source: index-format spec, section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.metadata import merge_options as mo
+from bitlake.metadata import options as opt
+from bitlake.metadata.lsm_options import IGNORE_DELETE, ROWKIND_FIELD
+from bitlake.metadata.schema import near
+from bitlake.table.merge.spec import DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE
+from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
+from bitlake.types.datatypes import INTEGERS, MAX_LENGTH, TIMESTAMPS
+
+_FIELDS = "fields."
+_GROUP = ".sequence-group"
+_DEFAULT = "default-aggregate-function"
+_FUNCTION = "aggregate-function"
+_STRATEGIES = ("merge", "ignore", "error")
+
+
+def check_merge(
+    fields: Sequence[DataField], partition_keys: Sequence[str], primary_keys: Sequence[str], options: Mapping[str, str]
+) -> None:
+    """Refuse options that do not go together or with the columns; raises :class:`InvalidRequest` with the reason."""
+    rules = _Rules(fields, partition_keys, primary_keys, options)
+    rules.check_fields()
+    rules.check_sequence()
+    rules.check_other_columns()
+    if primary_keys:
+        rules.check_engine()
+
+
+class _Rules:
+    def __init__(
+        self,
+        fields: Sequence[DataField],
+        partition_keys: Sequence[str],
+        primary_keys: Sequence[str],
+        options: Mapping[str, str],
+    ) -> None:
+        self._types = {f.name: f.type for f in fields}
+        self._partition_keys = partition_keys
+        self._primary_keys = primary_keys
+        self._text = options
+        self._options = opt.Options(options)
+        self._engine = self._options.of(opt.MERGE_ENGINE)
+        self._sequence = _names(options.get(opt.SEQUENCE_FIELD.name))
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    def _need(self, column: str, option: str) -> DataType:
+        found = self._types.get(column)
+        if found is None:
+            raise InvalidRequest(
+                f"option '{option}' = '{self._text.get(option, '')}' names column '{column}', which the table does not "
+                f"have{near(column, self._types)}"
+            )
+        return found
+
+    def check_fields(self) -> None:
+        """``fields.<column>.…``: the column must be there."""
+        for key in self._text:
+            if not key.startswith(_FIELDS):
+                continue
+            parts = key.split(".")
+            names = parts[1].split(",")
+            for name in names:
+                if name != _DEFAULT:
+                    self._need(name, key)
+            if len(parts) > 3 and len(names) == 1 and isinstance(self._types.get(names[0]), RowType):
+                raise InvalidRequest(f"option '{key}' goes inside the struct '{names[0]}', which options cannot")
+
+    def check_sequence(self) -> None:
+        """``sequence.field``."""
+        name = opt.SEQUENCE_FIELD.name
+        for i, column in enumerate(self._sequence):
+            made = self._need(column, name)
+            if not _comparable(made):
+                raise InvalidRequest(f"option '{name}': column '{column}' is {made}, which cannot order rows")
+            if column in self._sequence[:i]:
+                raise InvalidRequest(f"option '{name}' names column '{column}' twice")
+            if f"{_FIELDS}{column}.{_FUNCTION}" in self._text:
+                raise InvalidRequest(
+                    f"option '{_FIELDS}{column}.{_FUNCTION}': '{column}' is a sequence field and cannot be aggregated"
+                )
+        if self._sequence and self._primary_keys:
+            if self._engine == FIRST_ROW:
+                raise InvalidRequest(
+                    f"option '{name}' does not go with '{opt.MERGE_ENGINE.name}' = '{FIRST_ROW}': the row that comes "
+                    "first is kept, whatever its columns hold"
+                )
+            if not set(self._partition_keys) <= set(self._primary_keys):
+                raise InvalidRequest(
+                    f"option '{name}' does not go with a primary key ({', '.join(self._primary_keys)}) that leaves "
+                    f"partition columns ({', '.join(self._partition_keys)}) out: a row would have to be compared with "
+                    "one of another partition"
+                )
+
+    def check_other_columns(self) -> None:
+        """``rowkind.field`` and ``record-level.*``."""
+        column = self._options.of(ROWKIND_FIELD)
+        if column is not None:
+            made = self._need(column, ROWKIND_FIELD.name)
+            if not (isinstance(made, AtomicType) and made.root is Root.VARCHAR):
+                raise InvalidRequest(f"option '{ROWKIND_FIELD.name}': column '{column}' is {made} and must be STRING")
+        column = self._options.of(mo.EXPIRE_FIELD)
+        if column is None:
+            if self._options.of(mo.EXPIRE_TIME) is not None:
+                raise InvalidRequest(f"option '{mo.EXPIRE_TIME.name}' needs '{mo.EXPIRE_FIELD.name}'")
+            return
+        made = self._need(column, mo.EXPIRE_FIELD.name)
+        if not (isinstance(made, AtomicType) and (made.root in (Root.INT, Root.BIGINT) or made.root in TIMESTAMPS)):
+            raise InvalidRequest(
+                f"option '{mo.EXPIRE_FIELD.name}': column '{column}' is {made} and must be INT, BIGINT or TIMESTAMP"
+            )
+
+    # --- engines -----------------------------------------------------------------------------------------------------
+
+    def check_engine(self) -> None:
+        """What the merge engine takes."""
+        if self._engine in (DEDUPLICATE, FIRST_ROW):
+            return
+        groups = self._groups() if self._engine == PARTIAL_UPDATE else {}
+        if self._engine == PARTIAL_UPDATE:
+            self._check_partial_update(groups)
+        ordering = {c for g in groups for c in g} if groups else set(self._sequence)
+        grouped = {c for columns in groups.values() for c in columns}
+        for column, made in self._types.items():
+            option = f"{_FIELDS}{column}.{_FUNCTION}"
+            if option not in self._text:
+                option = f"{_FIELDS}{_DEFAULT}"
+            name = self._text.get(option)
+            if name is None or column in self._primary_keys or column in ordering:
+                continue
+            if self._engine == PARTIAL_UPDATE and name != "last_non_null_value" and column not in grouped:
+                raise InvalidRequest(
+                    f"option '{option}' = '{name}': with '{opt.MERGE_ENGINE.name}' = '{PARTIAL_UPDATE}' column "
+                    f"'{column}' needs a sequence group to be aggregated"
+                )
+            self._check_function(column, made, option, name)
+
+    def _groups(self) -> dict[tuple[str, ...], tuple[str, ...]]:
+        """Sequence columns of each group → the columns it protects."""
+        out: dict[tuple[str, ...], tuple[str, ...]] = {}
+        taken: dict[str, str] = {}
+        for key, value in self._text.items():
+            if not (key.startswith(_FIELDS) and key.endswith(_GROUP)):
+                continue
+            ordering, columns = _names(key[len(_FIELDS) : -len(_GROUP)]), _names(value)
+            for column in (*ordering, *columns):
+                made = self._need(column, key)
+                if column in self._primary_keys:
+                    raise InvalidRequest(f"option '{key}': column '{column}' of the primary key is in no group")
+                if column in ordering and not _comparable(made):
+                    raise InvalidRequest(f"option '{key}': column '{column}' is {made}, which cannot order rows")
+            for column in columns:
+                if column in taken:
+                    raise InvalidRequest(f"column '{column}' is in two sequence groups, '{taken[column]}' and '{key}'")
+                taken[column] = key
+            out[ordering] = columns
+        return out
+
+    def _check_partial_update(self, groups: Mapping[tuple[str, ...], tuple[str, ...]]) -> None:
+        remove, by_group = mo.PARTIAL_REMOVE.name, mo.PARTIAL_REMOVE_GROUP.name
+        ignore = self._options.of(IGNORE_DELETE) or self._flag(f"{PARTIAL_UPDATE}.{IGNORE_DELETE.name}")
+        if self._options.of(mo.PARTIAL_REMOVE):
+            if ignore:
+                raise InvalidRequest(f"options '{remove}' and '{IGNORE_DELETE.name}' contradict each other: choose one")
+            if groups:
+                raise InvalidRequest(
+                    f"option '{remove}' does not go with sequence groups, of which each has its own order; use "
+                    f"'{by_group}'"
+                )
+        named = _names(self._options.of(mo.PARTIAL_REMOVE_GROUP))
+        if named and ignore:
+            raise InvalidRequest(f"options '{by_group}' and '{IGNORE_DELETE.name}' contradict each other: choose one")
+        ordering = {c for g in groups for c in g}
+        other = next((c for c in named if c not in ordering), None)
+        if other is not None:
+            raise InvalidRequest(f"option '{by_group}' names column '{other}', which orders no sequence group")
+
+    def _flag(self, name: str) -> bool:
+        return self._text.get(name, "false").strip().lower() == "true"
+
+    # --- aggregate functions -----------------------------------------------------------------------------------------
+
+    def _check_function(self, column: str, made: DataType, option: str, name: str) -> None:
+        rule = FUNCTIONS.get(name)
+        if rule is None:
+            raise InvalidRequest(f"option '{option}' = '{name}' is no aggregate function{near(name, FUNCTIONS)}")
+        wanted, takes = rule
+        if not takes(made):
+            raise InvalidRequest(f"option '{option}': '{name}' takes {wanted}, and column '{column}' is {made}")
+        if name in ("theta_sketch", "hll_sketch"):
+            raise UnsupportedFeature(f"option '{option}': this version cannot merge sketches ('{name}')")
+        mine = f"{_FIELDS}{column}."
+        if self._flag(f"{mine}ignore-retract") and self._options.of(mo.AGGREGATION_REMOVE):
+            raise InvalidRequest(
+                f"options '{mine}ignore-retract' and '{mo.AGGREGATION_REMOVE.name}' contradict each other: choose one"
+            )
+        self._check_details(name, made, mine)
+
+    def _check_details(self, name: str, made: DataType, mine: str) -> None:
+        for flag in ("ignore-retract", "distinct"):
+            text = self._text.get(mine + flag)
+            if text is not None and text.strip().lower() not in ("true", "false"):
+                raise InvalidRequest(f"option '{mine}{flag}' = '{text}' is not allowed; it takes true or false")
+        if name == "merge_map_with_keytime" and isinstance(made, MapType):
+            self._check_members(made.value, mine + "ts-field")
+        if name not in ("nested_update", "nested_partial_update") or not isinstance(made, ArrayType):
+            return
+        key = _names(self._text.get(f"{mine}nested-key"))
+        self._check_members(made.element, f"{mine}nested-key")
+        self._check_members(made.element, f"{mine}nested-sequence-field")
+        needing = [mine + n for n in ("nested-key-null-strategy", "nested-sequence-field") if mine + n in self._text]
+        if not key and (needing or name == "nested_partial_update"):
+            raise InvalidRequest(f"option '{mine}nested-key' is missing: {(needing or [name])[0]} needs it")
+        strategy = self._text.get(f"{mine}nested-key-null-strategy")
+        if strategy is not None and strategy.strip().lower() not in _STRATEGIES:
+            raise InvalidRequest(
+                f"option '{mine}nested-key-null-strategy' = '{strategy}' is not allowed; it takes one of "
+                f"{', '.join(_STRATEGIES)}"
+            )
+        limit = self._text.get(f"{mine}count-limit")
+        if limit is not None and not (limit.strip().isdigit() and int(limit) <= MAX_LENGTH):
+            raise InvalidRequest(f"option '{mine}count-limit' = '{limit}' is not allowed; it takes a whole number")
+
+    def _check_members(self, made: DataType, option: str) -> None:
+        members = [f.name for f in made.fields] if isinstance(made, RowType) else []
+        for name in _names(self._text.get(option)):
+            if name not in members:
+                raise InvalidRequest(
+                    f"option '{option}' names '{name}', and the rows have {', '.join(members)}{near(name, members)}"
+                )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(n.strip() for n in (text or "").split(",") if n.strip())
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def _of(*roots: Root) -> Callable[[DataType], bool]:
+    return lambda made: isinstance(made, AtomicType) and made.root in roots
+
+
+def _comparable(made: DataType) -> bool:
+    return isinstance(made, AtomicType) and made.root is not Root.VARIANT
+
+
+def _text(made: DataType) -> bool:
+    return isinstance(made, AtomicType) and made.root is Root.VARCHAR and made.length == MAX_LENGTH
+
+
+def _rows(made: DataType) -> bool:
+    return isinstance(made, ArrayType) and isinstance(made.element, RowType)
+
+
+def _timed(made: DataType) -> bool:
+    return isinstance(made, MapType) and isinstance(made.value, RowType) and len(made.value.fields) >= 2
+
+
+def _any(_: DataType) -> bool:
+    return True
+
+
+_Rule = tuple[str, Callable[[DataType], bool]]
+_ANY: _Rule = ("any column", _any)
+_NUMERIC: _Rule = ("numbers", _of(*INTEGERS, Root.FLOAT, Root.DOUBLE, Root.DECIMAL))
+_ORDERED: _Rule = ("columns that can be compared", _comparable)
+_TRUTH: _Rule = ("BOOLEAN", _of(Root.BOOLEAN))
+_BYTES: _Rule = ("VARBINARY", _of(Root.VARBINARY))
+_NESTED: _Rule = ("ARRAY<ROW>", _rows)
+
+FUNCTIONS: Mapping[str, _Rule] = {
+    "sum": _NUMERIC,
+    "product": _NUMERIC,
+    "min": _ORDERED,
+    "max": _ORDERED,
+    "last_value": _ANY,
+    "last_non_null_value": _ANY,
+    "first_value": _ANY,
+    "first_non_null_value": _ANY,
+    "first_not_null_value": _ANY,
+    "bool_and": _TRUTH,
+    "bool_or": _TRUTH,
+    "listagg": ("STRING", _text),
+    "collect": ("ARRAY", lambda made: isinstance(made, ArrayType)),
+    "merge_map": ("MAP", lambda made: isinstance(made, MapType)),
+    "merge_map_with_keytime": ("MAP to ROW of at least two columns", _timed),
+    "nested_update": _NESTED,
+    "nested_partial_update": _NESTED,
+    "theta_sketch": _BYTES,
+    "hll_sketch": _BYTES,
+    "rbm32": _BYTES,
+    "rbm64": _BYTES,
+    "primary-key": _ANY,
+}
+"""Aggregate functions by name: what they take, in words and as a test."""
