@@ -25,7 +25,7 @@ from bitlake.storage import Store
 from bitlake.table.index_changes import Bucket, IndexFiles, IndexUpdate
 from bitlake.table.index_changes import IndexChange as IndexChange
 from bitlake.table.index_files import index_entries
-from bitlake.table.key_ranges import check_levels
+from bitlake.table.key_ranges import check_apart, check_levels
 from bitlake.table.live import load_snapshot, read_snapshot_files
 from bitlake.table.manifests import PartitionSet
 
@@ -51,8 +51,9 @@ class CommitPlan:
     latest schema still has this id.
 
     ``changelog`` are changelog files; an overwrite takes none, as in Paimon.  ``index``: at most one change for each
-    (partition, bucket, type).  ``computed_on`` is the id of the snapshot that a compaction looked old rows up in: a
-    file above level 0 that came since and overlaps one added here is a conflict, since its rows were not looked up.
+    (partition, bucket, type).  ``computed_on`` is the id of the snapshot (0: none yet) that a compaction looked old
+    rows up in: a file above level 0 that came since and overlaps one added or taken from level 0 here is a conflict,
+    since its rows were not looked up.
     """
 
     kind: str
@@ -220,23 +221,24 @@ class Changes:
                 )
 
     def _check_seen(self, rest: Sequence[ManifestEntry]) -> None:
-        """Files above level 0 that a compaction has not looked rows up in may hold the same keys as its output."""
+        """Files above level 0 that a compaction has not looked keys up in may hold keys that it took from level 0."""
         since, plan = self.plan.computed_on, self.plan
-        upper = [e for e in plan.adds if e.file.level > 0]
-        buckets = {(e.partition, e.bucket) for e in upper}
+        taken = [e for e in plan.deletes if e.file.level == 0]
+        taken += (e for e in plan.adds if e.file.level > 0)
+        buckets = {(e.partition, e.bucket) for e in taken}
         others = [e for e in rest if e.file.level > 0 and (e.partition, e.bucket) in buckets]
         if since is None or not others:
             return
         try:
-            snapshot = load_snapshot(self.store, self.paths, since)
-            seen = {e.identity for e in read_snapshot_files(self.store, self.paths, snapshot)}
+            # 0: computed when there was no snapshot yet.
+            snapshot = load_snapshot(self.store, self.paths, since) if since else None
+            files = () if snapshot is None else read_snapshot_files(self.store, self.paths, snapshot)
+            seen = {e.identity for e in files}
         except NotFound as e:
             raise CommitConflict(
                 f"snapshot {since} of {self.paths.root}, which a compaction started from, has expired; compact again"
             ) from e
-        new = [replace(e, file=replace(e.file, level=1)) for e in others if e.identity not in seen]
-        if new:
-            check_levels(self.schema, self.paths.root, new, [replace(e, file=replace(e.file, level=1)) for e in upper])
+        check_apart(self.schema, self.paths.root, [e for e in others if e.identity not in seen], taken)
 
     # --- index files -------------------------------------------------------------------------------------------------
 

@@ -51,3 +51,20 @@ def check_levels(schema: TableSchema, table: str, rest: Sequence[ManifestEntry],
                     f"data files {name} and {other} of level {level} in bucket {bucket} of {table} have keys in "
                     "common: another writer compacted the bucket meanwhile; read the table again and retry"
                 )
+
+
+def check_apart(schema: TableSchema, table: str, new: Sequence[ManifestEntry], taken: Sequence[ManifestEntry]) -> None:
+    """Raise :class:`CommitConflict` if a file of ``new`` shares keys with one of ``taken`` in its bucket."""
+    key_range = KeyRanges(schema)
+    ranges: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+    for e in taken:
+        ranges.setdefault((e.partition, e.bucket), []).append(e)
+    for e in new:
+        low, high = map(key_place, key_range(e))
+        for other in ranges.get((e.partition, e.bucket), ()):
+            first, last = map(key_place, key_range(other))
+            if first <= high and low <= last:
+                raise CommitConflict(
+                    f"data file {e.file.file_name} came into bucket {e.bucket} of {table} while it was compacted, and "
+                    f"may hold keys of {other.file.file_name}; read the table again and retry"
+                )
