@@ -92,6 +92,9 @@ class ColumnChunk:
     statistics: Struct | None
     index_offset: int | None
     index_length: int
+    bounds_offset: int | None = None
+    bounds_length: int = 0
+    """Where the column index is (:mod:`bitlake.formats.parquet_bounds`), if there is one that lies in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +335,10 @@ def _chunk(found: Struct, leaf: SchemaNode, size: int) -> ColumnChunk:
         if index_length or index_offset:
             raise CorruptError(f"Parquet column '{leaf.name}': its offset index lies outside the file", index_offset)
         index_offset = None
+    bounds, bounds_length = found.get(6), found.get(7, 0)
+    if bounds is not None and not (bounds >= 4 and 0 < bounds_length <= size - 8 - bounds):
+        bounds = None
     return ColumnChunk(
         meta[1], tuple(meta[2]), tuple(meta[3]), meta[4], values, compressed, meta[6], start, data_offset,
-        dictionary, meta.get(12), index_offset, index_length,
+        dictionary, meta.get(12), index_offset, index_length, bounds, bounds_length,
     )  # fmt: skip
