@@ -12,6 +12,9 @@ from bitlake.errors import NotFound, StorageUnavailable
 from bitlake.formats.parquet_mini import DECODE_ERRORS, decode_error
 
 BATCH_ROWS = 64 * 1024
+WHOLE_CHUNKS_BYTES = 64 << 20
+"""Of files up to this size, Arrow reads column chunks whole."""
+_BUFFER_BYTES = 1 << 20
 
 
 def read_columns(
@@ -39,7 +42,7 @@ def read_columns(
             coerce_int96_timestamp_unit=int96_unit,
             memory_map=isinstance(source, str),
             pre_buffer=False,
-            buffer_size=1 << 20 if not isinstance(source, str) else 0,
+            buffer_size=_buffer_size(source),
         )
     except FileNotFoundError as e:
         raise NotFound(f"no such file: {source}") from e
@@ -56,6 +59,14 @@ def read_columns(
                     yield batch if order is None or batch.schema.names == order else batch.select(order)
         except DECODE_ERRORS as e:
             raise decode_error(e, "pages") from e
+
+
+def _buffer_size(source: Any) -> int:
+    """How much of a column chunk Arrow reads at a time, 0 for all of it.
+
+    Through a buffer it allocates (and clears) whatever size a page's header states; whole chunks bound that.
+    """
+    return 0 if isinstance(source, str) or source.size() <= WHOLE_CHUNKS_BYTES else _BUFFER_BYTES
 
 
 def _order(file: pq.ParquetFile, columns: Sequence[str] | None) -> list[str] | None:

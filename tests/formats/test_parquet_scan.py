@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
+import resource
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import CorruptError, NotFound, StorageUnavailable
@@ -42,3 +45,23 @@ def test_errors_are_ours(tmp_path: Path) -> None:
         list(read_columns(pa.BufferReader(DATA[:-20])))
     with pytest.raises(CorruptError):
         list(read_columns(pa.BufferReader(DATA[:4] + bytes(300) + DATA[304:])))
+
+
+def test_a_page_of_absurd_size_is_not_given_memory() -> None:
+    """Arrow gave it as much as its header says when it read through a buffer."""
+    good = parquet(TABLE.select(["a"]), use_dictionary=False, compression="none")
+    at = pq.ParquetFile(pa.BufferReader(good)).metadata.row_group(0).column(0).data_page_offset
+    header = good[at : at + 12]
+    # Thrift, compact: i32 fields 1 (kind of page), 2 (bytes) and 3 (bytes as stored), each behind a byte 15.
+    size = re.fullmatch(rb"(\x15\x00\x15[\x80-\xff]*[\x00-\x7f]\x15)([\x80-\xff]*[\x00-\x7f]).*", header, re.S)
+    assert size is not None
+    broken = good[:at] + size[1] + b"\xfe\xff\xff\xff\x07" + good[at + size.end(2) :]  # 1 GiB - 1
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (now + (512 << 20), limits[1]))
+    try:
+        with pytest.raises(CorruptError) as found:
+            list(read_columns(pa.BufferReader(broken)))
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert "alloc" not in str(found.value)
