@@ -123,6 +123,19 @@ class Changes:
         if both is not None:
             raise InvalidRequest(f"the commit both adds and deletes {both.file.file_name} unchanged")
 
+    def check_mode(self, latest: TableSchema) -> None:
+        """Raise if deletion vectors were switched on or off since files were chosen to be replaced or marked.
+
+        Without them a compaction leaves older versions of rows in other files, and with them it marks those: neither
+        is what readers of the other mode expect.
+        """
+        modes = [s.opts.of(opt.DV_ENABLED) for s in (self.schema, latest)]
+        if modes[0] != modes[1] and (self.plan.deletes or self.plan.index):
+            raise CommitConflict(
+                f"deletion vectors of table {self.paths.root} were switched {'on' if modes[1] else 'off'} meanwhile; "
+                "read it again and retry"
+            )
+
     def delta(self, latest: Snapshot | None) -> Delta:
         """What the commit comes to on top of ``latest``, after all checks; index files may have been written for it."""
         plan = self.plan

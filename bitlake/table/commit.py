@@ -35,7 +35,7 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.storage import Store
 from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
 from bitlake.table.index_changes import IndexFiles
-from bitlake.table.live import latest_schema_id, latest_snapshot, load_snapshot, snapshot_manifests
+from bitlake.table.live import latest_schema_id, latest_snapshot, load_schema, load_snapshot, snapshot_manifests
 from bitlake.table.manifests import ManifestWriter
 
 __all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
@@ -311,4 +311,6 @@ class _Committer:
             raise CommitConflict(
                 f"table {self.paths.root} changed from schema {required} to {latest} meanwhile; read it again and retry"
             )
+        if latest is not None and latest != self.changes.schema.id:
+            self.changes.check_mode(load_schema(self.store, self.paths, latest))
         return self.changes.schema.id if latest is None else max(latest, self.changes.schema.id)

@@ -83,6 +83,24 @@ def test_a_compaction_must_have_looked_into_every_file_above(tmp_path: Path) -> 
         run(table, CommitPlan("COMPACT", (entry("up5", 2),), computed_on=1))
 
 
+def test_a_compaction_made_for_another_mode(tmp_path: Path) -> None:
+    """A writer compacted while deletion vectors were switched on: its output would show older versions of rows."""
+    paths, schema = make(tmp_path / "t")
+    old = entry("old", 0)
+    run((paths, schema), CommitPlan("APPEND", (old,)))
+    on = schema.next(options={**schema.options, "deletion-vectors.enabled": "true"})
+    assert STORE.create(paths.schema(1), on.to_json().encode())
+    plan = CommitPlan("COMPACT", (entry("new", 4),), (old,))
+    with pytest.raises(CommitConflict, match="deletion vectors of table .* were switched on"):
+        run((paths, schema), plan)
+    assert run((paths, schema), CommitPlan("APPEND", (entry("more", 0),))).schema_id == 1
+    run((paths, on), plan)
+    off = on.next(options=schema.options)
+    assert STORE.create(paths.schema(2), off.to_json().encode())
+    with pytest.raises(CommitConflict, match="were switched off"):
+        run((paths, on), CommitPlan("COMPACT", (entry("newer", 5),), (entry("new", 4),)))
+
+
 def test_levels_are_for_primary_keys(tmp_path: Path) -> None:
     paths, schema = make(tmp_path / "t")
     with pytest.raises(InvalidRequest, match="no primary key"):
