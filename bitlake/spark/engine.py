@@ -10,9 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 from bitlake.errors import InvalidRequest
 from bitlake.spark import ddl, dml, show
 from bitlake.spark.context import EngineContext
+from bitlake.spark.delete import delete
 from bitlake.spark.procedures import call
 from bitlake.spark.query import create_view, explain, other, prepare, query
 from bitlake.spark.scan import SparkReader
+from bitlake.spark.update import update
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_statement
 from bitlake.table.catalog import FileSystemCatalog, Identifier
@@ -33,6 +35,8 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.RenameTable: ddl.rename_table,
     st.Truncate: dml.truncate,
     st.InsertInto: dml.insert,
+    st.DeleteFrom: delete,
+    st.Update: update,
     st.Call: call,
     st.Explain: explain,
     st.Query: lambda context, statement: query(context, statement.text),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -54,6 +54,9 @@ DRIVER_FILES = 64
 # Spark's reader decodes faster than Python picks rows, unless most of a file can be left out.
 SELECTIVE_SHARE = 0.05
 
+_SPARKS = (FILE_PATH, ROW_INDEX)
+"""Metadata columns that Spark's Parquet reader has too, as ``_metadata``."""
+
 _frames: Cache[tuple[object, ...], DataFrame] = Cache(64)
 _lasting: weakref.WeakSet[DataFrame] = weakref.WeakSet()
 
@@ -74,7 +77,7 @@ class ReadChoice:
 
 def choose(plan: Plan) -> ReadChoice:
     """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader."""
-    special = any(c in (FILE_PATH, ROW_INDEX, PARTITION, BUCKET) for c in plan.columns)
+    special = any(c in (PARTITION, BUCKET) for c in plan.columns)
     few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
     cost = sum(chosen_bytes(f) for f in plan.files) if few else 0
     few = few and cost <= DRIVER_BYTES
@@ -82,7 +85,7 @@ def choose(plan: Plan) -> ReadChoice:
     if (
         not plan.files
         or (not plan.columns and plan.predicate is None)
-        or (few and (picked or special or cost <= DRIVER_BYTES // 8))
+        or (few and (picked or special or _positions(plan.columns) or cost <= DRIVER_BYTES // 8))
     ):
         return ReadChoice(plan.files, (), ())
     native: list[PlannedFile] = []
@@ -97,6 +100,22 @@ def choose(plan: Plan) -> ReadChoice:
         foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))
+
+
+def _positions(columns: Sequence[str]) -> bool:
+    """Whether columns ask where rows are, which Spark's Parquet reader tells too."""
+    return any(c in _SPARKS for c in columns)
+
+
+def _spark_column(name: str) -> Column:
+    """A column of Spark's own Parquet reader; where rows are, under Paimon's names."""
+    if name == ROW_INDEX:
+        return F.col("_metadata.row_index").alias(name)
+    if name != FILE_PATH:
+        return F.col("`" + name.replace("`", "``") + "`")
+    # A URI: escaped, so that a plus sign, which url_decode takes for a blank, is meant as such.
+    uri = F.regexp_replace("_metadata.file_path", "^file:/*", "/")
+    return F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B"))).alias(name)
 
 
 def chosen_bytes(file: PlannedFile) -> int:
@@ -171,10 +190,13 @@ class SparkReader:
         key = (id(self._spark), types.json(), paths)
         found = _frames.get(key)
         if found is None:
+            stored = T.StructType([f for f in types.fields if f.name not in _SPARKS])
             # The folder names are not partitions to be discovered: each file holds all its columns itself.
-            reader = self._spark.read.schema(types).option("recursiveFileLookup", "true")
+            reader = self._spark.read.schema(stored).option("recursiveFileLookup", "true")
             # These are names of files, not patterns: partition folders may hold any character.
             found = reader.option("__globPaths__", "false").parquet(*[os.path.abspath(p) for p in paths])
+            if len(stored) < len(types):
+                found = found.select(*[_spark_column(f.name) for f in types.fields])
             _frames.put(key, found)
             _lasting.add(found)
         return found

@@ -1,0 +1,101 @@
+"""DELETE FROM: the condition's rows are found by statistics and indexes where these can say, by Spark otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import sqlglot
+from pyroaring import BitMap
+from pyspark.sql import DataFrame
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata import options as opt
+from bitlake.predicate.dialect import SparkSql
+from bitlake.predicate.parse import from_sqlglot
+from bitlake.spark.context import EngineContext
+from bitlake.spark.positions import gather
+from bitlake.spark.runner import SparkRunner
+from bitlake.spark.scan import DRIVER_BYTES
+from bitlake.spark.shortcut import exact_scan
+from bitlake.spark.target import Target, counts
+from bitlake.sql import statements as st
+from bitlake.table.append_delete import bytes_to_ask, find_hits, take_out
+from bitlake.table.append_update import retrying
+from bitlake.table.runner import LocalRunner, Runner
+from bitlake.table.scan import Scan
+
+Result = TypeVar("Result")
+
+
+def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
+    """Run a DELETE; returns how many rows it deleted."""
+    target = Target.of(context, statement.table, statement.alias, statement.with_)
+    target.table.check_writable(target.state)
+
+    def step(now: Target) -> int:
+        gone = take_out(now.state, condition_hits(now, statement.condition), SparkRunner(context.spark))
+        if gone.rows:
+            now.table.commit_rows(now.state, gone, "DELETE")
+        return gone.rows
+
+    return counts(context, num_affected_rows=retried(target, step))
+
+
+def retried(target: Target, step: Callable[[Target], Result]) -> Result:
+    """Run a statement on the table as it is, and again if another writer changed what it had read."""
+    first = [target.state]
+    return retrying(
+        lambda: first.pop() if first else target.table.state(), lambda state: step(replace(target, state=state))
+    )
+
+
+def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
+    """The rows of an append table for which a statement's condition is TRUE; some may be deleted already."""
+    scan = whole_condition(target, condition)
+    if scan is not None:
+        return find_hits(scan, runner_for(target, scan))
+    before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
+    after = f"WHERE {condition}"
+    doing = f"deleting from table '{target.table.name}'"
+    if target.state.schema.opts.of(opt.DV_ENABLED):
+        try:
+            # Rows deleted before are found again, which does no harm and lets Spark's own reader find the others.
+            return gather(target.query(before, after, positions=True, deleted_too=True), doing).hits
+        except InvalidRequest:
+            pass  # a value that cannot be computed: maybe one of a deleted row
+    return gather(target.query(before, after, positions=True), doing).hits
+
+
+def runner_for(target: Target, scan: Scan) -> Runner:
+    """Where the files are asked: here if that is soon done, else on the executors."""
+    return LocalRunner() if bytes_to_ask(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
+
+
+def whole_condition(target: Target, condition: str | None) -> Scan | None:
+    """A scan that finds just the rows for which the condition is TRUE; None if only Spark can tell."""
+    bare = target.scan(None)
+    if condition is None:
+        return bare
+    try:
+        tree = sqlglot.parse_one(condition, dialect=SparkSql)
+    except (SqlglotError, RecursionError):
+        return None
+    names = {f.name.lower(): f.name for f in target.state.schema.fields}
+    mine = {(target.alias or target.name).lower()}
+
+    def column_of(column: exp.Column) -> str | None:
+        parts = [p.name.lower() for p in column.parts]
+        if len(parts) == 1:
+            return names.get(parts[0])
+        if len(parts) == 2 and parts[0] in mine and parts[0] not in names:
+            return names.get(parts[1])
+        if len(parts) == 3 and target.alias is None and parts[:2] == [target.database.lower(), target.name.lower()]:
+            return names.get(parts[2])
+        return None
+
+    predicate = from_sqlglot(tree, target.context.timezone, column_of)
+    return None if predicate is None else exact_scan(target.context, bare, predicate)
