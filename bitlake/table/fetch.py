@@ -46,6 +46,7 @@ class FileTask:
     file_schema: TableSchema
     merge: MergeTask | None = None
     """Files to read and merge by key instead; ``selection`` is then of the merged rows."""
+    level: int = 0
 
 
 @dataclass(frozen=True, slots=True)

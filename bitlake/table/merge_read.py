@@ -18,8 +18,10 @@ from bitlake.predicate.tree import sources_of
 from bitlake.storage import Store
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS
+from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.spec import MergeSpec
+from bitlake.table.merge.levels import LEVEL, Levels
+from bitlake.table.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec
 from bitlake.table.read import ReadRequest, generated, read_file
 
 
@@ -35,8 +37,10 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
     cost = ReadCounts()
     tables: list[pa.Table] = []
+    by_level = needs_lookup(schema) and spec.engine in (PARTIAL_UPDATE, AGGREGATION)
     for file in task.merge.files:
-        tables += read_file(store, replace(file, file_schema=_extended(file.file_schema)), inner, cost)
+        for rows in read_file(store, replace(file, file_schema=_extended(file.file_schema)), inner, cost):
+            tables.append(_with_level(rows, file.level) if by_level else rows)
     counts.add(
         rows_read=cost.rows_read,
         bytes=cost.bytes,
@@ -47,7 +51,10 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     if not tables:
         return
     try:
-        merged = merge_rows(spec, pa.concat_tables(tables), columns)
+        together = pa.concat_tables(tables)
+        if by_level:
+            together = Levels.of(spec.keys, together).chunk
+        merged = merge_rows(spec, together, columns)
     except InvalidRequest as e:
         raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
     positions = np.arange(merged.num_rows, dtype=np.int64)
@@ -69,6 +76,10 @@ def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: n
         return merged.select(list(request.columns))
     arrays: Sequence[pa.Array] = [made[c] if c in made else merged.column(c) for c in request.columns]
     return pa.table(arrays, names=list(request.columns))
+
+
+def _with_level(rows: pa.Table, level: int) -> pa.Table:
+    return rows.append_column(LEVEL, pa.array(np.full(rows.num_rows, level, np.int32)))
 
 
 def _extended(schema: TableSchema) -> TableSchema:

@@ -299,6 +299,7 @@ def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[F
             f.selection,
             schemas[f.entry.file.schema_id],
             None if f.merge is None else MergeTask(tuple(tasks_of(f.merge.files, schemas)), f.merge.predicate),
+            f.entry.file.level,
         )
         for f in files
     ]

@@ -33,11 +33,12 @@ from bitlake.table.lsm.changelog import ChangelogMaker, adds
 from bitlake.table.lsm.expire import RecordExpire
 from bitlake.table.lsm.kv_file import KeyValueWriter, file_shape
 from bitlake.table.lsm.lookup import FileHits, KeyLookup
-from bitlake.table.lsm.merging import LEVEL, ChunkMerge, FirstRowMerge, FullMerge, LookupMerge, PlainMerge
+from bitlake.table.lsm.merging import ChunkMerge, FirstRowMerge, FullMerge, LookupMerge, PlainMerge
 from bitlake.table.lsm.model import BucketState, Compaction, LsmContext
 from bitlake.table.lsm.pick import Unit, max_level, needs_lookup
 from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.lsm.stream import SortedSource, merge_runs
+from bitlake.table.merge.levels import LEVEL
 from bitlake.table.merge.sections import sections
 from bitlake.table.merge.spec import DEDUPLICATE, FIRST_ROW, MergeSpec
 from bitlake.table.sizing import target_file_size

@@ -25,14 +25,12 @@ from bitlake.table.lsm.bucket_read import POSITION, BucketReader
 from bitlake.table.lsm.changelog import ChangelogMaker, adds
 from bitlake.table.lsm.lookup import FileHits, KeyLookup
 from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.order import Groups, group_rows
+from bitlake.table.merge.levels import LEVEL, Levels
+from bitlake.table.merge.order import group_rows
 from bitlake.table.merge.spec import DEDUPLICATE, FIRST_ROW, MergeSpec
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
-
-LEVEL = "_LEVEL"
-"""A column of chunks that only exists here: the level of the file that a row comes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Merged:
 
 
 class ChunkMerge(Protocol):
-    """Merges chunk by chunk; a chunk has the stored columns and :data:`LEVEL`."""
+    """Merges chunk by chunk; a chunk has the stored columns and :data:`bitlake.table.merge.levels.LEVEL`."""
 
     def merge(self, chunk: pa.Table) -> Merged:
         """What becomes of the chunk's keys."""
@@ -64,47 +62,8 @@ class PlainMerge:
     def merge(self, chunk: pa.Table) -> Merged:
         """Merge all rows."""
         if self.lowest_wins:
-            chunk = Levels.of(self.spec, chunk).chunk
+            chunk = Levels.of(self.spec.keys, chunk).chunk
         return Merged(merge_rows(self.spec, chunk, self.columns, keep_deletes=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """A chunk and its keys in order: of rows above level 0 only those of the lowest level that has the key.
-
-    ``groups``: rows by key, level 0 first; ``fresh``: keys with a row of level 0; ``high``: the row of a level above,
-    -1 for none.
-    """
-
-    chunk: pa.Table
-    groups: Groups
-    fresh: Bools
-    high: Int64s
-
-    @staticmethod
-    def of(spec: MergeSpec, chunk: pa.Table) -> Levels:
-        """Sort out a chunk."""
-        level = chunk.column(LEVEL).to_numpy()
-        groups = group_rows([chunk.column(k) for k in spec.keys], [level.astype(np.int64)], key_order=True)
-        upper = level[groups.order] > 0
-        starts = np.zeros(len(upper), bool)
-        starts[groups.starts] = True
-        first = upper.copy()
-        first[1:] &= starts[1:] | ~upper[:-1]
-        fresh = ~upper[groups.starts]
-        kept = ~upper | first
-        if not kept.all():
-            # Again on what is left: its rows have other numbers.
-            return Levels.of(spec, chunk.take(pa.array(np.sort(groups.order[kept]))))
-        high = np.full(len(groups), -1, np.int64)
-        last = groups.starts + groups.sizes - 1
-        high[upper[last]] = groups.order[last[upper[last]]]
-        return Levels(chunk, groups, fresh, high)
-
-    def keys(self, spec: MergeSpec, wanted: Bools) -> list[pa.Array]:
-        """The key columns of some keys, ascending."""
-        rows = pa.array(self.groups.order[self.groups.starts[wanted]])
-        return [self.chunk.column(k).take(rows).combine_chunks() for k in spec.keys]
 
 
 class LookupMerge:
@@ -147,12 +106,12 @@ class LookupMerge:
             rows = merge_rows(spec, chunk, columns, keep_deletes=True)
             self.mark_keys([rows.column(k).combine_chunks() for k in spec.keys])
             return Merged(rows)
-        sorted_out = Levels.of(spec, chunk)
+        sorted_out = Levels.of(spec.keys, chunk)
         chunk = sorted_out.chunk.drop_columns([LEVEL])
         before = sorted_out.high
         unknown = before < 0
         if unknown.any() and not (self.only_marks and self._mark is None):
-            hits = self._lookup.find(sorted_out.keys(spec, unknown))
+            hits = self._lookup.find(sorted_out.keys(spec.keys, unknown))
             self._tell(hits)
             if hits and not self.only_marks:
                 old, of_key = self._fetch(hits)
@@ -207,12 +166,12 @@ class FirstRowMerge:
         rows = merge_rows(self._spec, chunk, self._columns, keep_deletes=True)
         if not rows.num_rows:
             return Merged(rows, rows if self._changelog else None)
-        levels = Levels.of(self._spec, chunk)
+        levels = Levels.of(self._spec.keys, chunk)
         fresh = levels.high < 0
         if fresh.any():
             kept = np.ones(rows.num_rows, bool)
             of_fresh = np.flatnonzero(fresh)
-            for hit in self._lookup.find(levels.keys(self._spec, fresh)):
+            for hit in self._lookup.find(levels.keys(self._spec.keys, fresh)):
                 kept[of_fresh[hit.keys]] = False
             if not kept.all():
                 rows, fresh = rows.filter(pa.array(kept)), fresh[kept]

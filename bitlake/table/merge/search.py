@@ -112,4 +112,5 @@ def _codes(left: Any, right: Any) -> tuple[int, Int64s, Int64s]:
 
 
 def _int64(array: pa.Array) -> npt.NDArray[np.int64]:
-    return array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    out: npt.NDArray[np.int64] = array.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return out
