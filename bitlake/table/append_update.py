@@ -52,13 +52,13 @@ def delete_rows(scan: Scan, runner: Runner, commit: CommitRows) -> int:
 def update_rows(scan: Scan, values: Mapping[str, NewValue], runner: Runner, commit: CommitRows) -> int:
     """Replace the rows that a scan finds by themselves with other values in some columns; returns how many."""
     state = scan.state
-    named = _named(state.schema, values)
+    named = named_values(state.schema, values)
     gone = take_out(state, find_hits(scan, runner), runner)
     if not gone.rows:
         return 0
     try:
         old = only_hits(scan.select(state.schema.field_names), gone.hits)
-        files = write_rows(state, _changed(old, named), state.store)
+        files = write_rows(state, changed(old, named), state.store)
     except BaseException:
         gone.discard(state)
         raise
@@ -72,7 +72,7 @@ def discard_all(state: TableState, gone: RowsGone, files: Sequence[ManifestEntry
     discard_entries(state.store, state.paths, state.schema, files)
 
 
-def _named(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[str, NewValue]:
+def named_values(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[str, NewValue]:
     """The new values by the schema's own names."""
     out: dict[str, NewValue] = {}
     for name, value in values.items():
@@ -88,7 +88,8 @@ def _named(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[str, New
     return out
 
 
-def _changed(old: Scan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
+def changed(old: Scan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
+    """The rows of a scan with their new values."""
     schema = old.state.schema
     for batch in old.to_batches():
         table = pa.Table.from_batches([batch])

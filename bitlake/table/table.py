@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -31,28 +30,22 @@ from bitlake.table.alter import (
     position_of,
     type_of,
 )
-from bitlake.table.append_delete import RowsGone
-from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
 from bitlake.table.backfill import backfill
-from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
-from bitlake.table.partition_spec import physical_partition
-from bitlake.table.partitions import PartitionReader, discard_entries
+from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
 from bitlake.table.state import TableState, load_state, state_at
-from bitlake.table.write import write_rows
+from bitlake.table.writes import TableWrites
 from bitlake.types import arrow_schema
 
 _ALTER_TRIES = 20
 
-Rows: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]
 
-
-class Table:
+class Table(TableWrites):
     """A handle on a table by name; every call looks at the table as it is then."""
 
     def __init__(
@@ -138,107 +131,6 @@ class Table:
             _to_spark=self._to_spark,
         )
         return scan if where is None else scan.where(where)
-
-    # --- writing -----------------------------------------------------------------------------------------------------
-
-    def append(self, rows: Rows) -> Snapshot | None:
-        """Add Arrow rows; all of them become visible at once, or none.  Returns the snapshot (None for no rows)."""
-        state = self.state()
-        self.check_writable(state)
-        return self.commit_files(state, write_rows(state, _tables(rows), self.store), "WRITE")
-
-    def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
-        """Replace the table's rows, or with ``partition`` those of the partitions that match it.
-
-        An empty ``partition`` replaces just the partitions that ``rows`` has.  Rows outside ``partition`` are an error.
-        """
-        state = self.state()
-        self.check_writable(state)
-        scope = overwrite_scope(state.schema, physical_partition(self.name, state.schema, partition))
-        return self.commit_files(state, write_rows(state, _tables(rows), self.store), "OVERWRITE", scope)
-
-    def delete(self, where: str | Predicate | None = None) -> int:
-        """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns how many.
-
-        With ``deletion-vectors.enabled`` data files stay, else those with such rows are written anew.
-        """
-
-        def step(state: TableState) -> int:
-            self.check_writable(state)
-            return delete_rows(self.scan_of(state, where), self._runner(), self.commit_rows)
-
-        return retrying(self.state, step)
-
-    def update(self, values: Mapping[str, Any], where: str | Predicate | None = None) -> int:
-        """Set columns of the rows for which a condition is TRUE; returns how many.
-
-        A new value is a constant, or a function of the old rows (an Arrow table of all columns) that gives a column.
-        """
-
-        def step(state: TableState) -> int:
-            self.check_writable(state)
-            return update_rows(self.scan_of(state, where), values, self._runner(), self.commit_rows)
-
-        return retrying(self.state, step)
-
-    def commit_rows(
-        self, state: TableState, gone: RowsGone, operation: str, files: Sequence[ManifestEntry] = ()
-    ) -> Snapshot | None:
-        """Publish rows taken out of an append table and new files in one snapshot; on failure all of it is deleted."""
-        return commit(
-            self.store,
-            state.paths,
-            gone.plan(state.schema, files),
-            state.schema,
-            self._commit_user(state),
-            operation=operation,
-            on_failure=lambda: discard_all(state, gone, files),
-        )
-
-    def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
-        """Delete all rows, or those of the partitions that match."""
-        state = self.state()
-        self.check_writable(state)
-        if partition is not None and not partition:
-            raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
-        return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition))
-
-    def commit_files(
-        self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
-    ) -> Snapshot | None:
-        """Make new data files visible in one snapshot; they are deleted if surely none is made.
-
-        Raises :class:`bitlake.table.commit.OutcomeUnknown`, and keeps the files, if it may have been made all the same.
-        """
-        if not files and (overwrite is None or overwrite.dynamic):
-            return None
-        kind = "APPEND" if overwrite is None else "OVERWRITE"
-        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite)
-        return self._commit(state, plan, operation, files)
-
-    def _commit(
-        self, state: TableState, plan: CommitPlan, operation: str | None, made: Sequence[ManifestEntry]
-    ) -> Snapshot | None:
-        return commit(
-            self.store,
-            state.paths,
-            plan,
-            state.schema,
-            self._commit_user(state),
-            operation=operation,
-            on_failure=lambda: self.discard(state, made),
-        )
-
-    def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
-        """Delete new data files, and their indexes, that no commit will name, as well as can be."""
-        discard_entries(self.store, state.paths, state.schema, files)
-
-    def check_writable(self, state: TableState) -> None:
-        """Raise for tables that this version can read but must not write."""
-        schema = state.schema
-        if schema.primary_keys:
-            raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written")
-        check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
 
     # --- maintenance -------------------------------------------------------------------------------------------------
 
@@ -355,10 +247,6 @@ class Table:
         entries = self._partition_files(state, where)
         return backfill(state, entries, self.state, self._runner(), self._commit_user(state))
 
-    def _commit_user(self, state: TableState) -> str:
-        prefix = state.schema.opts.of(opt.COMMIT_USER_PREFIX)
-        return self._user if prefix is None else f"{prefix}_{self._user}"
-
     def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
         entries = state.entries()
         if where is None:
@@ -372,15 +260,3 @@ class Table:
             )
         partitions = PartitionReader(state.schema, state.paths)
         return [e for e in entries if test_stats(predicate, partitions.stats(e.partition), 1) is not Verdict.NONE]
-
-
-def _tables(rows: Rows) -> Iterator[pa.Table]:
-    if isinstance(rows, pa.Table):
-        yield rows
-    elif isinstance(rows, pa.RecordBatch):
-        yield pa.Table.from_batches([rows])
-    elif hasattr(rows, "__arrow_c_stream__"):
-        yield from (pa.Table.from_batches([b]) for b in pa.RecordBatchReader.from_stream(rows))
-    else:
-        for batch in rows:
-            yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])

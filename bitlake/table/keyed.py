@@ -1,0 +1,168 @@
+"""Statements on tables with a primary key, in this process: upsert, overwrite, delete, update, compact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.table.append_update import STATEMENT_TRIES, changed, named_values
+from bitlake.table.commit import Overwrite
+from bitlake.table.create import check_options
+from bitlake.table.lsm.publish import Publisher, bucket_states, compact_buckets
+from bitlake.table.merge.spec import (
+    AGGREGATION,
+    DEDUPLICATE,
+    DELETE,
+    PARTIAL_UPDATE,
+    UPDATE_AFTER,
+    MergeSpec,
+)
+from bitlake.table.scan import Scan
+from bitlake.table.state import TableState
+from bitlake.table.upsert import Rows, batches_of, can_repeat, prepared, write_changes
+
+
+class Target(Protocol):
+    """What statements ask of a table."""
+
+    name: str
+
+    def state(self) -> TableState:
+        """The table now."""
+
+    def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
+        """Who commits to it."""
+
+
+def upsert(
+    table: Target, rows: Rows, kinds: Any = None, *, operation: str = "WRITE", overwrite: Overwrite | None = None
+) -> Snapshot | None:
+    """Write rows and make them visible; see :meth:`bitlake.table.table.Table.upsert`.
+
+    If another writer changed what the rows' places depend on (a dynamic bucket's index), they are written again, where
+    they can be gone through a second time.
+    """
+    tries = STATEMENT_TRIES if can_repeat(rows) else 1
+    for left in range(tries - 1, -1, -1):
+        state = table.state()
+        check_keyed(table.name, state.schema)
+        batches = prepared(table.name, state.schema, batches_of(rows), kinds)
+        try:
+            return _write(table, state, batches, operation, overwrite)
+        except CommitConflict:
+            if not left:
+                raise
+    raise AssertionError("the last try returns or raises")
+
+
+def _write(
+    table: Target, state: TableState, batches: Iterable[pa.Table], operation: str, overwrite: Overwrite | None = None
+) -> Snapshot | None:
+    publisher = table.publisher(state)
+    changes = write_changes(state, batches, publisher.user, fresh=overwrite is not None)
+    return publisher.publish(state, changes, operation=operation, overwrite=overwrite)
+
+
+def check_keyed(table: str, schema: TableSchema) -> None:
+    """Raise :class:`InvalidRequest` unless the table has a primary key and can be written."""
+    if not schema.primary_keys:
+        raise InvalidRequest(f"table '{table}' has no primary key: rows can be appended to it, not upserted")
+    check_options(table, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
+
+
+# --- DELETE and UPDATE ------------------------------------------------------------------------------------------------
+
+
+def deletes_by_rows(state: TableState) -> bool:
+    """Whether DELETE writes -D rows: where the merge engine lets them remove a row."""
+    schema, options = state.schema, state.schema.opts
+    if not schema.primary_keys:
+        return False
+    engine = options.of(opt.MERGE_ENGINE)
+    if engine == PARTIAL_UPDATE:
+        spec = MergeSpec.of(schema)
+        return spec.remove_on_delete or bool(spec.remove_on_group)
+    return engine == DEDUPLICATE or (engine == AGGREGATION and MergeSpec.of(schema).remove_on_delete)
+
+
+def marks_rows(state: TableState) -> bool:
+    """Whether DELETE of a table with a primary key may mark rows in deletion vectors instead.
+
+    Raises :class:`InvalidRequest` for one that can delete in neither way.
+    """
+    schema, options = state.schema, state.schema.opts
+    if schema.primary_keys and not options.of(opt.DV_ENABLED):
+        raise InvalidRequest(
+            f"table '{state.name}': rows cannot be deleted with 'merge-engine' = '{options.of(opt.MERGE_ENGINE)}'; "
+            "'partial-update.remove-record-on-delete', 'aggregation.remove-record-on-delete' or deletion vectors "
+            "would allow it"
+        )
+    return True
+
+
+def delete(table: Target, scan: Scan) -> int:
+    """Write a -D row for every row that a scan finds; returns how many."""
+    state = scan.state
+    check_keyed(table.name, state.schema)
+    return _rewrite(table, scan.select(_to_delete(state.schema)), DELETE, "DELETE", None)
+
+
+def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
+    """Write a +U row for every row that a scan finds, with other values in some columns; returns how many."""
+    state = scan.state
+    schema = state.schema
+    check_keyed(table.name, schema)
+    named = named_values(schema, values)
+    fixed = next((n for n in named if n in schema.primary_keys or n in schema.partition_keys), None)
+    if fixed is not None:
+        raise InvalidRequest(
+            f"table '{table.name}': column '{fixed}' is of the primary key or a partition, which UPDATE cannot change; "
+            "delete the rows and insert new ones"
+        )
+    return _rewrite(table, scan.select(schema.field_names), UPDATE_AFTER, "UPDATE", named)
+
+
+def _to_delete(schema: TableSchema) -> list[str]:
+    """The columns that a -D row needs: its key and what must not be NULL, what orders it, and what others may read."""
+    options, spec = schema.opts, MergeSpec.of(schema)
+    if spec.engine != DEDUPLICATE or options.of(opt.CHANGELOG_PRODUCER) != "none":
+        return list(schema.field_names)
+    needed = {*schema.primary_keys, *spec.sequence, *schema.bucket_keys}
+    return [f.name for f in schema.fields if f.name in needed or not f.type.nullable]
+
+
+def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mapping[str, Any] | None) -> int:
+    state, count = scan.state, 0
+    if state.schema.opts.of(lsm.ROWKIND_FIELD) is not None:
+        raise InvalidRequest(f"table '{table.name}' takes row kinds from a column: upsert rows instead")
+
+    def rows() -> Iterator[pa.Table]:
+        nonlocal count
+        batches = (pa.Table.from_batches([b]) for b in scan.to_batches()) if values is None else changed(scan, values)
+        for batch in batches:
+            count += batch.num_rows
+            kinds = pa.repeat(pa.scalar(kind, pa.int8()), batch.num_rows)
+            yield from prepared(table.name, state.schema, [batch], kinds)
+
+    _write(table, state, rows(), operation)
+    return count
+
+
+# --- compaction -------------------------------------------------------------------------------------------------------
+
+
+def compact(table: Target, state: TableState, entries: Sequence[ManifestEntry], full: bool) -> Snapshot | None:
+    """Compact the buckets of some files; None if there was nothing to do."""
+    check_keyed(table.name, state.schema)
+    states = bucket_states(state, {(e.partition, e.bucket) for e in entries if e.bucket >= 0})
+    publisher = table.publisher(state)
+    made = compact_buckets(state, list(states.values()), publisher.runner, full)
+    return publisher.compact(state, made, operation=None, full=full) if made else None

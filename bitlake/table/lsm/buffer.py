@@ -1,0 +1,125 @@
+"""Rows on their way to level 0: put in key order, numbered, and the rows of one key in a batch made one.
+
+Inside a batch, rows of a key merge by ``sequence.field``, then in the order they came.  The row that is left gets its
+number after that: numbers then ascend with the keys in a file, which compresses well, and no row of a bucket that was
+written earlier has a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import InvalidRequest
+from bitlake.table.merge.engine import merge_rows
+from bitlake.table.merge.order import group_rows, in_order, key_columns, order_codes
+from bitlake.table.merge.spec import SEQUENCE_NUMBER, MergeSpec
+
+_HELD_ROWS = 1 << 16
+
+
+def sorted_rows(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
+    """All rows in key order, those of a key in the order in which they merge, numbered from ``first_sequence``.
+
+    ``rows`` are in the order they came, with ``_VALUE_KIND``; the result has ``_SEQUENCE_NUMBER`` before all columns.
+    """
+    rows = rows.combine_chunks()
+    ordering = [order_codes(rows.column(c), spec.descending) for c in spec.sequence]
+    arrival = np.arange(rows.num_rows, dtype=np.int64)
+    groups = group_rows([rows.column(k) for k in spec.keys], [*ordering, arrival], key_order=True)
+    if not np.array_equal(groups.order, arrival):
+        rows = rows.take(pa.array(groups.order))
+    return numbered(rows, first_sequence)
+
+
+def sorted_merged(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
+    """One row for each key, in key order, numbered from ``first_sequence``; deletes are rows too.
+
+    ``rows`` are in the order they came, with ``_VALUE_KIND``.  Raises :class:`InvalidRequest` for rows that the merge
+    engine cannot take.
+    """
+    return merged(spec, numbered(rows.combine_chunks(), first_sequence), first_sequence)
+
+
+def merged(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
+    """Numbered rows, merged by key and numbered anew."""
+    columns = [f.name for f in spec.fields]
+    out = merge_rows(spec, rows, columns, keep_deletes=True)
+    return out if out.num_rows == rows.num_rows == 1 else numbered(out, first_sequence)
+
+
+def numbered(rows: pa.Table, first: int) -> pa.Table:
+    """The rows with ``_SEQUENCE_NUMBER`` from ``first`` on as their first column."""
+    column = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
+    if SEQUENCE_NUMBER in rows.column_names:
+        return rows.set_column(rows.column_names.index(SEQUENCE_NUMBER), SEQUENCE_NUMBER, column)
+    return rows.add_column(0, SEQUENCE_NUMBER, column)
+
+
+@dataclass(slots=True)
+class SortedMerge:
+    """Merges a stream of rows that comes in key order, in batches whose borders may part the rows of a key.
+
+    Mutable: it holds back the rows of the last key seen.  ``next_sequence`` numbers what comes.
+    """
+
+    spec: MergeSpec
+    next_sequence: int
+    _held: list[pa.Table] = field(default_factory=list)
+    _rows: int = 0
+
+    def add(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+        """(the rows numbered, what is merged for good); ``rows`` have ``_VALUE_KIND``.
+
+        Raises :class:`InvalidRequest` if the rows do not ascend.
+        """
+        rows = numbered(rows, self.next_sequence)
+        self.next_sequence += rows.num_rows
+        if not rows.num_rows:
+            return rows, None
+        both = pa.concat_tables([*self._held, rows]).combine_chunks()
+        keys = key_columns([both.column(k) for k in self.spec.keys])
+        if not in_order(keys):
+            raise InvalidRequest("rows that should come in key order do not; this is an error in how they were sorted")
+        tail = self._last_key(keys, both.num_rows)
+        self._held = [both.slice(tail)]
+        if both.num_rows - tail > _HELD_ROWS:
+            self._held = [self._merge(both.slice(tail))]
+        return rows, self._merge(both.slice(0, tail)) if tail else None
+
+    def finish(self) -> pa.Table | None:
+        """What is left: the last key's row."""
+        held, self._held = self._held, []
+        return self._merge(pa.concat_tables(held)) if held else None
+
+    def _merge(self, rows: pa.Table) -> pa.Table:
+        return merge_rows(self.spec, rows, [f.name for f in self.spec.fields], keep_deletes=True)
+
+    def _last_key(self, keys: list[object], rows: int) -> int:
+        """The first row of the last key."""
+        low, high = 0, rows - 1
+        # Rows ascend, so the last key's are together: a search by halves looks at few rows.
+        while low < high:
+            middle = (low + high) // 2
+            if all(_same(k, middle, rows - 1) for k in keys):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+def _same(column: object, a: int, b: int) -> bool:
+    if isinstance(column, np.ndarray):
+        return bool(column[a] == column[b])
+    assert isinstance(column, pa.Array)
+    return bool(column[a] == column[b])
+
+
+def pieces(rows: pa.Table, size: int) -> Iterator[pa.Table]:
+    """A table in parts of about ``size`` bytes."""
+    step = max(1, rows.num_rows * size // max(1, rows.nbytes))
+    for start in range(0, rows.num_rows, step):
+        yield rows.slice(start, step)

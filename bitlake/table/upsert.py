@@ -1,0 +1,189 @@
+"""Writing rows to primary-key tables in this process: spread over buckets, written, compacted, ready to be published.
+
+The rows of a bucket are gathered in memory, all buckets' together up to ``write-buffer-size``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake import _clock
+from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.codec.hashing import Int32s
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.metadata.schema import TableSchema
+from bitlake.table.lsm.assign import key_hashes
+from bitlake.table.lsm.bucket import BucketWriter
+from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
+from bitlake.table.lsm.kinds import with_kinds
+from bitlake.table.lsm.kv_file import KeyValueWriter
+from bitlake.table.lsm.model import BucketChange
+from bitlake.table.lsm.postpone import postpone_writer, unnumbered
+from bitlake.table.lsm.publish import Slot, bucket_states, discard_changes, lsm_context, state_of
+from bitlake.table.runner import LocalRunner
+from bitlake.table.state import TableState
+from bitlake.table.write import fit, split_groups
+
+Rows: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | pa.Table]
+
+
+def prepared(table: str, schema: TableSchema, batches: Iterable[pa.Table], kinds: Any = None) -> Iterator[pa.Table]:
+    """Rows as the table's columns and types, with ``_VALUE_KIND``.
+
+    ``kinds``: an array of as many row kinds as there are rows in all, the name of the column in ``batches`` that holds
+    them, or None: +I.  Raises :class:`InvalidRequest` for rows that do not fit, a NULL in the key included.
+    """
+    start = 0
+    for batch in batches:
+        given = None
+        if isinstance(kinds, str):
+            if kinds not in batch.column_names:
+                raise InvalidRequest(f"table '{table}': the rows have no column '{kinds}' for their kinds")
+            given, batch = batch.column(kinds), batch.drop_columns([kinds])
+        elif kinds is not None:
+            given = kinds[start : start + batch.num_rows]
+        start += batch.num_rows
+        yield with_kinds(table, schema, fit(table, batch, schema), given)
+    if kinds is not None and not isinstance(kinds, str) and len(kinds) != start:
+        raise InvalidRequest(f"table '{table}': {len(kinds)} row kinds are given for {start} rows")
+
+
+def write_changes(
+    state: TableState, batches: Iterable[pa.Table], user: str, *, fresh: bool = False, compact: bool | None = None
+) -> list[BucketChange]:
+    """Write rows (:func:`prepared`) into the files of their buckets; on an error nothing is left behind.
+
+    ``fresh``: as if the table were empty, for an overwrite.  ``compact`` as :meth:`BucketWriter.finish` takes it.
+    """
+    writing = _Writing(state, user, fresh)
+    try:
+        for rows in batches:
+            writing.write(rows)
+        return writing.finish(compact)
+    except BaseException:
+        writing.abort()
+        raise
+
+
+class _Writing:
+    """One write: a writer for each bucket met so far.  Mutable."""
+
+    def __init__(self, state: TableState, user: str, fresh: bool) -> None:
+        self._state = state
+        self._schema = state.schema
+        self._user = user
+        self._context = lsm_context(state)
+        self._states = {} if fresh else bucket_states(state)
+        self._writers: dict[Slot, BucketWriter] = {}
+        self._postponed: dict[bytes, KeyValueWriter] = {}
+        self._hashes: dict[Slot, list[Int32s]] = {}
+        self._limit = self._schema.opts.of(lsm.WRITE_BUFFER_SIZE)
+        self._done: list[BucketChange] = []
+        self._number = random.Random(_clock.new_uuid()).randrange(2**31 - 1)
+        self._assigner: DynamicAssigner | None = None
+        if self._schema.num_buckets == -1:
+            keys = self._schema.primary_keys
+            if any(p not in keys for p in self._schema.partition_keys):
+                raise UnsupportedFeature(
+                    f"table '{state.name}': a primary key without all partition columns is written by Spark only: "
+                    "use SQL's INSERT, or lake.write_dataframe"
+                )
+            self._assigner = DynamicAssigner(self._context, state.store, self._states)
+
+    def write(self, rows: pa.Table) -> None:
+        types = [f.type for f in self._schema.partition_fields]
+        for values, bucket, part in split_groups(rows, self._schema):
+            partition = encode_row_with_arity(types, values)
+            if self._schema.num_buckets == POSTPONE_BUCKET:
+                self._postpone(partition, part)
+            elif self._assigner is None:
+                self._put((partition, bucket), part)
+            else:
+                hashes = key_hashes(self._schema, part)
+                for bucket, chosen in _by_bucket(self._assigner.assign(partition, hashes)):
+                    self._hashes.setdefault((partition, bucket), []).append(hashes[chosen])
+                    self._put((partition, bucket), part.take(pa.array(chosen)))
+
+    def _put(self, slot: Slot, rows: pa.Table) -> None:
+        writer = self._writers.get(slot)
+        if writer is None:
+            bucket = state_of(self._states, self._schema, slot)
+            writer = self._writers[slot] = BucketWriter(self._context, self._state.store, bucket)
+        writer.write(rows)
+        while sum(w.held_bytes for w in self._writers.values()) > self._limit:
+            max(self._writers.values(), key=lambda w: w.held_bytes).flush()
+
+    def _postpone(self, partition: bytes, rows: pa.Table) -> None:
+        writer = self._postponed.get(partition)
+        if writer is None:
+            context, store = self._context, self._state.store
+            writer = self._postponed[partition] = postpone_writer(context, store, partition, self._user, self._number)
+        writer.write(unnumbered(rows))
+
+    def finish(self, compact: bool | None) -> list[BucketChange]:
+        slots = list(self._writers)
+
+        def one(slot: Slot) -> BucketChange:
+            change = self._writers[slot].finish(compact)
+            # If another bucket fails, this one's compaction must be known to be deleted.
+            self._done.append(change)
+            return self._indexed(slot, change)
+
+        changes = LocalRunner().run(slots, one)
+        for partition, postponed in self._postponed.items():
+            entries = tuple(postponed.finish())
+            rows = sum(e.file.row_count for e in entries)
+            changes.append(BucketChange(partition, POSTPONE_BUCKET, entries, rows=rows))
+        return changes
+
+    def _indexed(self, slot: Slot, change: BucketChange) -> BucketChange:
+        if slot not in self._hashes:
+            return change
+        bucket = state_of(self._states, self._schema, slot)
+        made = hash_change(self._context, self._state.store, bucket, np.concatenate(self._hashes[slot]))
+        if made is None:
+            return change
+        change = replace(change, index=(made,))
+        self._done.append(change)
+        return change
+
+    def abort(self) -> None:
+        for writer in self._writers.values():
+            writer.abort()
+        for postponed in self._postponed.values():
+            postponed.abort()
+        discard_changes(self._state, self._done)
+
+
+def _by_bucket(buckets: Int32s) -> Iterator[tuple[int, np.ndarray]]:
+    """(bucket, its rows in their order) of each bucket."""
+    order = np.argsort(buckets, kind="stable")
+    for chosen in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
+        if len(chosen):
+            yield int(buckets[chosen[0]]), chosen
+
+
+def batches_of(rows: Rows) -> Iterator[pa.Table]:
+    """Arrow rows of any kind as tables."""
+    if isinstance(rows, pa.Table):
+        yield rows
+    elif isinstance(rows, pa.RecordBatch):
+        yield pa.Table.from_batches([rows])
+    elif hasattr(rows, "__arrow_c_stream__"):
+        yield from (pa.Table.from_batches([b]) for b in pa.RecordBatchReader.from_stream(rows))
+    else:
+        for batch in rows:
+            yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+
+
+def can_repeat(rows: Rows) -> bool:
+    """Whether rows can be gone through a second time."""
+    return isinstance(rows, pa.Table | pa.RecordBatch | Sequence)

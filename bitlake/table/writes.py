@@ -1,0 +1,188 @@
+"""What a table is written with: rows added, upserted, deleted, updated, replaced, and buckets compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.predicate.tree import Predicate
+from bitlake.storage import Store
+from bitlake.table import keyed
+from bitlake.table.append_delete import RowsGone
+from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
+from bitlake.table.commit import CommitPlan, Overwrite, commit
+from bitlake.table.create import check_options
+from bitlake.table.lsm.publish import Publisher
+from bitlake.table.partition_spec import overwrite_scope, physical_partition
+from bitlake.table.partitions import discard_entries
+from bitlake.table.runner import Runner
+from bitlake.table.scan import Scan
+from bitlake.table.state import TableState
+from bitlake.table.upsert import Rows, batches_of
+from bitlake.table.write import write_rows
+
+
+class TableWrites:
+    """The writing half of :class:`bitlake.table.table.Table`."""
+
+    name: str
+    store: Store
+    _runner: Callable[[], Runner]
+    _user: str
+
+    def state(self) -> TableState:
+        """The table now."""
+        raise NotImplementedError
+
+    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
+        """A scan of all columns of a state."""
+        raise NotImplementedError
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def append(self, rows: Rows) -> Snapshot | None:
+        """Add Arrow rows; all of them become visible at once, or none.  Returns the snapshot (None for no rows).
+
+        Rows of a table with a primary key replace those of the same key: it is :meth:`upsert`.
+        """
+        state = self.state()
+        if state.schema.primary_keys:
+            return self.upsert(rows)
+        self.check_writable(state)
+        return self.commit_files(state, write_rows(state, batches_of(rows), self.store), "WRITE")
+
+    def upsert(self, rows: Rows, kinds: Any = None) -> Snapshot | None:
+        """Write changes of rows to a table with a primary key, which become visible at once.
+
+        ``kinds`` says of each row whether it is +I, -U, +U or -D (or 0 to 3): an array, or the name of a column of
+        ``rows`` that is not the table's; by default all are +I.  Later rows of a key come after earlier ones.
+        Returns the last snapshot; None for no rows.
+        """
+        return keyed.upsert(self, rows, kinds)
+
+    def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
+        """Replace the table's rows, or with ``partition`` those of the partitions that match it.
+
+        An empty ``partition`` replaces just the partitions that ``rows`` has.  Rows outside ``partition`` are an error.
+        """
+        state = self.state()
+        scope = overwrite_scope(state.schema, physical_partition(self.name, state.schema, partition))
+        if state.schema.primary_keys:
+            return keyed.upsert(self, rows, None, operation="OVERWRITE", overwrite=scope)
+        self.check_writable(state)
+        return self.commit_files(state, write_rows(state, batches_of(rows), self.store), "OVERWRITE", scope)
+
+    def delete(self, where: str | Predicate | None = None) -> int:
+        """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns how many.
+
+        With ``deletion-vectors.enabled`` data files of append tables stay, else those with such rows are written anew.
+        Tables with a primary key get a -D row for each, where their merge engine takes it.
+        """
+
+        def step(state: TableState) -> int:
+            scan = self.scan_of(state, where)
+            if keyed.deletes_by_rows(state):
+                return keyed.delete(self, scan)
+            self.check_writable(state, keyed.marks_rows(state))
+            return delete_rows(scan, self._runner(), self.commit_rows)
+
+        return retrying(self.state, step)
+
+    def update(self, values: Mapping[str, Any], where: str | Predicate | None = None) -> int:
+        """Set columns of the rows for which a condition is TRUE; returns how many.
+
+        A new value is a constant, or a function of the old rows (an Arrow table of all columns) that gives a column.
+        """
+
+        def step(state: TableState) -> int:
+            scan = self.scan_of(state, where)
+            if state.schema.primary_keys:
+                return keyed.update(self, scan, values)
+            self.check_writable(state)
+            return update_rows(scan, values, self._runner(), self.commit_rows)
+
+        return retrying(self.state, step)
+
+    def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
+        """Delete all rows, or those of the partitions that match."""
+        state = self.state()
+        self.check_writable(state, keyed=True)
+        if partition is not None and not partition:
+            raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
+        return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition))
+
+    def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
+        """Compact buckets of a table with a primary key: what is due, or with ``full`` everything.
+
+        ``where`` may narrow partitions.  Returns the COMPACT snapshot; None if there was nothing to do.
+        """
+        state = self.state()
+        return keyed.compact(self, state, self._partition_files(state, where), full)
+
+    def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        raise NotImplementedError
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
+        """Who commits what is written to buckets."""
+        return Publisher(self.state, self._commit_user(state), self._runner(), identifier)
+
+    def commit_rows(
+        self, state: TableState, gone: RowsGone, operation: str, files: Sequence[ManifestEntry] = ()
+    ) -> Snapshot | None:
+        """Publish rows taken out of an append table and new files in one snapshot; on failure all of it is deleted."""
+        return commit(
+            self.store,
+            state.paths,
+            gone.plan(state.schema, files),
+            state.schema,
+            self._commit_user(state),
+            operation=operation,
+            on_failure=lambda: discard_all(state, gone, files),
+        )
+
+    def commit_files(
+        self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
+    ) -> Snapshot | None:
+        """Make new data files visible in one snapshot; they are deleted if surely none is made.
+
+        Raises :class:`bitlake.table.commit.OutcomeUnknown`, and keeps the files, if it may have been made all the same.
+        """
+        if not files and (overwrite is None or overwrite.dynamic):
+            return None
+        kind = "APPEND" if overwrite is None else "OVERWRITE"
+        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite)
+        return self._commit(state, plan, operation, files)
+
+    def _commit(
+        self, state: TableState, plan: CommitPlan, operation: str | None, made: Sequence[ManifestEntry]
+    ) -> Snapshot | None:
+        return commit(
+            self.store,
+            state.paths,
+            plan,
+            state.schema,
+            self._commit_user(state),
+            operation=operation,
+            on_failure=lambda: self.discard(state, made),
+        )
+
+    def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
+        """Delete new data files, and their indexes, that no commit will name, as well as can be."""
+        discard_entries(self.store, state.paths, state.schema, files)
+
+    def check_writable(self, state: TableState, keyed: bool = False) -> None:
+        """Raise for tables that this version can read but must not write; ``keyed`` allows those with a primary key."""
+        schema = state.schema
+        if schema.primary_keys and not keyed:
+            raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written so")
+        check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
+
+    def _commit_user(self, state: TableState) -> str:
+        prefix = state.schema.opts.of(opt.COMMIT_USER_PREFIX)
+        return self._user if prefix is None else f"{prefix}_{self._user}"
