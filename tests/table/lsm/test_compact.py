@@ -178,15 +178,17 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", LOOKUPS)
-@pytest.mark.parametrize("shape", range(len(SHAPES)))
 @pytest.mark.parametrize("producer", ["none", "lookup"])
-def test_with_deletion_vectors(case: str, shape: int, producer: str, tmp_path: Path, small_batches: None) -> None:
+@pytest.mark.parametrize("seed", [0, 1])
+def test_with_deletion_vectors(case: str, producer: str, seed: int, tmp_path: Path, small_batches: None) -> None:
     options, kinds = LOOKUPS[case]
+    # Each engine and producer meets two shapes of table; together they meet all.
+    shape = (list(LOOKUPS).index(case) + 2 * seed + (producer == "none")) % len(SHAPES)
     more, keys = SHAPES[shape]
-    dedup = shape % 2 == 1
+    dedup = seed == 1
     asked = {"changelog-producer": producer, "changelog-producer.row-deduplicate": str(dedup).lower()}
     table = Table(tmp_path, {**DV, **options, **more, **asked}, keys, shape)
-    for _ in range(7):
+    for _ in range(6):
         for _ in range(table.random.randint(1, 3)):
             table.write(kinds)
         unit = table.unit()
