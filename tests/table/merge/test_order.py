@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitlake.table.merge.order import equality_codes, group_rows, order_codes
+from bitlake.table.merge.order import equality_codes, group_rows, order_codes, stable_argsort
 from bitlake.table.merge.sections import sections
 
 NAN = float("nan")
@@ -67,6 +67,16 @@ def test_groups_come_in_key_order(columns: tuple[int, ...]) -> None:
         assert len(groups) == len({r[:-2] for r in rows})
         first = [rows[groups.order[s]][:-2] for s in groups.starts.tolist()]
         assert first == sorted(set(first))
+
+
+@pytest.mark.parametrize("span", [1, 5, 2**20, 2**61, 2**63])
+def test_rows_are_sorted_as_lexsort_does_packed_or_not(span: int) -> None:
+    random = np.random.default_rng(span % 97)
+    for rows in (0, 1, 2, 1000):
+        codes = [random.integers(-span, span, rows, np.int64) for _ in range(2)]
+        assert stable_argsort(codes).tolist() == np.lexsort(tuple(reversed(codes))).tolist()
+        assert stable_argsort(codes[:1]).tolist() == np.argsort(codes[0], kind="stable").tolist()
+        assert stable_argsort([codes[0] * 0]).tolist() == list(range(rows))
 
 
 ranges = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda p: (p[0], p[0] + p[1])), max_size=12)
