@@ -152,6 +152,10 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
         run = functools.partial(_edited, context, prepared)
         if answer(context, prepared.shape, prepared.scans[0], run) is not None:
             parts.append("  answered   from metadata and indexes; no data file is opened")
+    here = False
+    if isinstance(prepared.shape, TopRows):
+        run = functools.partial(_edited, context, prepared)
+        here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
     for scan in prepared.scans:
         plan = scan.plan()
         choice = choose(plan)
@@ -164,6 +168,7 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
             )
             if files
         ]
+        how = ["the first rows are read here, in order (no Spark job)"] if here else how
         parts.append(scan.explain() + "\n  read       " + ("; ".join(how) or "nothing"))
     frame = query(context, statement.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)

@@ -19,7 +19,7 @@ from bitlake.predicate.bind import bind
 from bitlake.predicate.tree import MapKey, Predicate, columns_of
 from bitlake.spark.context import EngineContext
 from bitlake.spark.local import held_frame, is_simple, local_frame
-from bitlake.spark.scan import choose, frame_schema
+from bitlake.spark.scan import DRIVER_FILES, choose, frame_schema
 from bitlake.spark.types import spark_type
 from bitlake.sql import shape as sh
 from bitlake.sql.rest import Edit
@@ -30,6 +30,8 @@ from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
 
 MAX_GROUPS = 100_000
 """More groups than this are Spark's to count: they would all pass through the driver."""
+JUDGED_ROWS = 10_000
+"""So many rows are judged here in the hope that the first n of an order survive a filter; then Spark sorts them all."""
 Rewritten = Callable[[DataFrame, Sequence[Edit]], DataFrame]
 """Runs the query with a DataFrame in the table's place, and with edits of its text."""
 
@@ -98,9 +100,6 @@ def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: Scan, run: Rewr
     """The result of a query of first rows, if few enough to be read here: in order, so that Spark has none to make."""
     if scan.row_limit is None or (shape.order and shape.edits is None):
         return None
-    plan = scan.plan()
-    if plan.files and not choose(plan).driver:
-        return None
     if shape.outputs is not None and {c for c, _ in shape.outputs} <= set(scan.columns):
         columns = [c for c, _ in shape.outputs]
         names = [name for _, name in shape.outputs]
@@ -109,12 +108,26 @@ def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: Scan, run: Rewr
             [T.StructField(n, f.dataType, f.nullable, f.metadata) for n, f in zip(names, plain, strict=True)]
         )
         if is_simple(types):
-            rows = scan.to_arrow().slice(shape.offset)
+            rows = _read_here(scan)
+            if rows is None:
+                return None
+            rows = rows.slice(shape.offset)
             return held_frame(context.spark, rows.select(columns).rename_columns(names), types)
     if shape.edits is None or not scan.columns:
         return None
-    rows = scan.to_arrow().slice(shape.offset)
-    return run(local_frame(context.spark, rows, frame_schema(scan)), shape.edits)
+    rows = _read_here(scan)
+    if rows is None:
+        return None
+    return run(local_frame(context.spark, rows.slice(shape.offset), frame_schema(scan)), shape.edits)
+
+
+def _read_here(scan: Scan) -> pa.Table | None:
+    """The rows of a limited scan, if few need be read for them; else None."""
+    plan = scan.plan()
+    if not plan.files or choose(plan).driver:
+        return scan.to_arrow()
+    # Many are left to a filter, but the best that survive it may be soon found.
+    return scan.to_arrow_within(JUDGED_ROWS) if scan.order and len(plan.files) <= DRIVER_FILES else None
 
 
 def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewritten) -> DataFrame | None:

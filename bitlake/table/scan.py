@@ -29,7 +29,7 @@ from bitlake.table.planner import ScanRequest
 from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
 from bitlake.table.state import TableState
 from bitlake.table.topn import FileRanges
-from bitlake.table.topn_read import read_top_n
+from bitlake.table.topn_read import Ranking, TooManyRows, read_top_n
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,6 +173,13 @@ class Scan:
             return self.schema.empty_table()
         return pa.concat_tables(tables)
 
+    def to_arrow_within(self, rows: int) -> pa.Table | None:
+        """As :meth:`to_arrow`; None if more rows than these would have to be judged to find the first in order."""
+        try:
+            return pa.concat_tables(self._tables(rows))
+        except TooManyRows:
+            return None
+
     def to_pandas(self, **options: Any) -> pd.DataFrame:
         """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``."""
         return self.to_arrow().to_pandas(**options)
@@ -245,7 +252,7 @@ class Scan:
         reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
         return reader.__arrow_c_stream__(requested_schema)
 
-    def _tables(self) -> Iterator[pa.Table]:
+    def _tables(self, at_most: int | None = None) -> Iterator[pa.Table]:
         plan = self.plan()
         request = ReadRequest(self.state.schema, self.columns, self.predicate, self.timezone)
         tasks = tasks_of(plan.files, plan.schemas)
@@ -261,8 +268,9 @@ class Scan:
         try:
             if self.order and left is not None:
                 ranges = FileRanges(self.order[0], self.state.schema, plan.schemas, self.state.paths)
+                ranking = Ranking(self.order, left, ranges, self.use_index, plan.metrics)
                 with reading_table(self.state.name):
-                    table = read_top_n(self.store, plan.files, plan.schemas, request, self.order, left, ranges, counts)
+                    table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
                 yield self._typed(table, plan.root)
                 return
             for table in _side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):

@@ -3,7 +3,8 @@
 Files are taken best first, by the bound of the first order column that partition values and statistics give.  Every
 file taken promises rows (so many at least as good as its worst bound, or, through a range-bitmap, its n best values
 themselves); once n rows are promised, files whose best bound is no better are left out, with all after them.  With a
-filter, rows are promised only where the selection is exact, for only then the chosen rows surely match.
+filter, rows are promised only where the selection is exact, for only then the chosen rows surely match; of the other
+files rows are read best first, until n have passed the filter (:mod:`bitlake.table.topn_rounds`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pyroaring import BitMap
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import BitlakeError
+from bitlake.fileindex.open import OpenIndex
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
@@ -155,14 +157,27 @@ class FileRanges:
         return isinstance(self.field.type, AtomicType) and self.field.type.root in _FLOATS
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """Rows by their positions, and the rank of each in ``places``, of which the greatest is the worst."""
+
+    positions: np.ndarray[Any, np.dtype[np.int64]]
+    ranks: np.ndarray[Any, np.dtype[np.int64]]
+    places: Sequence[Place]
+
+    def at(self, chosen: Sequence[bool]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The positions, ascending, of the rows at the places that are chosen."""
+        if not len(self.positions):
+            return self.positions
+        return np.sort(self.positions[np.array(chosen, bool)[self.ranks]])
+
+
 @dataclass(slots=True)
 class _Taken:
-    """A file that stays, and if an index told: its best rows, and each one's place."""
+    """A file that stays, and if an index told: its best rows."""
 
     file: PlannedFile
-    positions: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    ranks: np.ndarray[Any, np.dtype[np.int64]] | None = None
-    places: Sequence[Place] = ()
+    placed: PlacedRows | None = None
 
 
 def plan_top_n(
@@ -189,8 +204,9 @@ def plan_top_n(
         sure = file.merge is None and (not request.filtered or file.selection.exact)
         found = _by_index(request, file, ranges, schemas, store, metrics) if sure else None
         if found is not None:
-            assert found.ranks is not None
-            for place, count in zip(found.places, np.bincount(found.ranks, minlength=len(found.places)), strict=True):
+            assert found.placed is not None
+            counts = np.bincount(found.placed.ranks, minlength=len(found.placed.places))
+            for place, count in zip(found.placed.places, counts, strict=True):
                 promised.add(place, int(count))
         elif sure:
             ranges.promise(file, file.chosen_rows, promised, file.whole)
@@ -214,11 +230,31 @@ def _by_index(
     metrics: ScanMetrics,
 ) -> _Taken | None:
     """The file's n best rows through its range-bitmap, or None."""
-    column, usable = ranges.source(file.entry.file.schema_id)
-    few = file.chosen_rows <= request.n
-    if not usable or column is None or few or not request.use_index or request.n > MAX_INDEXED:
+    found = ranking_index(file, ranges, schemas, store, request.n) if request.use_index else None
+    if found is None:
         return None
-    if not has_index(file.entry.file):
+    index, column = found
+    before, order = index.bytes_read, ranges.order
+    single = len(request.orders) == 1
+    rows = index.top_n(column, request.n, order.descending, order.nulls_first, file.selection.rows, strict=single)
+    placed = None if rows is None else placed_rows(index, column, rows, order)
+    metrics.index_bytes_read += index.bytes_read - before
+    if rows is None or placed is None:
+        return None
+    used = (*file.pruned_by, f"range-bitmap({column}) top {request.n}")
+    place = "embedded" if file.entry.file.embedded_index is not None else "file"
+    chosen = Selection.of(rows, file.selection.exact or not request.filtered)
+    return _Taken(replace(file, selection=chosen, pruned_by=used, index_place=place), placed)
+
+
+def ranking_index(
+    file: PlannedFile, ranges: FileRanges, schemas: Mapping[int, TableSchema], store: Store, n: int
+) -> tuple[OpenIndex, str] | None:
+    """The file's index with a range-bitmap of the order column, and what the file calls that; None without."""
+    if file.merge is not None:
+        return None
+    column, usable = ranges.source(file.entry.file.schema_id)
+    if not usable or column is None or file.chosen_rows <= n or n > MAX_INDEXED or not has_index(file.entry.file):
         return None
     try:
         index = open_for(store, file.path, file.entry.file, schemas[file.entry.file.schema_id])
@@ -226,12 +262,13 @@ def _by_index(
         return None  # an index that cannot be read never makes a scan fail here: the rows are read instead
     if index is None or "range-bitmap" not in index.columns.get(column.name, ()):
         return None
-    before, order = index.bytes_read, ranges.order
-    single = len(request.orders) == 1
-    rows = index.top_n(column.name, request.n, order.descending, order.nulls_first, file.selection.rows, strict=single)
-    told = None if rows is None else index.ranked(column.name, rows)
-    metrics.index_bytes_read += index.bytes_read - before
-    if rows is None or told is None:
+    return index, column.name
+
+
+def placed_rows(index: OpenIndex, column: str, rows: BitMap, order: Order) -> PlacedRows | None:
+    """Where rows of a file stand, by its range-bitmap; None if it cannot tell."""
+    told = index.ranked(column, rows)
+    if told is None:
         return None
     positions, ranks, values = told
     places = [order.place(v) for v in values]
@@ -240,20 +277,17 @@ def _by_index(
         positions = np.concatenate([positions, np.frombuffer(nulls.to_array(), np.uint32).astype(np.int64)])
         ranks = np.concatenate([ranks, np.full(len(nulls), len(places), np.int64)])
         places.append(order.null_place)
-    used = (*file.pruned_by, f"range-bitmap({column.name}) top {request.n}")
-    place = "embedded" if file.entry.file.embedded_index is not None else "file"
-    chosen = Selection.of(rows, file.selection.exact or not request.filtered)
-    return _Taken(replace(file, selection=chosen, pruned_by=used, index_place=place), positions, ranks, places)
+    return PlacedRows(positions, ranks, places)
 
 
 def _cut(one: _Taken, worst: Place | None) -> PlannedFile | None:
     """The file with only the rows that are good enough, or None without any."""
-    if one.positions is None or one.ranks is None or worst is None:
+    if one.placed is None or worst is None:
         return one.file
-    good = np.array([p <= worst for p in one.places], bool)
-    if good.all():
+    good = [p <= worst for p in one.placed.places]
+    if all(good):
         return one.file
-    rows: BitMap = bitmap_of(np.sort(one.positions[good[one.ranks]]))
+    rows: BitMap = bitmap_of(one.placed.at(good))
     return replace(one.file, selection=Selection.of(rows, one.file.selection.exact)) if rows else None
 
 

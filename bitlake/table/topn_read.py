@@ -1,13 +1,14 @@
 """Reading ``ORDER BY … LIMIT n``: the order columns of the files that can matter, best file first, then the n rows.
 
 Where the plan leaves few rows, all columns are read at once.  Else the order columns come first; the n-th best row so
-far prunes files whose bounds are no better; and the other columns are read of the winners alone.
+far prunes files whose bounds are no better, and rows that a range-bitmap knows to be no better; and the other columns
+are read of the winners alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +19,30 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.order import Order, Place, best_rows
-from bitlake.table.plan import PlannedFile
+from bitlake.table.plan import PlannedFile, ScanMetrics
 from bitlake.table.read import ROW_INDEX, ReadCounts, ReadRequest, output_schema, read_file, tasks_of
 from bitlake.table.topn import FileRanges
+from bitlake.table.topn_rounds import BestFirst
 
 _FEW_ROWS = 1000
+_FEW_PER_N = 10
 """Up to so many chosen rows (or ten times n) are read with all columns at once."""
 _FILE = "__bitlake_file"
+
+
+class TooManyRows(Exception):
+    """More rows would have to be read than were allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How rows are ordered: ``ranges`` by the first of ``orders``; ``use_index``: range-bitmaps may rank them."""
+
+    orders: Sequence[Order]
+    n: int
+    ranges: FileRanges
+    use_index: bool
+    metrics: ScanMetrics
 
 
 def read_top_n(
@@ -32,31 +50,74 @@ def read_top_n(
     files: Sequence[PlannedFile],
     schemas: Mapping[int, TableSchema],
     request: ReadRequest,
-    orders: Sequence[Order],
-    n: int,
-    ranges: FileRanges,
+    ranking: Ranking,
     counts: Sequence[ReadCounts],
+    at_most: int | None = None,
 ) -> pa.Table:
     """The first ``n`` rows, in order, with the request's columns (nullable, as :func:`read_file` gives them).
 
-    ``counts``: of each file, to be added to.
+    ``counts``: of each file, to be added to.  Raises :class:`TooManyRows` if the order column of more than ``at_most``
+    rows would have to be read.
     """
+    orders, n = ranking.orders, ranking.n
     sorting = tuple(o.column for o in orders)
-    once = sum(f.chosen_rows for f in files) <= max(_FEW_ROWS, 10 * n)
+    once = sum(f.chosen_rows for f in files) <= max(_FEW_ROWS, _FEW_PER_N * n)
     extra = tuple(c for c in request.columns if c not in sorting) if once else (ROW_INDEX,)
     first = replace(request, columns=(*sorting, *(c for c in extra if c not in sorting)))
-    best = _empty(first)
-    tasks = tasks_of(files, schemas)
-    for number, (file, task) in enumerate(zip(files, tasks, strict=True)):
-        if n == 0 or (best.num_rows == n and _needless(ranges.best(file), best, orders, request.schema)):
+    best, left = _empty(first), at_most
+    for number, file in enumerate(files):
+        nth = _nth(best, n, orders[0], request.schema)
+        if n == 0 or (nth is not None and _needless(ranking.ranges.best(file), nth, len(orders) == 1)):
             continue
-        for table in read_file(store, task, first, counts[number]):
-            numbers = pa.array(np.full(table.num_rows, number, np.int32))
-            both = pa.concat_tables([best, table.append_column(_FILE, numbers).cast(best.schema)])
-            best = both.take(pa.array(best_rows(both, orders, n)))
+        for part in _parts(store, file, schemas, request, ranking, lambda: best):  # noqa: B023
+            if left is not None:
+                left -= part.chosen_rows
+                if left < 0:
+                    raise TooManyRows
+            for table in read_file(store, tasks_of([part], schemas)[0], first, counts[number]):
+                numbers = pa.array(np.full(table.num_rows, number, np.int32))
+                both = pa.concat_tables([best, table.append_column(_FILE, numbers).cast(best.schema)])
+                best = both.take(pa.array(best_rows(both, orders, n)))
     if once:
         return best.select(list(request.columns))
     return _others(store, files, schemas, request, best, counts)
+
+
+def _parts(
+    store: Store,
+    file: PlannedFile,
+    schemas: Mapping[int, TableSchema],
+    request: ReadRequest,
+    ranking: Ranking,
+    best: Callable[[], pa.Table],
+) -> Iterator[PlannedFile]:
+    """The file, or where a filter leaves it open how many rows must be read, some of its rows after the others.
+
+    ``best``: the best rows so far.
+    """
+    if file.sure(request.predicate) or not ranking.use_index:
+        yield file
+        return
+    single = len(ranking.orders) == 1
+    rounds = BestFirst(store, file, ranking.ranges, schemas, ranking.n, single, ranking.metrics)
+    if not rounds.usable:
+        yield file
+        return
+    while True:
+        nth = _nth(best(), ranking.n, ranking.orders[0], request.schema)
+        rows = rounds.take(nth, best().num_rows)
+        if rows is None:
+            return
+        if rows:
+            yield replace(file, selection=Selection.of(rows, False))
+
+
+def _nth(best: pa.Table, n: int, order: Order, schema: TableSchema) -> Place | None:
+    """Where the last of n rows stands; None if there are fewer."""
+    if not 0 < n <= best.num_rows:
+        return None
+    last = best.column(order.column).slice(n - 1, 1)
+    return order.place(arrow_to_physical(last, schema.field(order.column))[0])
 
 
 def _empty(request: ReadRequest) -> pa.Table:
@@ -65,12 +126,9 @@ def _empty(request: ReadRequest) -> pa.Table:
     return pa.schema([*fields, pa.field(_FILE, pa.int32())]).empty_table()
 
 
-def _needless(file_best: Place, best: pa.Table, orders: Sequence[Order], schema: TableSchema) -> bool:
+def _needless(file_best: Place, nth: Place, single: bool) -> bool:
     """Whether no row of a file can come before the last of the best rows."""
-    order = orders[0]
-    last = best.column(order.column).slice(best.num_rows - 1, 1)
-    worst = order.place(arrow_to_physical(last, schema.field(order.column))[0])
-    return file_best > worst or (len(orders) == 1 and file_best == worst)
+    return file_best > nth or (single and file_best == nth)
 
 
 def _others(

@@ -229,6 +229,33 @@ def test_first_rows_read_little(lake: bitlake.Lake) -> None:
     assert "answered   from metadata and indexes" in text
 
 
+def test_first_rows_under_a_filter_without_index(lake: bitlake.Lake, monkeypatch: Any) -> None:
+    """Few of the best rows are judged here; where none survives, Spark sorts all of them."""
+    import bitlake.spark.shortcut as shortcut
+    from bitlake.spark import scan as spark_scan
+
+    n = 20_000
+    many = pa.table({"k": [i * 7919 % n for i in range(n)], "word": [f"w{i * 31 % 10}" for i in range(n)]})
+    table = lake.create_table("many", many.schema, options={"file-index.range-bitmap.columns": "k"})
+    table.append(many)
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 100)
+    lake.spark.createDataFrame(many).createOrReplaceTempView("plain_many")
+    for text, most in (
+        ("SELECT k, word FROM {} WHERE word > 'w4' ORDER BY k DESC LIMIT 5", 0),
+        ("SELECT k + 1 AS k1 FROM {} WHERE word > 'w4' ORDER BY k LIMIT 5 OFFSET 2", 0),
+        ("SELECT k FROM {} WHERE word LIKE '%x' ORDER BY k LIMIT 5", 9),
+    ):
+        found: list[Any] = []
+        ran = jobs(lake, lambda: found.extend(rows_of(lake.sql(text.format("many")))))  # noqa: B023
+        assert found == rows_of(lake.spark.sql(text.format("plain_many")))
+        assert ran <= most
+    explained = rows_of(lake.sql("EXPLAIN SELECT k FROM many WHERE word > 'w4' ORDER BY k LIMIT 5"))[0][0]
+    assert "first rows are read here" in explained
+    monkeypatch.setattr(shortcut, "JUDGED_ROWS", 3)
+    assert jobs(lake, lambda: lake.sql("SELECT k FROM many WHERE word > 'w4' ORDER BY k LIMIT 5").collect()) > 0
+    lake.spark.catalog.dropTempView("plain_many")
+
+
 def test_to_spark_gives_what_the_scan_is(lake: bitlake.Lake, monkeypatch: Any) -> None:
     """Also where Spark's own reader, which filters nothing, would take the files."""
     import bitlake.spark.scan as spark_scan
