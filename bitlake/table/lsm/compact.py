@@ -239,7 +239,7 @@ class _Task:
             state.partition,
             state.bucket,
             self._output,
-            source=FileSource.COMPACT,
+            source=FileSource.APPEND if changelog else FileSource.COMPACT,
             changelog=changelog,
             total_buckets=state.total_buckets,
         )
