@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -138,9 +139,27 @@ def _integer(arguments: dict[str, Any], name: str) -> int | None:
     return value
 
 
+def _switch_vectors(context: EngineContext, arguments: dict[str, Any], on: bool) -> DataFrame:
+    table = _table(context, arguments["table"])
+    schema = table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+    return context.rows([("schema_id", T.LongType())], [(schema.id,)])
+
+
 PROCEDURES = {
     p.name: p
     for p in (
+        Procedure(
+            "disable_deletion_vectors",
+            (Parameter("table", True, "the table, as 'db.table'"),),
+            "Switch deletion vectors off: compacts the table fully first, so that no deleted row comes back.",
+            partial(_switch_vectors, on=False),
+        ),
+        Procedure(
+            "enable_deletion_vectors",
+            (Parameter("table", True, "the table, as 'db.table'"),),
+            "Switch deletion vectors on: compacts the table fully first, so that readers go on seeing the same rows.",
+            partial(_switch_vectors, on=True),
+        ),
         Procedure(
             "expire_snapshots",
             (

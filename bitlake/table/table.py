@@ -33,6 +33,7 @@ from bitlake.table.alter import (
 from bitlake.table.backfill import backfill
 from bitlake.table.create import check_options
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
+from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import Rewritten
@@ -159,6 +160,18 @@ class Table(TableWrites):
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 
         return self._change_schema(step)
+
+    def enable_deletion_vectors(self) -> TableSchema:
+        """Switch deletion vectors on, with data there: compacts fully, so that readers see the same rows all along.
+
+        Raises :class:`InvalidRequest` if other options do not go with them, :class:`CommitConflict` if other writers
+        leave no moment for it.
+        """
+        return switch_deletion_vectors(self, True)
+
+    def disable_deletion_vectors(self) -> TableSchema:
+        """Switch deletion vectors off: compacts fully, since without them deleted rows would come back."""
+        return switch_deletion_vectors(self, False)
 
     # --- columns -----------------------------------------------------------------------------------------------------
 

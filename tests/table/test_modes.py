@@ -1,0 +1,254 @@
+"""Deletion vectors are switched on and off with data there: readers see the same rows, and other writers lose none."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.storage.local import LocalStore
+from bitlake.table import keyed
+from bitlake.table.commit import CommitPlan, IndexChange, commit
+from bitlake.table.index_files import index_entries, write_vectors
+from bitlake.table.modes import is_settled
+from bitlake.table.table import Table
+from bitlake.tableindex.deletion_vectors import DeletionVector
+
+SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.int64())])
+ENABLED = "deletion-vectors.enabled"
+
+
+def make(root: Path, **options: str) -> Table:
+    named = {
+        "primary-key": "k",
+        "bucket": "2",
+        **{k.replace("__", ".").replace("_", "-"): v for k, v in options.items()},
+    }
+    return bitlake.connect(root).create_table("t", SCHEMA, options={k: v for k, v in named.items() if v})
+
+
+def batch(rows: dict[int, int | None]) -> pa.Table:
+    return pa.table({"k": list(rows), "v": list(rows.values())}, schema=SCHEMA)
+
+
+def rows_of(table: Table) -> dict[int, int]:
+    got = table.scan().to_arrow().to_pydict()
+    assert len(set(got["k"])) == len(got["k"]), "a key twice"
+    return dict(zip(got["k"], got["v"], strict=True))
+
+
+def some_rounds(table: Table, model: dict[int, int], rounds: range) -> None:
+    for r in rounds:
+        new = {(r * 37 + i * 7) % 200: r * 1000 + i for i in range(60)}
+        table.upsert(batch(dict(new)))
+        model |= new
+        gone = sorted(model)[r % 5 :: 11]
+        table.upsert(batch(dict.fromkeys(gone)), kinds=pa.array([3] * len(gone), pa.int8()))
+        for k in gone:
+            del model[k]
+
+
+class Meddling(LocalStore):
+    """Runs something else right before (or after) a file whose path holds ``where`` is created for the first time."""
+
+    def __init__(self, where: str, other: Callable[[], Any], after: bool = False) -> None:
+        super().__init__()
+        self.where, self.other, self.after, self.done = where, other, after, False
+
+    def create(self, path: str, data: bytes) -> bool:
+        mine = self.where in path and not self.done
+        self.done |= mine
+        if mine and not self.after:
+            self.other()
+        made = super().create(path, data)
+        if mine and self.after:
+            self.other()
+        return made
+
+
+def through(table: Table, store: LocalStore) -> Table:
+    return Table(table.name, table.path, store)
+
+
+@pytest.mark.parametrize("options", [{}, {"bucket": "-1"}, {"write_only": "true"}, {"changelog_producer": "lookup"}])
+def test_on_and_off_again_with_data(tmp_path: Path, options: dict[str, str]) -> None:
+    table = make(tmp_path, **options)
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(3))
+    assert rows_of(table) == model
+    assert table.enable_deletion_vectors().options[ENABLED] == "true"
+    assert rows_of(table) == model
+    assert is_settled(table.state())
+    assert table.snapshot is not None
+    assert table.snapshot.schema_id == table.schema.id
+    some_rounds(table, model, range(3, 6))
+    table.compact()
+    assert rows_of(table) == model
+    before = table.schema.id
+    assert table.enable_deletion_vectors().id == before, "it is on already"
+    assert table.disable_deletion_vectors().options[ENABLED] == "false"
+    assert rows_of(table) == model
+    some_rounds(table, model, range(6, 9))
+    assert rows_of(table) == model
+
+
+def test_a_table_without_data(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    table.enable_deletion_vectors()
+    assert table.snapshot is None
+    table.disable_deletion_vectors()
+    table.alter_options({ENABLED: "true"})
+    assert table.schema.opts[ENABLED] == "true"
+
+
+def test_an_alter_names_the_call(tmp_path: Path) -> None:
+    table = make(tmp_path, deletion_vectors__modifiable="true")
+    table.upsert(batch({1: 1}))
+    with pytest.raises(InvalidRequest, match=r"enable_deletion_vectors\(table\)"):
+        table.alter_options({ENABLED: "true"})
+    table.enable_deletion_vectors()
+    with pytest.raises(InvalidRequest, match=r"disable_deletion_vectors\(table\)"):
+        table.alter_options({ENABLED: "false"})
+    with pytest.raises(InvalidRequest, match=r"disable_deletion_vectors\(table\)"):
+        table.alter_options(unset=[ENABLED])
+
+
+@pytest.mark.parametrize("options", [{"merge_engine": "first-row"}, {"changelog_producer": "full-compaction"}])
+def test_tables_that_take_no_vectors(tmp_path: Path, options: dict[str, str]) -> None:
+    table = make(tmp_path, **options)
+    table.upsert(batch({1: 1}))
+    with pytest.raises(InvalidRequest, match="does not go with"):
+        table.enable_deletion_vectors()
+    assert ENABLED not in table.schema.options
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("on", [True, False])
+def test_another_writer_commits_around_the_switch(tmp_path: Path, on: bool, after: bool) -> None:
+    table = make(tmp_path, **({} if on else {"deletion_vectors__enabled": "true"}))
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(2))
+    start = table.schema.id
+    store = Meddling(f"schema/schema-{start + 1}", lambda: some_rounds(table, model, range(2, 4)), after)
+    switching = through(table, store)
+    schema = switching.enable_deletion_vectors() if on else switching.disable_deletion_vectors()
+    assert store.done
+    assert schema.options[ENABLED] == str(on).lower() == table.schema.options[ENABLED]
+    assert rows_of(table) == model
+    some_rounds(table, model, range(4, 6))
+    assert rows_of(table) == model
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
+    tmp_path: Path, on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It publishes right after the switch, having passed every check right before."""
+    options = {} if on else {"deletion_vectors__enabled": "true"}
+    table = make(tmp_path, write_only="true", num_sorted_run__compaction_trigger="2", **options)
+    # A level so large that what comes after is compacted above it.
+    model = {k: k * 7919 % 10_007 for k in range(20_000)}
+    table.upsert(batch(dict(model)))
+    table.compact(full=True)
+    old = table.schema
+    wrong: list[dict[int, int]] = []
+
+    def late() -> None:
+        some_rounds(table, model, range(2, 4))
+        state = dataclasses.replace(table.state(), schema=old)
+        with monkeypatch.context() as patched:
+            patched.setattr("bitlake.table.commit.latest_schema_id", lambda store, paths: old.id)
+            assert keyed.compact(table, state, state.entries(), False) is not None
+        got = table.scan().to_arrow().to_pydict()
+        wrong.append(dict(zip(got["k"], got["v"], strict=True)) if len(set(got["k"])) == len(got["k"]) else {})
+
+    store = Meddling(f"schema/schema-{old.id + 1}", late, after=True)
+    switching = through(table, store)
+    schema = switching.enable_deletion_vectors() if on else switching.disable_deletion_vectors()
+    assert wrong, "the other writer did not come in between"
+    assert wrong != [model], "the compaction did no harm: the test has lost its point"
+    assert schema.id == (old.id + 1 if on else old.id + 3), "off: switched back, and off again"
+    assert table.schema.options[ENABLED] == str(on).lower()
+    assert rows_of(table) == model
+
+
+def test_vectors_that_another_engine_left_behind_are_not_applied_again(tmp_path: Path) -> None:
+    """Paimon switches vectors off without compacting if told so, and leaves them in the index manifest."""
+    table = make(tmp_path, bucket="1")
+    table.upsert(batch({1: 1, 2: 2, 3: 3}))
+    table.compact(full=True)
+    state = table.state()
+    (entry,) = state.entries()
+    place = (entry.partition, entry.bucket)
+    vector = DeletionVector.of(pa.array([0]).to_numpy())
+    new = write_vectors(table.store, state.paths, state.schema, *place, {entry.file.file_name: vector})
+    plan = CommitPlan("COMPACT", index=(IndexChange(*place, "DELETION_VECTORS", (), (new,)),))
+    assert commit(table.store, state.paths, plan, state.schema, "other") is not None
+    assert rows_of(table) == {1: 1, 2: 2, 3: 3}
+    table.enable_deletion_vectors()
+    assert rows_of(table) == {1: 1, 2: 2, 3: 3}
+    state = table.state()
+    assert not any(e.ranges for e in index_entries(table.store, state.paths, state.snapshot))
+
+
+def test_a_writer_goes_on_while_the_mode_changes(tmp_path: Path) -> None:
+    table = make(tmp_path, num_sorted_run__compaction_trigger="3")
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(2))
+    stop = threading.Event()
+    failed: list[Exception] = []
+
+    def write() -> None:
+        number = 10
+        while not stop.is_set():
+            try:
+                some_rounds(through(table, LocalStore()), model, range(number, number + 1))
+            except Exception as e:  # noqa: BLE001 - whatever it is, the test must tell of it
+                failed.append(e)
+                return
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for on in (True, False, True):
+            for _ in range(20):
+                try:
+                    table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+                    break
+                except CommitConflict:
+                    continue
+            assert table.schema.options[ENABLED] == str(on).lower()
+    finally:
+        stop.set()
+        writer.join()
+    assert not failed
+    table.compact(full=True)
+    assert rows_of(table) == model
+
+
+# --- append tables ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"bucket": "-1"}, {"bucket": "2", "bucket_key": "k"}])
+def test_append_tables(tmp_path: Path, options: dict[str, str]) -> None:
+    table = make(tmp_path, **{"primary-key": ""}, **options)
+    model: dict[int, int] = {k: k for k in range(50)}
+    table.append(batch(dict(model)))
+    table.enable_deletion_vectors()
+    assert rows_of(table) == model
+    table.delete("k IN (1, 6, 11, 16)")
+    model = {k: v for k, v in model.items() if k not in (1, 6, 11, 16)}
+    assert rows_of(table) == model
+    assert not is_settled(table.state())
+    table.disable_deletion_vectors()
+    assert rows_of(table) == model
+    table.delete("k > 40")
+    assert rows_of(table) == {k: v for k, v in model.items() if k <= 40}
