@@ -41,8 +41,9 @@ def bucket_of(
         raise InvalidRequest("a bucketed table needs at least one bucket key column")
     whole = [to_column(made, array) for made, array in zip(types, arrays, strict=True)]
     if function == "default":
-        hashes = row_hash(types, whole).view(np.int32).astype(np.int64)
-        return np.abs(np.fmod(hashes, num_buckets)).astype(np.int32)
+        sizes = np.abs(row_hash(types, whole).view(np.int32).astype(np.int64)).astype(np.uint32)
+        # |h rem N|; dividing by a constant is several times faster than taking remainders.
+        return (sizes - sizes // np.uint32(num_buckets) * np.uint32(num_buckets)).astype(np.int32)
     if function == "mod":
         return _mod(types, whole, num_buckets)
     if function == "hive":
@@ -70,6 +71,11 @@ def murmur_words(words: U32, offsets: NDArray[np.int64]) -> U32:
     mixed = (mixed << np.uint32(15) | mixed >> np.uint32(17)) * np.uint32(0x1B873593)
     counts = np.diff(offsets)
     rows = len(counts)
+    if rows and (counts == counts[0]).all():
+        state = np.full(rows, 42, np.uint32)
+        for turn in mixed[offsets[0] : offsets[-1]].reshape(rows, counts[0]).T:
+            state = _step(state, turn)
+        return _last(state, counts)
     # Longest first: the rows that still have a word at step j are then always a prefix.
     order = np.argsort(-counts, kind="stable")
     starts, lengths = offsets[:-1][order], counts[order]
@@ -79,8 +85,7 @@ def murmur_words(words: U32, offsets: NDArray[np.int64]) -> U32:
         active = int(np.searchsorted(-lengths, -step, side="left"))
         if active <= _FEW:
             break
-        turn = state[:active] ^ mixed[starts[:active] + step]
-        state[:active] = (turn << np.uint32(13) | turn >> np.uint32(19)) * np.uint32(5) + np.uint32(0xE6546B64)
+        state[:active] = _step(state[:active], mixed[starts[:active] + step])
         step += 1
     for row in range(active):  # at most _FEW rows are left here
         h = int(state[row])
@@ -88,12 +93,22 @@ def murmur_words(words: U32, offsets: NDArray[np.int64]) -> U32:
             h ^= k
             h = ((h << 13 | h >> 19) * 5 + 0xE6546B64) & _MASK
         state[row] = h
-    state ^= (lengths * 4).astype(np.uint32)
+    out = np.empty(rows, np.uint32)
+    out[order] = _last(state, lengths)
+    return out
+
+
+def _step(state: U32, mixed: U32) -> U32:
+    turn = state ^ mixed
+    return (turn << np.uint32(13) | turn >> np.uint32(19)) * np.uint32(5) + np.uint32(0xE6546B64)
+
+
+def _last(state: U32, counts: NDArray[np.int64]) -> U32:
+    """The final mix, with the number of words."""
+    state = state ^ (counts * 4).astype(np.uint32)
     state = (state ^ state >> np.uint32(16)) * np.uint32(0x85EBCA6B)
     state = (state ^ state >> np.uint32(13)) * np.uint32(0xC2B2AE35)
-    out = np.empty(rows, np.uint32)
-    out[order] = state ^ state >> np.uint32(16)
-    return out
+    return state ^ state >> np.uint32(16)
 
 
 def _mod(types: Sequence[DataType], columns: Sequence[Any], num_buckets: int) -> NDArray[np.int32]:

@@ -88,6 +88,8 @@ def encode_rows(types: Sequence[DataType], arrays: Sequence[Any]) -> tuple[U8, I
 
 
 def _assemble(fixed: U64, offsets: I64, pieces: list[tuple[I64, U8 | Texts]]) -> U8:
+    if not pieces:
+        return fixed.reshape(-1).view(np.uint8)
     rows, width = fixed.shape
     words = np.zeros(int(offsets[-1]) // 8, np.uint64)
     starts = offsets[:-1]

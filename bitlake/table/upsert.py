@@ -1,6 +1,7 @@
 """Writing rows to primary-key tables in this process: spread over buckets, written, compacted, ready to be published.
 
-The rows of a bucket are gathered in memory, all buckets' together up to ``write-buffer-size``.
+Rows are gathered in memory up to ``write-buffer-size``, whatever buckets they belong to, and then become a sorted run
+of each.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.lsm.assign import key_hashes
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
 from bitlake.table.lsm.kinds import with_kinds
@@ -28,6 +28,7 @@ from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import postpone_writer, unnumbered
 from bitlake.table.lsm.publish import Slot, bucket_states, discard_changes, lsm_context, state_of
+from bitlake.table.lsm.spread import Share, spread
 from bitlake.table.runner import LocalRunner
 from bitlake.table.state import TableState
 from bitlake.table.write import fit, split_groups
@@ -85,6 +86,8 @@ class _Writing:
         self._writers: dict[Slot, BucketWriter] = {}
         self._postponed: dict[bytes, KeyValueWriter] = {}
         self._hashes: dict[Slot, list[Int32s]] = {}
+        self._pending: list[pa.Table] = []
+        self._bytes = 0
         self._limit = self._schema.opts.of(lsm.WRITE_BUFFER_SIZE)
         self._done: list[BucketChange] = []
         self._number = random.Random(_clock.new_uuid()).randrange(2**31 - 1)
@@ -99,27 +102,36 @@ class _Writing:
             self._assigner = DynamicAssigner(self._context, state.store, self._states)
 
     def write(self, rows: pa.Table) -> None:
-        types = [f.type for f in self._schema.partition_fields]
-        for values, bucket, part in split_groups(rows, self._schema):
-            partition = encode_row_with_arity(types, values)
-            if self._schema.num_buckets == POSTPONE_BUCKET:
-                self._postpone(partition, part)
-            elif self._assigner is None:
-                self._put((partition, bucket), part)
-            else:
-                hashes = key_hashes(self._schema, part)
-                for bucket, chosen in _by_bucket(self._assigner.assign(partition, hashes)):
-                    self._hashes.setdefault((partition, bucket), []).append(hashes[chosen])
-                    self._put((partition, bucket), part.take(pa.array(chosen)))
+        if self._schema.num_buckets == POSTPONE_BUCKET:
+            types = [f.type for f in self._schema.partition_fields]
+            for values, _, part in split_groups(rows, self._schema):
+                self._postpone(encode_row_with_arity(types, values), part)
+            return
+        self._pending.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= self._limit:
+            self._flush()
 
-    def _put(self, slot: Slot, rows: pa.Table) -> None:
-        writer = self._writers.get(slot)
-        if writer is None:
-            bucket = state_of(self._states, self._schema, slot)
-            writer = self._writers[slot] = BucketWriter(self._context, self._state.store, bucket)
-        writer.write(rows)
-        while sum(w.held_bytes for w in self._writers.values()) > self._limit:
-            max(self._writers.values(), key=lambda w: w.held_bytes).flush()
+    def _flush(self) -> None:
+        """Write what waits: a sorted run for each of its buckets, side by side."""
+        if not self._pending:
+            return
+        rows = pa.concat_tables(self._pending)
+        self._pending, self._bytes = [], 0
+        shares = list(spread(rows, self._schema, None if self._assigner is None else self._assigner.assign))
+        for share in shares:
+            slot = (share.partition, share.bucket)
+            if share.hashes is not None:
+                self._hashes.setdefault(slot, []).append(share.hashes)
+            if slot not in self._writers:
+                bucket = state_of(self._states, self._schema, slot)
+                self._writers[slot] = BucketWriter(self._context, self._state.store, bucket)
+        LocalRunner().run(shares, self._put)
+
+    def _put(self, share: Share) -> None:
+        writer = self._writers[share.partition, share.bucket]
+        writer.write(share.rows)
+        writer.flush()
 
     def _postpone(self, partition: bytes, rows: pa.Table) -> None:
         writer = self._postponed.get(partition)
@@ -129,6 +141,7 @@ class _Writing:
         writer.write(unnumbered(rows))
 
     def finish(self, compact: bool | None) -> list[BucketChange]:
+        self._flush()
         slots = list(self._writers)
 
         def one(slot: Slot) -> BucketChange:
@@ -161,14 +174,6 @@ class _Writing:
         for postponed in self._postponed.values():
             postponed.abort()
         discard_changes(self._state, self._done)
-
-
-def _by_bucket(buckets: Int32s) -> Iterator[tuple[int, np.ndarray]]:
-    """(bucket, its rows in their order) of each bucket."""
-    order = np.argsort(buckets, kind="stable")
-    for chosen in np.split(order, np.flatnonzero(np.diff(buckets[order])) + 1):
-        if len(chosen):
-            yield int(buckets[chosen[0]]), chosen
 
 
 def batches_of(rows: Rows) -> Iterator[pa.Table]:

@@ -119,7 +119,7 @@ def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[An
     elif not keys:
         yield (), 0, rows
         return
-    codes = _group_codes(rows, keys, buckets)
+    codes = group_codes(rows, keys, buckets)
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
@@ -134,7 +134,7 @@ def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[An
         yield values[i], int(buckets[order[start]]), gathered.slice(start, end - start)
 
 
-def _group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray) -> np.ndarray:
+def group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray) -> np.ndarray:
     """A number for each row, equal exactly for rows of one partition and bucket."""
     codes = buckets.astype(np.int64)
     for field in keys:
@@ -152,4 +152,4 @@ def _group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray)
     return codes
 
 
-__all__ = ["fit", "split_groups", "write_rows"]
+__all__ = ["fit", "group_codes", "split_groups", "write_rows"]

@@ -7,7 +7,6 @@ written earlier has a higher one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +25,7 @@ def sorted_rows(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Tabl
 
     ``rows`` are in the order they came, with ``_VALUE_KIND``; the result has ``_SEQUENCE_NUMBER`` before all columns.
     """
-    rows = rows.combine_chunks()
+    rows = one_chunk(rows)
     ordering = [order_codes(rows.column(c), spec.descending) for c in spec.sequence]
     arrival = np.arange(rows.num_rows, dtype=np.int64)
     groups = group_rows([rows.column(k) for k in spec.keys], [*ordering, arrival], key_order=True)
@@ -41,7 +40,7 @@ def sorted_merged(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Ta
     ``rows`` are in the order they came, with ``_VALUE_KIND``.  Raises :class:`InvalidRequest` for rows that the merge
     engine cannot take.
     """
-    return merged(spec, numbered(rows.combine_chunks(), first_sequence), first_sequence)
+    return merged(spec, numbered(one_chunk(rows), first_sequence), first_sequence)
 
 
 def merged(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
@@ -49,6 +48,11 @@ def merged(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
     columns = [f.name for f in spec.fields]
     out = merge_rows(spec, rows, columns, keep_deletes=True)
     return out if out.num_rows == rows.num_rows == 1 else numbered(out, first_sequence)
+
+
+def one_chunk(rows: pa.Table) -> pa.Table:
+    """The rows with one chunk in each column; Arrow copies a column of one chunk when asked to combine it."""
+    return rows if all(c.num_chunks <= 1 for c in rows.columns) else rows.combine_chunks()
 
 
 def numbered(rows: pa.Table, first: int) -> pa.Table:
@@ -80,7 +84,7 @@ class SortedMerge:
         self.next_sequence += rows.num_rows
         if not rows.num_rows:
             return rows, None
-        both = pa.concat_tables([*self._held, rows]).combine_chunks()
+        both = one_chunk(pa.concat_tables([*self._held, rows]))
         keys = key_columns([both.column(k) for k in self.spec.keys])
         if not in_order(keys):
             raise InvalidRequest("rows that should come in key order do not; this is an error in how they were sorted")
@@ -116,10 +120,3 @@ def _same(column: object, a: int, b: int) -> bool:
         return bool(column[a] == column[b])
     assert isinstance(column, pa.Array)
     return bool(column[a] == column[b])
-
-
-def pieces(rows: pa.Table, size: int) -> Iterator[pa.Table]:
-    """A table in parts of about ``size`` bytes."""
-    step = max(1, rows.num_rows * size // max(1, rows.nbytes))
-    for start in range(0, rows.num_rows, step):
-        yield rows.slice(start, step)
