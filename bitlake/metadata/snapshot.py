@@ -16,6 +16,20 @@ VERSION = 3
 BATCH_IDENTIFIER = 2**63 - 1
 """The commit identifier of every batch commit."""
 KINDS = ("APPEND", "COMPACT", "OVERWRITE", "ANALYZE")
+OPERATIONS = frozenset(
+    {
+        "WRITE",
+        "OVERWRITE",
+        "DELETE",
+        "TRUNCATE",
+        "UPDATE",
+        "MERGE",
+        "CREATE_TABLE_AS_SELECT",
+        "REPLACE_TABLE_AS_SELECT",
+        "CREATE_OR_REPLACE_TABLE_AS_SELECT",
+    }
+)
+"""What ``operation`` may say: Paimon cannot read a snapshot with another word."""
 
 _MEMBERS = (
     ("version", "version"),

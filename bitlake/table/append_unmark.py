@@ -65,6 +65,5 @@ def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:
         CommitPlan("COMPACT", gone.adds, gone.deletes, index=gone.index),
         state.schema,
         user,
-        operation="COMPACT",
         on_failure=lambda: gone.discard(state),
     )

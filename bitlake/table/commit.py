@@ -25,13 +25,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bitlake import _clock
-from bitlake.errors import CommitConflict, NotFound, StorageUnavailable
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
 from bitlake.storage import Store
 from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
 from bitlake.table.index_changes import IndexFiles
@@ -72,6 +72,8 @@ def commit(
     ``on_failure`` is called before any exception leaves, an interrupt included, if **surely** nothing is visible: the
     place to delete the files that ``plan`` adds: data, changelog and index files.
     """
+    if operation is not None and operation not in OPERATIONS:
+        raise InvalidRequest(f"a snapshot cannot be of operation '{operation}'; it is one of {', '.join(OPERATIONS)}")
     changes = Changes(store, paths, plan, schema)
     made = _Committer(changes, commit_user, identifier, operation, Options(options or schema.options))
     try:

@@ -101,6 +101,14 @@ def test_a_compaction_made_for_another_mode(tmp_path: Path) -> None:
         run((paths, on), CommitPlan("COMPACT", (entry("newer", 5),), (entry("new", 4),)))
 
 
+def test_an_operation_that_paimon_does_not_know(tmp_path: Path) -> None:
+    """Java reads the word into an enum: with another one, no reader of Paimon's could open the table any more."""
+    paths, schema = make(tmp_path / "t")
+    with pytest.raises(InvalidRequest, match="operation 'COMPACT'"):
+        commit(STORE, paths, CommitPlan("COMPACT", (entry("a", 0),)), schema, "me", operation="COMPACT")
+    assert live.latest_snapshot(STORE, paths) is None
+
+
 def test_levels_are_for_primary_keys(tmp_path: Path) -> None:
     paths, schema = make(tmp_path / "t")
     with pytest.raises(InvalidRequest, match="no primary key"):
