@@ -11,6 +11,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.spark import ddl, dml, show
 from bitlake.spark.context import EngineContext
 from bitlake.spark.delete import delete
+from bitlake.spark.merge import merge
 from bitlake.spark.procedures import call
 from bitlake.spark.query import create_view, explain, other, prepare, query
 from bitlake.spark.scan import SparkReader
@@ -37,6 +38,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.InsertInto: dml.insert,
     st.DeleteFrom: delete,
     st.Update: update,
+    st.MergeInto: merge,
     st.Call: call,
     st.Explain: explain,
     st.Query: lambda context, statement: query(context, statement.text),

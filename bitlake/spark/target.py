@@ -15,12 +15,14 @@ from pyspark.sql import types as T
 
 from bitlake.errors import NotFound
 from bitlake.metadata import options as opt
+from bitlake.predicate.dialect import tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.local import held_frame
 from bitlake.spark.query import prepare
 from bitlake.spark.scan import SparkReader
+from bitlake.sql.columns import Mentions
 from bitlake.sql.statements import TableName
 from bitlake.sql.uses import replace_tables
 from bitlake.table.append_delete import Hits, only_hits
@@ -99,12 +101,13 @@ class Target:
         positions: bool = False,
         deleted_too: bool = False,
         hits: Hits | None = None,
-        every_column: bool = False,
+        read_for: str | None = None,
     ) -> DataFrame:
         """The query ``[WITH …] <before> <the target> <after>``, lazy.
 
         With ``positions`` the target has the columns :attr:`path` and :attr:`index`; ``deleted_too`` gives the rows of
         its deletion vectors as well, for which Spark's own reader can be used; ``hits`` limits it to these rows.
+        ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
         """
         head = f"{self.with_} {before} ".lstrip()
         text = f"{head}{self.source} {after}".rstrip()
@@ -116,8 +119,10 @@ class Target:
             if use.start != len(head):
                 frames.append(reader.frame(_without_positions(scan), exact=False))
                 continue
-            plain = tuple(c for c in scan.columns if c not in (FILE_PATH, ROW_INDEX))
-            names = self.state.schema.field_names if every_column else plain
+            names = tuple(c for c in scan.columns if c not in (FILE_PATH, ROW_INDEX))
+            if read_for is not None:
+                named = Mentions(read_for, tokenize(read_for))
+                names = tuple(c for c in names if named.all or c.lower() in named.words)
             wanted = replace(scan, state=self.state, _planned=[])
             for predicate in self.pushed:
                 wanted = wanted.where_bound(predicate)

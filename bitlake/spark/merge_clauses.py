@@ -1,0 +1,135 @@
+"""The clauses of a MERGE as SQL text, and the rows they make as columns of the target.
+
+Which clause applies to a row is one CASE over the clauses' conditions, in order; a clause's values are only computed
+for its own rows.  Values are stored as INSERT stores them: :func:`bitlake.spark.align.store_columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.spark.align import store_columns
+from bitlake.spark.merge_source import Source
+from bitlake.spark.target import Target
+from bitlake.spark.update import column_parts, default_value, set_values
+from bitlake.sql import statements as st
+
+ACTION = "__bitlake_action"
+_OLD, _SET = "__bitlake_old", "__bitlake_set"
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A WHEN clause with the new values of the columns that it names; ``number`` counts from 0 within its kind."""
+
+    number: int
+    condition: str | None
+    action: st.MergeAction
+    values: Mapping[str, str]
+
+
+def clauses_of(target: Target, source: Source, statement: st.MergeInto, when: st.When) -> list[Clause]:
+    """The clauses of one kind, checked against the schema; raises :class:`NotFound` and :class:`InvalidRequest`."""
+    out: list[Clause] = []
+    for clause in (c for c in statement.clauses if c.when is when):
+        values: Mapping[str, str] = {}
+        if clause.action is st.MergeAction.UPDATE:
+            values = set_values(target, _assigned(target, source, clause, "UPDATE SET *"))
+        elif clause.action is st.MergeAction.INSERT:
+            values = _inserted(target, _assigned(target, source, clause, "INSERT *"))
+        out.append(Clause(len(out), clause.condition, clause.action, values))
+    return out
+
+
+def _assigned(target: Target, source: Source, clause: st.MergeClause, star: str) -> Sequence[st.Assignment]:
+    if clause.assignments is not None:
+        return clause.assignments
+    out = []
+    for field in target.state.schema.fields:
+        name = source.columns.get(field.name.lower())
+        if name is None:
+            raise NotFound(
+                f"table '{target.table.name}': {star} needs every column, and the source of MERGE has no "
+                f"'{field.name}'; it has {', '.join(source.frame.columns)}"
+            )
+        out.append(st.Assignment((field.name,), source.column(name)))
+    return out
+
+
+def _inserted(target: Target, assignments: Sequence[st.Assignment]) -> dict[str, str]:
+    table, out = target.table.name, {}
+    for assignment in assignments:
+        parts = column_parts(target, assignment.target)
+        if len(parts) > 1:
+            raise InvalidRequest(f"table '{table}': INSERT takes whole columns, and not '{'.'.join(parts)}'")
+        if parts[0] in out:
+            raise InvalidRequest(f"table '{table}': column '{parts[0]}' is inserted twice")
+        field = target.state.schema.field(parts[0])
+        out[parts[0]] = default_value(field) if assignment.value is None else f"({assignment.value})"
+    return out
+
+
+# --- as text ----------------------------------------------------------------------------------------------------------
+
+
+def action(clauses: Sequence[Clause]) -> str:
+    """Which clause applies: its number, NULL for none."""
+    return _case(clauses, {c.number: str(c.number) for c in clauses})
+
+
+def items(target: Target, clauses: Sequence[Clause], old: bool) -> str:
+    """The SELECT list of the new rows' parts: the clause, the target's columns (``old``), and each clause's values."""
+    fields = target.state.schema.fields
+    out = [f"{action(clauses)} AS {ACTION}"]
+    if old:
+        out += [f"{target.column(f.name)} AS {_OLD}_{i}" for i, f in enumerate(fields)]
+    for clause in clauses:
+        for i, field in enumerate(fields):
+            if field.name in clause.values:
+                value = _case(clauses, {clause.number: clause.values[field.name]})
+                out.append(f"{value} AS {_SET}_{clause.number}_{i}")
+    return ", ".join(out)
+
+
+def _case(clauses: Sequence[Clause], results: Mapping[int, str]) -> str:
+    """``CASE WHEN c0 THEN r0 WHEN c1 THEN r1 … END``, NULL where a clause has no result."""
+    branches = []
+    for clause in clauses:
+        condition = "true" if clause.condition is None else f"({clause.condition})"
+        branches.append(f"WHEN {condition} THEN {results.get(clause.number, 'NULL')}")
+    return f"CASE {' '.join(branches)} END"
+
+
+# --- as columns -------------------------------------------------------------------------------------------------------
+
+
+def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause]) -> DataFrame:
+    """The target's columns of the rows that clauses make, from a frame of :func:`items`."""
+    fields, table = target.state.schema.fields, target.table.name
+    chosen = F.col(ACTION)
+    stored = {}
+    for clause in clauses:
+        names = []
+        for i, field in enumerate(fields):
+            name = f"{_SET}_{clause.number}_{i}"
+            if field.name in clause.values:
+                names.append(name)
+            elif clause.action is st.MergeAction.INSERT:
+                frame = frame.withColumn(name, F.expr(default_value(field)))
+                names.append(name)
+            else:
+                names.append(f"{_OLD}_{i}")
+        stored[clause.number] = store_columns(table, frame.select(*names), fields)
+    columns = []
+    for i, field in enumerate(fields):
+        # No value of another clause's rows is computed: CASE goes no further than what applies.
+        column = F.when(F.lit(False), F.lit(None))
+        for number, values in stored.items():
+            column = column.when(chosen == number, values[i])
+        columns.append(column.alias(field.name))
+    return frame.where(chosen.isin(list(stored))).select(*columns)

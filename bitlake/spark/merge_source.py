@@ -1,0 +1,180 @@
+"""The source of a MERGE: evaluated once, and what its keys say about which rows of the target can matter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import sqlglot
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from bitlake.predicate.dialect import SparkSql
+from bitlake.predicate.tree import FALSE, And, Comparison, In, Op, Predicate
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.query import query
+from bitlake.spark.target import Target, quoted
+from bitlake.spark.types import spark_type
+from bitlake.sql import statements as st
+from bitlake.sql.cursor import Cursor
+from bitlake.table.data_file import arrow_to_physical
+from bitlake.types import AtomicType, DataField, Root, arrow_type
+
+MOST_KEYS = 1000
+"""A source of so many rows or fewer is asked for its keys, a larger one for their range."""
+LEAST_BYTES = 16 << 20
+"""A target smaller than this is not worth asking the source first."""
+_UNNAMED = "__bitlake_source"
+_INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
+_PRUNED = (*_INTEGERS, Root.DATE, Root.DECIMAL, Root.TIMESTAMP, Root.TIMESTAMP_LTZ, Root.VARCHAR)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source's rows as a view of the session, under the name that the statement gives them."""
+
+    frame: DataFrame
+    view: str
+    alias: str
+
+    @property
+    def item(self) -> str:
+        """The source as an item of FROM."""
+        return f"{quoted(self.view)} AS {quoted(self.alias)}"
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Its columns by lower-case name."""
+        return {c.lower(): c for c in self.frame.columns}
+
+    def column(self, name: str) -> str:
+        """A column of the source in SQL text."""
+        return f"{quoted(self.alias)}.{quoted(name)}"
+
+
+@contextmanager
+def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Source]:
+    """The source of a statement, kept by Spark for the block: every query of it sees the same rows."""
+    alias = _UNNAMED
+    if statement.source_alias is not None:
+        alias = Cursor(statement.source_alias).name()
+    elif not statement.source.startswith("("):
+        alias = Cursor(statement.source).parts("a table name")[-1]
+    item = statement.source if statement.source_alias is None else f"{statement.source} AS {statement.source_alias}"
+    frame = query(context, f"{statement.with_} SELECT * FROM {item}".lstrip())
+    with spark_errors("reading the source of MERGE"):
+        frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        with context.views([frame]) as (view,):
+            yield Source(frame, view, alias)
+    finally:
+        frame.unpersist()
+
+
+def key_predicates(target: Target, source: Source, condition: str) -> tuple[Predicate, ...]:
+    """What rows of the target satisfy that can match a row of the source: from equalities of columns in ON.
+
+    Bound to the target's schema; none if nothing can be said, or it is not worth a look at the source.
+    """
+    if sum(e.file.file_size for e in target.state.entries()) < LEAST_BYTES:
+        return ()
+    pairs = _equalities(target, source, condition)
+    if not pairs:
+        return ()
+    fields = [f for f, _ in pairs]
+    columns = [F.col(quoted(c)) for _, c in pairs]
+    with spark_errors("reading the keys of MERGE's source"):
+        few = source.frame.select(*columns).limit(MOST_KEYS + 1).toArrow()
+        if few.num_rows <= MOST_KEYS:
+            return tuple(_one_of(f, few.column(i)) for i, f in enumerate(fields))
+        bounds = [b for c in columns for b in (F.min(c), F.max(c))]
+        row = source.frame.select(*bounds).toArrow()
+    return tuple(_between(f, row.column(2 * i), row.column(2 * i + 1)) for i, f in enumerate(fields))
+
+
+def _equalities(target: Target, source: Source, condition: str) -> list[tuple[DataField, str]]:
+    """The ``target column = source column`` terms of ON whose columns compare as they are stored."""
+    try:
+        tree = sqlglot.parse_one(condition, dialect=SparkSql)
+    except (SqlglotError, RecursionError):
+        return []
+    types = {f.name: f.dataType for f in source.frame.schema.fields}
+    found = []
+    for term in _terms(tree):
+        if not isinstance(term, exp.EQ):
+            continue
+        for mine, theirs in ((term.this, term.expression), (term.expression, term.this)):
+            field, column = _of_target(target, source, mine), _of_source(target, source, theirs)
+            if field is None or column is None or not isinstance(field.type, AtomicType):
+                continue
+            wanted, given = spark_type(field.type), types[column]
+            integers = field.type.root in _INTEGERS and given.typeName() in ("byte", "short", "integer", "long")
+            if integers or (field.type.root in _PRUNED and given == wanted):
+                found.append((field, column))
+                break
+    return found
+
+
+def _terms(node: exp.Expr) -> list[exp.Expr]:
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.And):
+        return [t for side in (node.this, node.expression) for t in _terms(side)]
+    return [node]
+
+
+def _of_target(target: Target, source: Source, node: exp.Expr) -> DataField | None:
+    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+        return None
+    names = {f.name.lower(): f for f in target.state.schema.fields}
+    parts = [p.name.lower() for p in node.parts]
+    alone = len(parts) == 1 and parts[0] not in source.columns
+    qualified = len(parts) == 2 and parts[0] == (target.alias or target.name).lower() and parts[0] not in names
+    return names.get(parts[-1]) if alone or qualified else None
+
+
+def _of_source(target: Target, source: Source, node: exp.Expr) -> str | None:
+    if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
+        return None
+    parts = [p.name.lower() for p in node.parts]
+    alone = len(parts) == 1 and all(f.name.lower() != parts[0] for f in target.state.schema.fields)
+    qualified = len(parts) == 2 and parts[0] == source.alias.lower()
+    return source.columns.get(parts[-1]) if alone or qualified else None
+
+
+def _physical(field: DataField, values: pa.ChunkedArray) -> list[Any]:
+    """Values as the target's column has them; integers beyond its range can match nothing and are left out."""
+    wanted = arrow_type(field.type)
+    known = values.combine_chunks().drop_null()
+    if pa.types.is_integer(wanted):
+        bits = wanted.bit_width - 1
+        return [v for v in arrow_to_physical(known.cast(pa.int64()), field) if -(1 << bits) <= v < 1 << bits]
+    return arrow_to_physical(known.cast(wanted), field)
+
+
+def _one_of(field: DataField, values: pa.ChunkedArray) -> Predicate:
+    found: list[Any] = sorted(set(_physical(field, values)))
+    if len(found) > 1:
+        return In(field.name, tuple(found))
+    return Comparison(field.name, Op.EQ, found[0]) if found else FALSE
+
+
+def _between(field: DataField, low: pa.ChunkedArray, high: pa.ChunkedArray) -> Predicate:
+    wanted = arrow_type(field.type)
+    ends = pa.chunked_array([low.combine_chunks(), high.combine_chunks()])
+    if ends.null_count:
+        return FALSE  # no key at all
+    if pa.types.is_integer(wanted):
+        bits = wanted.bit_width - 1
+        first, last = (int(v.as_py()) for v in ends)
+        values: list[Any] = [max(first, -(1 << bits)), min(last, (1 << bits) - 1)]
+    else:
+        values = arrow_to_physical(ends.combine_chunks().cast(wanted), field)
+    return And((Comparison(field.name, Op.GE, values[0]), Comparison(field.name, Op.LE, values[1])))
