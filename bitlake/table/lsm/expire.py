@@ -68,7 +68,7 @@ class RecordExpire:
         if stored is None or not stored_alike(stored.type, self.field.type):
             return False
         stats = column_stats(entry.file, schema.fields).get(stored.name)
-        low = None if stats is None else stats.low
+        low = None if stats is None else stats.min
         return low is not None and int(self._seconds(np.array([low], np.int64))[0]) < self.oldest
 
     def _schema(self, entry: ManifestEntry) -> TableSchema:
