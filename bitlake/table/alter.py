@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.metadata import options as opt
+from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import (
     FIRST,
@@ -22,6 +24,7 @@ from bitlake.metadata.schema_change import (
 )
 from bitlake.table.create import check_options
 from bitlake.table.defaults import check_default
+from bitlake.table.state import TableState
 from bitlake.types import DataType, NextId, from_arrow, parse_type
 
 ColumnName: TypeAlias = str | Sequence[str]
@@ -95,6 +98,17 @@ def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
     except InvalidRequest as e:
         where = "" if table in str(e) else f"table '{table}': "
         raise InvalidRequest(f"{where}{e}; change that option first") from e
+
+
+def check_postponed(state: TableState, options: Mapping[str, str]) -> None:
+    """Refuse to leave postponed rows behind: nobody looks for them once the table is not of that kind any more."""
+    if state.schema.num_buckets != POSTPONE_BUCKET or opt.Options(options).of(opt.BUCKET) == POSTPONE_BUCKET:
+        return
+    waiting = sum(e.file.row_count for e in state.entries() if e.bucket == POSTPONE_BUCKET)
+    if waiting:
+        raise InvalidRequest(
+            f"table '{state.name}': {waiting} rows wait to be given their buckets; compact it before 'bucket' changes"
+        )
 
 
 def made_not_null(old: TableSchema, new: TableSchema) -> list[str]:

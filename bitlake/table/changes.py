@@ -224,6 +224,14 @@ class Changes:
 
     def _check_buckets(self, rest: Sequence[ManifestEntry]) -> None:
         seen: dict[bytes, int] = {}
+        wanted = self.schema.num_buckets
+        other = next((e for e in self.plan.adds if 0 < e.total_buckets != wanted > 0), None)
+        if other is not None and self.plan.kind == "APPEND" and self.schema.primary_keys:
+            # Their bucket was chosen among another number than they say.
+            raise CommitConflict(
+                f"table {self.paths.root} has {wanted} buckets, and new files of {other.total_buckets}: "
+                "INSERT OVERWRITE it to change the number"
+            )
         for e in (*rest, *self.plan.adds):
             if e.total_buckets > 0 and seen.setdefault(e.partition, e.total_buckets) != e.total_buckets:
                 where = self._name(e.partition)

@@ -24,6 +24,7 @@ from bitlake.table.alter import (
     ColumnName,
     ColumnType,
     check_evolved,
+    check_postponed,
     column_changes,
     made_not_null,
     path_of,
@@ -155,6 +156,7 @@ class Table(TableWrites):
             changed = state.schema.with_options(set, unset)
             opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
             options = dict(changed.options)
+            check_postponed(state, options)
             schema = state.schema
             check_options(self.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)

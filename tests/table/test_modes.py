@@ -252,3 +252,54 @@ def test_append_tables(tmp_path: Path, options: dict[str, str]) -> None:
     assert rows_of(table) == model
     table.delete("k > 40")
     assert rows_of(table) == {k: v for k, v in model.items() if k <= 40}
+
+
+# --- numbers of buckets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"deletion_vectors__enabled": "true"}, {"primary-key": "", "bucket_key": "k"}, {"partition": "p"}],
+    ids=["merge-on-read", "vectors", "append", "partitioned"],
+)
+def test_buckets_are_rescaled_by_an_overwrite(tmp_path: Path, options: dict[str, str]) -> None:
+    if "partition" in options:
+        options = {**options, "primary-key": "k,p"}
+        schema = SCHEMA.append(pa.field("p", pa.int32()))
+        given = {k.replace("__", ".").replace("_", "-"): v for k, v in options.items()}
+        table = bitlake.connect(tmp_path).create_table("t", schema, options={"bucket": "2", **given})
+        rows = pa.table({"k": range(100), "v": range(100), "p": [i % 3 for i in range(100)]}, schema=schema)
+    else:
+        table = make(tmp_path, **options)
+        rows = batch({k: k for k in range(100)})
+    table.append(rows)
+    before = table.scan().to_arrow().sort_by("k")
+    table.alter_options({"bucket": "5"})
+    assert table.scan().to_arrow().sort_by("k").equals(before)
+    with pytest.raises((InvalidRequest, CommitConflict), match="OVERWRITE"):
+        table.append(rows.slice(0, 50))
+    assert table.scan(where="k = 7").to_arrow().num_rows == 1
+    table.overwrite(table.scan().to_arrow())
+    assert table.scan().to_arrow().sort_by("k").equals(before)
+    assert {e.total_buckets for e in table.state().entries()} == {5}
+    assert len({e.bucket for e in table.state().entries()}) == 5
+    if table.schema.primary_keys:
+        table.append(rows.slice(0, 50))
+        assert table.scan().to_arrow().sort_by("k").equals(before)
+
+
+def test_dynamic_buckets_stay_dynamic(tmp_path: Path) -> None:
+    table = make(tmp_path, bucket="-1")
+    table.alter_options({"bucket": "3"})
+    table.alter_options({"bucket": "-1"})
+    table.upsert(batch({1: 1}))
+    with pytest.raises(InvalidRequest, match="not from or to -1"):
+        table.alter_options({"bucket": "3"})
+
+
+def test_postponed_rows_are_not_left_behind(tmp_path: Path) -> None:
+    table = make(tmp_path, bucket="-2")
+    table.upsert(batch({1: 1, 2: 2}))
+    with pytest.raises(InvalidRequest, match="2 rows wait to be given their buckets; compact it"):
+        table.alter_options({"bucket": "3"})
+    table.alter_options({"write-only": "true"})

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Protocol
 
 from bitlake import _clock
-from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
+from bitlake.errors import BitlakeError, CommitConflict, InvalidRequest, StorageUnavailable
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
@@ -81,8 +81,20 @@ def bucket_states(state: TableState, only: Collection[Slot] | None = None) -> di
 
 
 def state_of(states: Mapping[Slot, BucketState], schema: TableSchema, slot: Slot) -> BucketState:
-    """A bucket's state, empty if nothing is there yet."""
-    return states.get(slot) or BucketState(*slot, schema.num_buckets)
+    """The state of a bucket that is to be written, empty if nothing is there yet.
+
+    Raises :class:`InvalidRequest` if its files are of another number of buckets than the table has by now: a key would
+    be looked for in the wrong one.
+    """
+    found = states.get(slot)
+    if found is None:
+        return BucketState(*slot, schema.num_buckets)
+    if found.total_buckets > 0 and schema.num_buckets > 0 and found.total_buckets != schema.num_buckets:
+        raise InvalidRequest(
+            f"bucket {found.bucket} is one of {found.total_buckets}, and 'bucket' = '{schema.num_buckets}' by now; "
+            "INSERT OVERWRITE the table (or this partition) with its own rows before writing others"
+        )
+    return found
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
