@@ -73,7 +73,6 @@ class SortedMerge:
     spec: MergeSpec
     next_sequence: int
     _held: list[pa.Table] = field(default_factory=list)
-    _rows: int = 0
 
     def add(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
         """(the rows numbered, what is merged for good); ``rows`` have ``_VALUE_KIND``.
@@ -84,15 +83,32 @@ class SortedMerge:
         self.next_sequence += rows.num_rows
         if not rows.num_rows:
             return rows, None
-        both = one_chunk(pa.concat_tables([*self._held, rows]))
-        keys = key_columns([both.column(k) for k in self.spec.keys])
+        merged = []
+        fresh = one_chunk(rows)
+        if self._held and self._parted(fresh):
+            # Nearly always a batch begins with another key; then nothing of it need be copied.
+            merged.append(self._merge(pa.concat_tables(self._held)))
+        elif self._held:
+            fresh = one_chunk(pa.concat_tables([*self._held, fresh]))
+        keys = key_columns([fresh.column(k) for k in self.spec.keys])
         if not in_order(keys):
-            raise InvalidRequest("rows that should come in key order do not; this is an error in how they were sorted")
-        tail = self._last_key(keys, both.num_rows)
-        self._held = [both.slice(tail)]
-        if both.num_rows - tail > _HELD_ROWS:
-            self._held = [self._merge(both.slice(tail))]
-        return rows, self._merge(both.slice(0, tail)) if tail else None
+            raise _unsorted()
+        tail = self._last_key(keys, fresh.num_rows)
+        self._held = [fresh.slice(tail)]
+        if fresh.num_rows - tail > _HELD_ROWS:
+            self._held = [self._merge(fresh.slice(tail))]
+        if tail:
+            merged.append(self._merge(fresh.slice(0, tail)))
+        return rows, pa.concat_tables(merged) if merged else None
+
+    def _parted(self, rows: pa.Table) -> bool:
+        """Whether the rows begin with another key than the one held, which must be smaller."""
+        held = self._held[-1]
+        ends = pa.concat_tables([held.slice(held.num_rows - 1), rows.slice(0, 1)]).select(list(self.spec.keys))
+        keys = key_columns([ends.column(k) for k in self.spec.keys])
+        if not in_order(keys):
+            raise _unsorted()
+        return not all(_same(k, 0, 1) for k in keys)
 
     def finish(self) -> pa.Table | None:
         """What is left: the last key's row."""
@@ -113,6 +129,10 @@ class SortedMerge:
             else:
                 low = middle + 1
         return low
+
+
+def _unsorted() -> InvalidRequest:
+    return InvalidRequest("rows that should come in key order do not; this is an error in how they were sorted")
 
 
 def _same(column: object, a: int, b: int) -> bool:
