@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.sql.parse import parse_table_name
 from bitlake.storage import open_store
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier
 from bitlake.table.create import ColumnSpec
@@ -85,7 +86,8 @@ class Lake:
         ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A table that is not there is made, partitioned
         by ``partition_by`` and with these table options.
         """
-        return self._sql_engine().write(self._identify(name), frame, mode, partition_by, options or {})
+        table = self.catalog.find(self._identify(name))
+        return self._sql_engine().write(table, frame, mode, partition_by, options or {})
 
     def read(self, name: str) -> DataFrame:
         """A table as a Spark DataFrame; its filters are Spark's, :meth:`sql` and scans also use the indexes."""
@@ -131,8 +133,11 @@ class Lake:
         return self.catalog.tables(database or self.database)
 
     def table(self, name: str) -> Table:
-        """A table by name, ``orders`` or ``db.orders``; raises :class:`bitlake.errors.NotFound`."""
-        identifier = self._identify(name)
+        """A table by name, ``orders`` or ``db.orders``, as in SQL also with backticks and in upper or lower case.
+
+        Raises :class:`bitlake.errors.NotFound`.
+        """
+        identifier = self.catalog.find(self._identify(name))
         self.catalog.load_schema(identifier)
         return Table(
             str(identifier),
@@ -167,14 +172,19 @@ class Lake:
 
     def rename_table(self, name: str, new_name: str) -> Table:
         """Give a table another name; ``db.name`` moves it into that database."""
-        self.catalog.rename_table(self._identify(name), self._identify(new_name))
+        self.catalog.rename_table(self.catalog.find(self._identify(name)), self._identify(new_name))
         return self.table(new_name)
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Delete a table."""
-        self.catalog.drop_table(self._identify(name), if_exists=if_exists)
+        self.catalog.drop_table(self.catalog.find(self._identify(name)), if_exists=if_exists)
 
     def _identify(self, name: str) -> Identifier:
+        if "`" in name:
+            parsed = parse_table_name(name)
+            if parsed.catalog is not None:
+                raise InvalidRequest(f"'{name}' is a table of another catalog, '{parsed.catalog}'")
+            return Identifier(parsed.database or self.database, parsed.table)
         parts = name.split(".")
         if len(parts) == 1:
             return Identifier(self.database, name)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
 
 SCHEMA = pa.schema([("i", pa.int32())])
 
@@ -38,3 +38,27 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 def test_looking_makes_nothing(tmp_path: Path) -> None:
     assert bitlake.connect(tmp_path / "none").tables() == []
     assert not (tmp_path / "none").exists()
+
+
+def test_tables_are_found_as_in_sql(tmp_path: Path) -> None:
+    """Backticks are no part of a name, and case tells only tables apart that both are there."""
+    lake = bitlake.connect(tmp_path)
+    lake.create_database("Db")
+    lake.create_table("Db.T", SCHEMA).append(pa.table({"i": [7]}, schema=SCHEMA))
+    for name in ("`Db`.`T`", "db.t", "`DB`.t", "Db.T"):
+        assert lake.table(name).name == "Db.T"
+        assert lake.table(name).scan().to_arrow().to_pylist() == [{"i": 7}]
+    lake.create_table("`od.d`", SCHEMA)
+    assert lake.table("`OD.d`").name == "default.od.d"
+    lake.create_table("Db.t", SCHEMA)
+    assert lake.table("Db.T").name == "Db.T" and lake.table("db.t").name == "Db.t"
+    lake.create_table("Db.tT", SCHEMA)
+    lake.create_table("Db.Tt", SCHEMA)
+    with pytest.raises(NotFound, match="tt"):
+        lake.table("Db.tt")
+    lake.rename_table("DB.Tt", "Db.other")
+    lake.drop_table("`db`.`OTHER`")
+    assert lake.tables("Db") == ["T", "t", "tT"]
+    for wrong in ("`Db.T", "a.b.c", "`elsewhere`.`a`.`b`", "`a`b"):
+        with pytest.raises(InvalidRequest):
+            lake.table(wrong)

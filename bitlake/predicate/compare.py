@@ -291,8 +291,11 @@ def _midnight_span(instant: dt.datetime, tz: dt.tzinfo) -> Span:
             day += dt.timedelta(days=1)
         low = literals.days(day)
         return (low, low + 1) if _midnight(day, tz) == instant else (low, low)
-    except OverflowError as e:
-        raise InvalidRequest(f"the timestamp {instant} is out of range") from e
+    except OverflowError:
+        # At the ends of the calendar Python has no day to step to; clocks do not change there.
+        away = dt.timedelta(days=4 if instant.year == 1 else -4)
+        offset = (instant + away).astimezone(tz).utcoffset() or dt.timedelta()
+        return _scaled(literals.micros_of(instant) + offset // dt.timedelta(microseconds=1), 86_400_000_000)
 
 
 def _midnight(day: dt.date, tz: dt.tzinfo) -> dt.datetime:

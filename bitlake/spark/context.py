@@ -38,15 +38,8 @@ class EngineContext:
         self.timezone = str(self.spark.conf.get("spark.sql.session.timeZone"))
 
     def identify(self, name: TableName) -> Identifier:
-        """The table's full name, in the current database unless it says another.
-
-        Folder names tell cases apart and Spark does not: a name that is not there as written is looked for in any case.
-        """
-        exact = Identifier(name.database or self.database, name.table)
-        if self.catalog.table_exists(exact) or not self.catalog.database_exists(exact.database):
-            return exact
-        alike = [t for t in self.catalog.tables(exact.database) if t.lower() == exact.table.lower()]
-        return Identifier(exact.database, alike[0]) if len(alike) == 1 else exact
+        """The table's full name, in the current database unless it says another; case is ignored."""
+        return self.catalog.find(Identifier(name.database or self.database, name.table))
 
     def table(self, name: Identifier) -> Table:
         """The table; raises :class:`bitlake.errors.NotFound`."""

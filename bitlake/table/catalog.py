@@ -101,6 +101,19 @@ class FileSystemCatalog:
         """Whether the table has a schema."""
         return bool(self.store.list(f"{self.table_path(name)}/schema"))
 
+    def find(self, name: Identifier) -> Identifier:
+        """The table of this name; if none is called exactly so, the one that is but for upper and lower case.
+
+        Folder names tell cases apart and Spark does not.  A name that no table has, or several, comes back as it is.
+        """
+        if self.table_exists(name):
+            return name
+        database = _alike(name.database, self.databases()) if not self.database_exists(name.database) else name.database
+        if not self.database_exists(database):
+            return name
+        found = Identifier(database, name.table)
+        return found if self.table_exists(found) else Identifier(database, _alike(name.table, self.tables(database)))
+
     def load_schema(self, name: Identifier) -> TableSchema:
         """The table's latest schema; raises :class:`NotFound`, naming similar tables."""
         with reading_table(str(name)):
@@ -173,6 +186,12 @@ class FileSystemCatalog:
         if not self.database_exists(name.database):
             return self._no_database(name.database)
         return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
+
+
+def _alike(name: str, names: Sequence[str]) -> str:
+    """The one of the names that is the same but for case, or the name itself."""
+    alike = [n for n in names if n.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else name
 
 
 def _check_name(name: str, what: str) -> None:

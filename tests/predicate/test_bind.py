@@ -5,6 +5,7 @@ import datetime as dt
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -282,3 +283,27 @@ def test_decimals_that_spark_would_round_are_not_pushed() -> None:
         assert (bound == TRUE) == (value >= 1)
     assert bind(Comparison("d", Op.GE, 1), fields) != TRUE
     assert bind(Comparison("e", Op.GE, Decimal("1.25")), fields, on_unsupported="true") != TRUE
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/Los_Angeles", "Pacific/Kiritimati"])
+@pytest.mark.parametrize(
+    ("text", "instant"),
+    [
+        ("9999-12-31 09:59:59.999999Z", dt.datetime(9999, 12, 31, 9, 59, 59, 999999)),
+        ("9999-12-31 23:30:00Z", dt.datetime(9999, 12, 31, 23, 30)),
+        ("0001-01-01 00:00:01Z", dt.datetime(1, 1, 1, 0, 0, 1)),
+        ("0001-01-02 18:00:00Z", dt.datetime(1, 1, 2, 18)),
+    ],
+)
+def test_dates_at_the_ends_of_the_calendar(zone: str, text: str, instant: dt.datetime) -> None:
+    """A DATE against a TIMESTAMP there was refused as out of range, for want of a next day to look at."""
+    micros = (instant - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
+    calm = dt.datetime(9999, 12, 20) if instant.year == 9999 else dt.datetime(1, 1, 10)
+    offset = ZoneInfo(zone).utcoffset(calm)
+    assert offset is not None
+    shift = offset // dt.timedelta(microseconds=1)
+    days = range(micros // DAY - 2, micros // DAY + 4)
+    for op in Op:
+        bound = bind(parse_predicate(f"day {op.value} TIMESTAMP '{text}'", zone), FIELDS, zone)
+        found = [d for d in days if truth(bound, {"day": d}) is True]
+        assert found == [d for d in days if compare(op, Fraction(d * DAY - shift), Fraction(micros))]
