@@ -151,6 +151,15 @@ SMALL_FILE_RATIO = _add(
     Option("compaction.small-file-ratio", _ratio, 0.7, "a number from 0 to 1",
            "Files above this part of the target size are left as they are.", "0.7")
 )  # fmt: skip
+MIN_FILES = _int("compaction.min.file-num", 5, 1, "Append tables: small files are merged from this many on.")
+DELETE_RATIO = _add(
+    Option("compaction.delete-ratio-threshold", _ratio, 0.2, "a number from 0 to 1",
+           "Append tables: a file is written anew when more of its rows than this part are deleted.", "0.2")
+)  # fmt: skip
+OPEN_FILE_COST = _add(
+    Option("source.split.open-file-cost", parse_memory, 4 << 20, "a size such as '4 mb'",
+           "What a file counts beyond its size when files are put together.", "4 mb")
+)  # fmt: skip
 LOOKUP_COMPACT = _word("lookup-compact", "radical", ("radical", "gentle"), "How eagerly level 0 is compacted.")
 LOOKUP_INTERVAL = _maybe_int(
     "lookup-compact.max-interval", 1, "Gentle: level 0 is compacted at this many writes; unset: twice the trigger."

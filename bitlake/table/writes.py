@@ -12,6 +12,7 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.predicate.tree import Predicate
 from bitlake.storage import Store
 from bitlake.table import keyed
+from bitlake.table.append_compact import compact_append
 from bitlake.table.append_delete import RowsGone
 from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
 from bitlake.table.commit import CommitPlan, Overwrite, commit
@@ -116,12 +117,16 @@ class TableWrites:
         return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition))
 
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
-        """Compact buckets of a table with a primary key: what is due, or with ``full`` everything.
+        """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
 
-        ``where`` may narrow partitions.  Returns the COMPACT snapshot; None if there was nothing to do.
+        ``where`` may narrow partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
         """
         state = self.state()
-        return keyed.compact(self, state, self._partition_files(state, where), full)
+        files = self._partition_files(state, where)
+        if state.schema.primary_keys:
+            return keyed.compact(self, state, files, full)
+        self.check_writable(state)
+        return compact_append(state, files, self.state, self._runner(), self._commit_user(state), full)
 
     def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
         raise NotImplementedError
