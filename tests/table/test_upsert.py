@@ -1,0 +1,317 @@
+"""Primary-key tables written in this process: after every step they read as a dictionary that saw the same changes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.codec.binary_row import decode_row
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.formats.reader import reader_for
+from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.table.index_files import index_entries
+from bitlake.table.key_ranges import check_levels
+from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.state import state_at
+from bitlake.table.table import Table
+
+COLUMNS = pa.schema(
+    [
+        pa.field("day", pa.string(), nullable=False),
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("name", pa.string()),
+        pa.field("n", pa.int64()),
+    ]
+)
+KINDS = ("+I", "-U", "+U", "-D")
+Model = dict[tuple[str, int], dict[str, Any]]
+
+
+def made(root: Path, **options: str) -> Table:
+    given = {k.replace("__", ".").replace("_", "-"): v for k, v in options.items()}
+    partitions = ["day"] if given.pop("partitioned", "") else []
+    chosen = {"bucket": "2", "primary-key": "day,id", **given}
+    return bitlake.connect(str(root)).create_table("t", COLUMNS, partition_by=partitions, options=chosen)
+
+
+def rows_of(rows: list[dict[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=COLUMNS)
+
+
+def read(table: Table, snapshot: int | None = None) -> Model:
+    scan = table.scan() if snapshot is None else table.scan_of(state_at(table.state(), snapshot))
+    found = scan.to_arrow().to_pylist()
+    out = {(r["day"], r["id"]): r for r in found}
+    assert len(out) == len(found), "a key is there twice"
+    return out
+
+
+def check(table: Table) -> None:
+    """What must hold of the files of any snapshot."""
+    state = table.state()
+    entries = state.entries()
+    check_levels(state.schema, "t", [], entries)
+    live = {e.file.file_name: e.file.row_count for e in entries}
+    seen = set()
+    for index in index_entries(table.store, state.paths, state.snapshot):
+        slot = (index.partition, index.bucket, index.index_type)
+        assert slot not in seen
+        seen.add(slot)
+        for place in index.ranges or ():
+            assert place.data_file in live and 0 < (place.cardinality or 0) <= live[place.data_file]
+    folders = PartitionReader(state.schema, state.paths)
+    for e in entries:
+        assert Path(folders.data_path(e)).stat().st_size == e.file.file_size
+
+
+OPTIONS: list[dict[str, str]] = [
+    {},
+    {"deletion_vectors__enabled": "true"},
+    {"deletion_vectors__enabled": "true", "deletion_vectors__bitmap64": "true", "partitioned": "yes"},
+    {"deletion_vectors__enabled": "true", "bucket": "-1", "dynamic_bucket__target_row_num": "20", "partitioned": "yes"},
+    {"bucket": "-1", "dynamic_bucket__target_row_num": "15"},
+    {"num_sorted_run__compaction_trigger": "2", "target_file_row_num": "7", "data_file__thin_mode": "true"},
+    {"deletion_vectors__enabled": "true", "num_levels": "2", "write_buffer_size": "600 b"},
+    {"write_buffer_size": "600 b", "file__format": "orc", "compaction__force_up_level_0": "true"},
+    {"file__format": "avro", "deletion_vectors__enabled": "true", "bucket": "1"},
+    {"changelog_producer": "input", "deletion_vectors__enabled": "true", "file__format__per__level": "0:avro"},
+    {"changelog_producer": "lookup"},
+    {"changelog_producer": "lookup", "deletion_vectors__enabled": "true", "file_index__bitmap__columns": "name"},
+    {"sequence__field": "n", "deletion_vectors__enabled": "true"},
+    {"sequence__field": "n", "num_sorted_run__compaction_trigger": "3"},
+    {"deletion_vectors__enabled": "true", "deletion_vectors__merge_on_read": "true", "lookup_compact": "gentle"},
+]
+
+
+@pytest.mark.parametrize("number", range(len(OPTIONS)))
+def test_a_table_is_what_a_dictionary_would_be(number: int, tmp_path: Path) -> None:
+    options, chance = OPTIONS[number % len(OPTIONS)], random.Random(number)
+    table, model, past = made(tmp_path, **options), Model(), dict[int, Model]()
+    ordered = "sequence__field" in options
+
+    def put(row: dict[str, Any], kind: str) -> None:
+        key = (row["day"], row["id"])
+        if ordered and key in model and row["n"] < model[key]["n"]:
+            return
+        model.pop(key, None)
+        if kind in ("+I", "+U"):
+            model[key] = row
+
+    for step in range(14):
+        what = chance.random()
+        if what < 0.7:
+            rows = []
+            for _ in range(chance.randrange(1, 40)):
+                n = 100 * step + chance.randrange(-150, 100) if ordered else chance.randrange(100)
+                name = None if chance.random() < 0.1 else f"s{step}"
+                rows.append({"day": chance.choice("ab"), "id": chance.randrange(60), "name": name, "n": n})
+            kinds = [chance.choice(KINDS) for _ in rows]
+            batches = rows_of(rows).to_batches(max_chunksize=9)
+            if ordered:
+                # A row older than a deleted one comes back once a compaction has dropped the delete: none here.
+                kinds = ["+I" for _ in rows]
+            table.upsert(pa.Table.from_batches(batches), kinds)
+            for row, kind in zip(rows, kinds, strict=True):
+                put(row, kind)
+        elif what < 0.8:
+            low = chance.randrange(60)
+            gone = [k for k in model if low <= k[1] < low + 9]
+            assert table.delete(f"id >= {low} AND id < {low + 9}") == len(gone)
+            for k in gone:
+                del model[k]
+        elif what < 0.9:
+            touched = [k for k in model if k[0] == "a"]
+            assert table.update({"name": f"u{step}"}, "day = 'a'") == len(touched)
+            for k in touched:
+                model[k] = {**model[k], "name": f"u{step}"}
+        else:
+            table.compact(full=chance.random() < 0.5)
+        table = Table("t", table.path, table.store) if chance.random() < 0.3 else table
+        assert read(table) == model, (step, what)
+        check(table)
+        snapshot = table.snapshot
+        if snapshot is not None:
+            past[snapshot.id] = dict(model)
+    for snapshot_id, expected in past.items():
+        assert read(table, snapshot_id) == expected
+    table.compact(full=True)
+    assert read(table) == model
+    check(table)
+    top = {e.file.level for e in table.state().entries()}
+    assert len(top) <= 1 and 0 not in top
+
+
+# --- one thing at a time ----------------------------------------------------------------------------------------------
+
+
+def row(number: int, name: str | None = "x", day: str = "a", n: int | None = 1) -> dict[str, Any]:
+    return {"day": day, "id": number, "name": name, "n": n}
+
+
+def test_append_and_compact_snapshots(tmp_path: Path) -> None:
+    table = made(tmp_path, deletion_vectors__enabled="true")
+    table.append(rows_of([row(i) for i in range(10)]))
+    state = table.state()
+    assert state.snapshot is not None
+    first = load_snapshot(table.store, state.paths, 1)
+    assert [s.commit_kind for s in (first, state.snapshot)] == ["APPEND", "COMPACT"]
+    assert (first.commit_user, first.commit_identifier) == (state.snapshot.commit_user, first.commit_identifier)
+    assert [s.operation for s in (first, state.snapshot)] == ["WRITE", "WRITE"]
+    assert {e.file.level for e in state.entries()} == {5}
+
+
+def test_write_only_tables_keep_level_0(tmp_path: Path) -> None:
+    table = made(tmp_path, deletion_vectors__enabled="true", write_only="true")
+    for step in range(7):
+        table.append(rows_of([row(step), row(90, f"v{step}")]))
+    assert {e.file.level for e in table.state().entries()} == {0}
+    assert read(table) == {}
+    assert {(r["day"], r["id"]): r for r in table.scan().with_level_0().to_arrow().to_pylist()}["a", 90] == row(
+        90, "v6"
+    )
+    table.compact()
+    assert read(table) == {**{("a", i): row(i) for i in range(7)}, ("a", 90): row(90, "v6")}
+
+
+def test_input_changelog_has_every_row(tmp_path: Path) -> None:
+    table = made(tmp_path, changelog_producer="input", bucket="1")
+    rows, kinds = [row(2), row(1, "a"), row(1, "b"), row(2)], ["+I", "+I", "+U", "-D"]
+    snapshot = table.upsert(rows_of(rows), kinds)
+    assert snapshot is not None and snapshot.changelog_manifest_list is not None
+    assert snapshot.changelog_record_count == 4
+    state = table.state()
+    (meta,) = read_manifest_list(table.store, state.paths, snapshot.changelog_manifest_list)
+    (entry,) = read_manifest(table.store, state.paths, meta.file_name)
+    assert entry.file.file_name.startswith("changelog-")
+    path = PartitionReader(state.schema, state.paths).data_path(entry)
+    with table.store.open_input(path) as source:
+        (batch,) = reader_for(path)(source, ["id", "name", "_VALUE_KIND", "_SEQUENCE_NUMBER"], batch_size=100)
+    assert list(zip(*batch.to_pydict().values(), strict=True)) == [
+        (1, "a", 0, 0), (1, "b", 2, 1), (2, "x", 0, 2), (2, "x", 3, 3),
+    ]  # fmt: skip
+    assert [e.file.max_sequence_number for e in state.entries()] == [3]
+
+
+def test_row_kinds_in_a_column(tmp_path: Path) -> None:
+    table = made(tmp_path, rowkind__field="name")
+    table.upsert(rows_of([row(1, "+I"), row(2, "+U"), row(3, "+I"), row(3, "-D")]))
+    assert sorted(read(table)) == [("a", 1), ("a", 2)]
+    for name in (None, "+X"):
+        with pytest.raises(InvalidRequest, match="row kind"):
+            table.upsert(rows_of([row(1, name)]))
+    with pytest.raises(InvalidRequest, match="'name' holds the row kinds"):
+        table.upsert(rows_of([row(1, "+I")]), ["+I"])
+    assert sorted(read(table)) == [("a", 1), ("a", 2)]
+
+
+def test_kinds_beside_rows(tmp_path: Path) -> None:
+    table = made(tmp_path, ignore_update_before="true")
+    table.upsert(rows_of([row(1), row(2)]), pa.array([0, 2], pa.int32()))
+    table.upsert(rows_of([row(1), row(2)]).append_column("op", pa.array(["-D", "-U"])), "op")
+    assert sorted(read(table)) == [("a", 2)]
+    batches = iter(rows_of([row(i) for i in range(6)]).to_batches(max_chunksize=2))
+    table.upsert(batches, ["+I", "+I", "-D", "-D", "+I", "+I"])
+    assert [k[1] for k in sorted(read(table))] == [0, 1, 4, 5]
+    for kinds in (["+I"], ["+I"] * 3, ["+I", None], ["+I", "?"], [0, 4], [0.5, 1.0], "op"):
+        with pytest.raises(InvalidRequest):
+            table.upsert(rows_of([row(1), row(2)]), kinds)
+    assert [k[1] for k in sorted(read(table))] == [0, 1, 4, 5]
+
+
+def test_deletes_may_be_ignored(tmp_path: Path) -> None:
+    table = made(tmp_path, ignore_delete="true")
+    table.upsert(rows_of([row(1), row(1, "gone")]), ["+I", "-D"])
+    assert read(table) == {("a", 1): row(1)}
+
+
+def test_a_null_key_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    bad = pa.table({"day": ["a", "a"], "id": [1, None], "name": ["x", "y"], "n": [1, 2]})
+    with pytest.raises(InvalidRequest, match="'id' is NOT NULL"):
+        table.upsert([*rows_of([row(7)]).to_batches(), *bad.to_batches()])
+    assert table.snapshot is None
+    assert not [p for p in Path(table.path).rglob("*") if p.is_file() and "schema" not in p.parts]
+
+
+def test_keys_and_partitions_cannot_be_updated(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    table.append(rows_of([row(1)]))
+    with pytest.raises(InvalidRequest, match="'id'"):
+        table.update({"id": 2})
+
+
+def test_overwrite(tmp_path: Path) -> None:
+    for number, options in enumerate(({}, {"deletion_vectors__enabled": "true"}, {"bucket": "-1"})):
+        table = made(tmp_path / str(number), partitioned="yes", **options)
+        table.append(rows_of([row(i, day=day) for i in range(5) for day in "ab"]))
+        table.upsert(rows_of([row(1, "new"), row(2, "new", "b")]))
+        table.overwrite(rows_of([row(9, "fresh", "b")]), {})
+        assert sorted(read(table)) == [*(("a", i) for i in range(5)), ("b", 9)]
+        assert read(table)["a", 1] == row(1, "new")
+        table.overwrite(rows_of([row(8)]), {"day": "a"})
+        assert sorted(read(table)) == [("a", 8), ("b", 9)]
+        check(table)
+        table.upsert(rows_of([row(8, "again"), row(3, day="b")]))
+        assert sorted(read(table)) == [("a", 8), ("b", 3), ("b", 9)]
+        table.overwrite(rows_of([row(1)]))
+        assert read(table) == {("a", 1): row(1)}
+        assert {e.file.level for e in table.state().entries()} == {5}
+        table.truncate()
+        assert read(table) == {}
+        check(table)
+
+
+def test_partial_update_takes_deletes_where_it_may(tmp_path: Path) -> None:
+    table = made(tmp_path / "no", merge_engine="partial-update")
+    table.upsert(rows_of([row(1, None, n=1), row(1, "x", n=None)]))
+    assert read(table) == {("a", 1): row(1)}
+    with pytest.raises(InvalidRequest, match="cannot be deleted"):
+        table.delete("id = 1")
+    removing = {"merge_engine": "partial-update", "partial_update__remove_record_on_delete": "true"}
+    table = made(tmp_path / "yes", **removing)
+    table.upsert(rows_of([row(1), row(2)]))
+    assert table.delete("id = 1") == 1
+    assert sorted(read(table)) == [("a", 2)]
+    marking = {"merge_engine": "partial-update", "deletion_vectors__enabled": "true"}
+    table = made(tmp_path / "vectors", **marking)
+    table.upsert(rows_of([row(1), row(2)]))
+    assert table.delete("id = 1") == 1
+    assert sorted(read(table)) == [("a", 2)]
+    check(table)
+    table.upsert(rows_of([row(1, None, n=5)]))
+    assert read(table)["a", 1] == row(1, None, n=5)
+
+
+def test_postponed_rows_wait_as_paimon_has_them(tmp_path: Path) -> None:
+    table = made(tmp_path, bucket="-2")
+    table.upsert(rows_of([row(3), row(1), row(3, "y")]), ["+I", "+I", "-D"])
+    (entry,) = table.state().entries()
+    file = entry.file
+    assert (entry.bucket, entry.total_buckets, file.level) == (POSTPONE_BUCKET, POSTPONE_BUCKET, 0)
+    assert file.file_name.startswith("data--u-") and "-s-" in file.file_name and "-w-" in file.file_name
+    assert file.file_name.endswith(".avro")
+    assert (file.min_sequence_number, file.max_sequence_number, file.delete_row_count) == (-1, -1, 1)
+    types = [table.schema.field(k).type for k in table.schema.trimmed_primary_keys]
+    assert decode_row(types, file.min_key) == ("a", 3)
+    assert (Path(table.path) / "bucket-postpone" / file.file_name).exists()
+    assert read(table) == {}
+
+
+def test_what_has_no_primary_key_cannot_be_upserted(tmp_path: Path) -> None:
+    table = bitlake.connect(str(tmp_path)).create_table("t", COLUMNS)
+    with pytest.raises(InvalidRequest, match="no primary key"):
+        table.upsert(rows_of([row(1)]))
+    with pytest.raises(InvalidRequest, match="no primary key"):
+        table.compact()
+
+
+def test_keys_that_cross_partitions_are_sparks(tmp_path: Path) -> None:
+    table = made(tmp_path, primary_key="id", bucket="-1", partitioned="yes")
+    with pytest.raises(UnsupportedFeature, match="Spark"):
+        table.upsert(rows_of([row(1)]))
