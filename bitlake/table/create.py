@@ -12,7 +12,7 @@ from bitlake.fileindex.registry import parse_index_options
 from bitlake.formats.writer import CODECS, check_format
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.table.option_rules import check_combinations, check_honoured
+from bitlake.table.option_rules import check_combinations, check_honoured, check_reading
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import TIMESTAMPS
 
@@ -58,6 +58,7 @@ def new_schema(
     partition_keys = tuple(names[k.lower()] for k in partition_keys)
     primary_keys = tuple(names[k.lower()] for k in primary_keys)
     check_options(table, chosen, fields, partition_keys, primary_keys)
+    check_reading(chosen)
     return TableSchema(
         id=0,
         fields=fields,

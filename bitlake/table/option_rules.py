@@ -36,6 +36,10 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     "pk-clustering-override": "false",
     "chain-table.enabled": "false",
     "clustering.incremental": "false",
+    "postpone.merge-on-read": "false",
+    "batch-scan-mode": "none",
+    "table-read.sequence-number.enabled": "false",
+    "key-value.sequence_number.enabled": "false",
     "data-file.external-paths": None,
     "global-index.external-path": None,
     "blob-field": None,
@@ -47,6 +51,27 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     "pk-bitmap.index.columns": None,
     "pk-multivalue.index.columns": None,
     "pk-full-text.index.columns": None,
+}
+# What readers would be shown, of options that Paimon takes from a query or else from the table.
+_READING: Mapping[str, str | None] = {
+    "scan.mode": "default",
+    **dict.fromkeys(
+        (
+            "scan.snapshot-id",
+            "scan.tag-name",
+            "scan.version",
+            "scan.timestamp",
+            "scan.timestamp-millis",
+            "scan.watermark",
+            "scan.creation-time-millis",
+            "scan.file-creation-time-millis",
+            "scan.fallback-branch",
+            "scan.primary-branch",
+            "incremental-between",
+            "incremental-between-timestamp",
+            "incremental-to-auto-tag",
+        )
+    ),
 }
 _LAYOUT = ".map.storage-layout"
 
@@ -67,6 +92,19 @@ def check_honoured(options: Mapping[str, str]) -> None:
         if text != harmless:
             raise UnsupportedFeature(
                 f"option '{name}' = '{text}' would not be honoured by this version of bitlake; leave it out"
+            )
+
+
+def check_reading(options: Mapping[str, str]) -> None:
+    """Refuse to set options that would show readers another state of the table: bitlake's readers do not look at them.
+
+    Tables that have them already are read and written all the same.  Raises :class:`UnsupportedFeature`.
+    """
+    for name, text in options.items():
+        if text != _READING.get(name, text):
+            raise UnsupportedFeature(
+                f"option '{name}' = '{text}' would not be honoured by bitlake as an option of a table; name the state "
+                "in the query"
             )
 
 

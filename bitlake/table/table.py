@@ -35,6 +35,7 @@ from bitlake.table.backfill import backfill
 from bitlake.table.create import check_options
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.modes import switch_deletion_vectors
+from bitlake.table.option_rules import check_reading
 from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import Rewritten
@@ -156,6 +157,7 @@ class Table(TableWrites):
             changed = state.schema.with_options(set, unset)
             opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
             options = dict(changed.options)
+            check_reading(set or {})
             check_postponed(state, options)
             schema = state.schema
             check_options(self.name, options, schema.fields, schema.partition_keys, schema.primary_keys)

@@ -167,6 +167,9 @@ REFUSED = [
     ({"sequence.snapshot-ordering": "true"}, "would not be honoured"),
     ({"pk-clustering-override": "true"}, "would not be honoured"),
     ({"chain-table.enabled": "true"}, "would not be honoured"),
+    ({"postpone.merge-on-read": "true"}, "would not be honoured"),
+    ({"scan.mode": "latest-full"}, "would not be honoured"),
+    ({"scan.snapshot-id": "1"}, "would not be honoured"),
     ({"pk-btree.index.columns": "n"}, "would not be honoured"),
     ({"fields.m.map.storage-layout": "shared-shredding"}, "would not be honoured"),
 ]

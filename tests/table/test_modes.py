@@ -303,3 +303,14 @@ def test_postponed_rows_are_not_left_behind(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="2 rows wait to be given their buckets; compact it"):
         table.alter_options({"bucket": "3"})
     table.alter_options({"write-only": "true"})
+
+
+def test_full_compactions_at_every_write_if_asked_for(tmp_path: Path) -> None:
+    """`full-compaction.delta-commits`: Paimon's batch writers compact fully at each write, whatever the number is."""
+    table = make(tmp_path, full_compaction__delta_commits="3", changelog_producer="full-compaction", bucket="1")
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(2))
+    assert {e.file.level for e in table.state().entries()} == {5}
+    assert rows_of(table) == model
+    assert table.snapshot is not None
+    assert table.snapshot.changelog_record_count

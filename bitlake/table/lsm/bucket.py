@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import merge_options as merge
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.storage import Store
@@ -113,7 +114,9 @@ class BucketWriter:
         compaction = Compaction()
         if compact:
             state = replace(self._state, files=(*self._state.files, *made))
-            compaction = compact_bucket(self._context, self._store, state)
+            # As in Paimon, where a batch writer takes no count: set at all, every write compacts its buckets fully.
+            full = self._context.schema.opts.of(merge.FULL_COMPACTION_COMMITS) is not None
+            compaction = compact_bucket(self._context, self._store, state, full)
         return BucketChange(
             self._state.partition,
             self._state.bucket,
