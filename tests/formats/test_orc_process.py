@@ -1,0 +1,239 @@
+"""ORC is decoded in a process beside this one: damage and accidents end that process only, and are told apart."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.orc as arrow_orc
+import pytest
+from formats.orc_files import strings_file
+
+from bitlake.errors import BitlakeError, CorruptError, StorageUnavailable
+from bitlake.formats import orc_process
+from bitlake.formats.orc import read_columns, read_schema
+from bitlake.formats.orc_process import OrcProcess, opened
+
+GOOD = strings_file([3, 1], b"abcd")
+
+
+@pytest.fixture(autouse=True)
+def none_left_from_before() -> Iterator[None]:
+    """Each test starts its own processes and counts them."""
+    orc_process.end_idle()
+    yield
+    orc_process.end_idle()
+
+
+def rows(data: bytes, columns: list[str] | None = None, **options: Any) -> list[Any]:
+    batches = list(read_columns(pa.BufferReader(data), columns, **options))
+    return pa.Table.from_batches(batches).to_pylist() if batches else []
+
+
+def idle() -> list[int]:
+    return [p._popen.pid for p in orc_process._idle]
+
+
+def many(count: int = 1000, rows_a_stripe: int = 400) -> tuple[pa.Table, bytes]:
+    table = pa.table(
+        {
+            "i": pa.array([None if n % 5 == 0 else n for n in range(count)], pa.int32()),
+            "s": [f"text {n % 77}" for n in range(count)],
+            "d": pa.array(range(count)).cast(pa.decimal128(25, 3)),
+            "t": pa.array(np.arange(count) * 1_000_000_007, pa.timestamp("ns")),
+            "z": pa.array(np.arange(count) * 1_000_000_000, pa.timestamp("ns", "UTC")),
+            "l": pa.array([[n] * (n % 3) for n in range(count)], pa.list_(pa.int64())),
+            "m": pa.array([[(f"k{n % 3}", n)] for n in range(count)], pa.map_(pa.string(), pa.int64())),
+            "n": pa.array([{"a": n, "b": None if n % 2 else b"x"} for n in range(count)]),
+        }
+    )
+    sink = io.BytesIO()
+    with arrow_orc.ORCWriter(sink, stripe_size=1024, batch_size=rows_a_stripe) as writer:
+        for start in range(0, count, rows_a_stripe):
+            writer.write(table.slice(start, rows_a_stripe))
+    return table, sink.getvalue()
+
+
+def test_every_type_comes_through_as_arrow_reads_it() -> None:
+    _, data = many()
+    wanted = arrow_orc.ORCFile(pa.BufferReader(data)).read()
+    batches = list(read_columns(pa.BufferReader(data), batch_size=130))
+    assert pa.Table.from_batches(batches).equals(wanted, check_metadata=True)
+    assert max(b.num_rows for b in batches) <= 130
+    assert read_schema(pa.BufferReader(data)).equals(wanted.schema)
+    some = list(read_columns(pa.BufferReader(data), ["n", "i"]))
+    assert pa.Table.from_batches(some).equals(wanted.select(["n", "i"]))
+    none = list(read_columns(pa.BufferReader(data), []))
+    assert (sum(b.num_rows for b in none), {b.num_columns for b in none}) == (wanted.num_rows, {0})
+
+
+# The lengths add up to the four bytes that are there; each by itself points far beyond them.
+WRAPPED = strings_file([(1 << 40) + 3, (1 << 64) - (1 << 40) + 1], b"abcd")
+# ORC C++ allocates what a length asks for and goes on without memory: this one ends the process.
+HUGE = strings_file([1 << 46, 1], b"abcd")
+
+
+def test_lengths_that_lead_outside_do_not_end_this_process() -> None:
+    assert rows(GOOD) == [{"s": "abc"}, {"s": "d"}]
+    (before,) = idle()
+    with pytest.raises(CorruptError, match="SIG"):
+        rows(HUGE)
+    with pytest.raises(BitlakeError):
+        rows(WRAPPED)
+    assert before not in idle()
+    assert rows(GOOD) == [{"s": "abc"}, {"s": "d"}]
+
+
+@pytest.mark.parametrize(
+    ("footer", "stripe"), [(3, 2), (2, 1), (1, 2), (2, 1 << 40), (1 << 40, 1 << 40), (1 << 62, 1 << 62), (0, 2)]
+)
+def test_row_counts_that_cannot_be_are_refused(footer: int, stripe: int) -> None:
+    with pytest.raises(CorruptError):
+        rows(strings_file([3, 1], b"abcd", rows=footer, stripe_rows=stripe))
+
+
+def test_text_that_is_none_is_refused() -> None:
+    with pytest.raises(CorruptError, match="UTF8"):
+        rows(strings_file([3, 1], b"ab\xffd"))
+
+
+def test_what_the_decoder_prints_is_not_taken_for_an_answer(capfd: pytest.CaptureFixture[str]) -> None:
+    """ORC C++ warns of versions it does not know."""
+    strange = GOOD.replace(b"\x00\x0c", b"\x00\x63")
+    assert rows(strange) == rows(GOOD)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_process_is_kept_for_the_next_file_also_after_an_error() -> None:
+    rows(GOOD)
+    (first,) = idle()
+    with pytest.raises(CorruptError):
+        rows(GOOD[:40])
+    with pytest.raises(CorruptError):
+        rows(b"")
+    with pytest.raises(CorruptError, match="UTF8"):
+        rows(strings_file([3, 1], b"ab\xffd"))
+    rows(many()[1])
+    assert idle() == [first]
+
+
+def test_a_read_that_is_given_up_leaves_the_process_usable() -> None:
+    table, data = many()
+    reading = read_columns(pa.BufferReader(data), ["i"], batch_size=10)
+    assert next(reading).num_rows == 10
+    assert idle() == []
+    reading.close()  # type: ignore[attr-defined]
+    (pid,) = idle()
+    assert pa.Table.from_batches(read_columns(pa.BufferReader(data), ["i"])).equals(table.select(["i"]))
+    assert idle() == [pid]
+
+
+def test_an_idle_process_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows(GOOD)
+    kept = orc_process._idle[0]
+    kept._to.close()  # it ends, as it does by itself after a while
+    assert kept._popen.wait() == 0
+    assert rows(GOOD) and idle() != [kept._popen.pid]
+
+
+def test_a_process_that_ended_while_it_was_taken_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows(GOOD)
+    kept = orc_process._idle[0]
+    spare, kept._to = kept._to, open(os.devnull, "wb", buffering=0)  # noqa: SIM115 - closed with the process
+    spare.close()
+    kept._popen.wait()
+    kept._popen.returncode = None
+    monkeypatch.setattr(OrcProcess, "usable", True)
+    monkeypatch.setattr(kept._popen, "wait", lambda: setattr(kept._popen, "returncode", 0) or 0)
+    monkeypatch.setattr(kept._popen, "kill", lambda: None)
+    assert rows(GOOD) and idle() != [kept._popen.pid]
+
+
+def test_a_process_that_somebody_killed_says_nothing_of_the_file() -> None:
+    process, _ = opened(pa.BufferReader(GOOD))
+    process.select([0])
+    os.kill(process._popen.pid, signal.SIGKILL)
+    with pytest.raises(StorageUnavailable, match="SIGKILL"):
+        process.next()
+    process.leave()
+    assert idle() == []
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    process, _ = opened(pa.BufferReader(GOOD))
+    process.select([0])
+    monkeypatch.setattr(orc_process, "SILENCE_S", 0.05)
+    os.kill(process._popen.pid, signal.SIGSTOP)
+    with pytest.raises(CorruptError, match="did not come to an end"):
+        process.next()
+    process.leave()
+    assert idle() == [] and process._popen.returncode == -signal.SIGKILL
+
+
+class Failing(io.BytesIO):
+    """A file whose store fails after some reads."""
+
+    def __init__(self, data: bytes, error: Exception, reads: int) -> None:
+        super().__init__(data)
+        self.error, self.left = error, reads
+
+    def read(self, n: int | None = -1) -> bytes:
+        if not self.left:
+            raise self.error
+        self.left -= 1
+        return super().read(n)
+
+
+def test_a_large_file_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(orc_process, "WHOLE_BYTES", 1000)
+    table, data = many(3000)
+    asked = []
+    read = OrcProcess._read
+    monkeypatch.setattr(OrcProcess, "_read", lambda self, at, n: asked.append(n) or read(self, at, n))
+    found = pa.Table.from_batches(read_columns(pa.BufferReader(data), ["i"]))
+    assert found.equals(table.select(["i"])) and len(asked) > 2 and sum(asked) < len(data)
+    with pytest.raises(CorruptError):
+        rows(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("whole", [0, 1 << 30])
+@pytest.mark.parametrize("error", [OSError("the disk is gone"), StorageUnavailable("no answer")])
+def test_a_store_that_fails_is_not_a_corrupt_file(
+    error: Exception, whole: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orc_process, "WHOLE_BYTES", whole)
+    with pytest.raises(StorageUnavailable, match=str(error)):
+        list(read_columns(pa.PythonFile(Failing(many()[1], error, 0 if whole else 1), mode="r")))
+
+
+def test_threads_read_at_once_each_through_its_own_process() -> None:
+    table, data = many()
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: pa.Table.from_batches(read_columns(pa.BufferReader(data), ["s"])), range(9)))
+    assert all(f.equals(table.select(["s"])) for f in found)
+    assert 1 <= len(idle()) <= orc_process.KEPT
+
+
+def test_a_fork_leaves_the_processes_of_its_parent_alone() -> None:
+    process = OrcProcess()
+    process._owner += 1  # as the fork sees it
+    assert not process.usable
+    process._popen, popen = _Untouchable(), process._popen  # type: ignore[assignment]
+    process.leave()
+    assert idle() == [] and popen.wait(10) == 0  # it ended by itself when the last pipe to it closed
+
+
+class _Untouchable:
+    returncode = None
+
+
+def test_a_machine_without_a_python_to_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(StorageUnavailable, match="/nowhere/python"):
+        rows(GOOD)
