@@ -40,7 +40,7 @@ from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.lsm.stream import SortedSource, merge_runs
 from bitlake.table.merge.levels import LEVEL
 from bitlake.table.merge.sections import sections
-from bitlake.table.merge.spec import DEDUPLICATE, FIRST_ROW, MergeSpec
+from bitlake.table.merge.spec import AGGREGATION, DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
 from bitlake.table.sizing import target_file_size
 from bitlake.tableindex.deletion_vectors import DeletionVector
 
@@ -191,7 +191,8 @@ class _Task:
             return FullMerge(self._spec, columns, self._highest, ChangelogMaker.of(self._context.schema))
         fresh = any(e.file.level == 0 for section in parts for e in section)
         if not self._looks_up or not fresh or self._output == 0:
-            return PlainMerge(self._spec, columns, lowest_wins=self._looks_up)
+            several = self._looks_up and self._spec.engine in (PARTIAL_UPDATE, AGGREGATION)
+            return PlainMerge(self._spec, columns, lowest_wins=several)
         if self._spec.engine == FIRST_ROW:
             return FirstRowMerge(self._spec, self._lookup, columns, changelog=self._tells)
         return LookupMerge(

@@ -18,6 +18,7 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, NotFound
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.table.index_access import forget_all
 from bitlake.table.index_files import read_vectors
 from bitlake.table.lsm import lookup
 from bitlake.table.lsm.bucket_read import BucketReader
@@ -121,6 +122,34 @@ def test_only_pages_that_can_hold_a_key_are_read(tmp_path: Path) -> None:
     reader = BucketReader(context, store, EMPTY_ROW, {})
     assert not KeyLookup(reader, files, 1).find([pa.array([-5, 50_000])])
     assert reader.counts.bytes == reader.counts.rows_read == 0
+
+
+@pytest.mark.parametrize("kind", ["bloom-filter", "bitmap"])
+@pytest.mark.parametrize("threshold", ["1 mb", "1 b"])
+def test_few_keys_ask_the_indexes_of_a_file(kind: str, threshold: str, tmp_path: Path) -> None:
+    columns = [("a", "INT NOT NULL"), ("k", "STRING NOT NULL")]
+    options = {f"file-index.{kind}.columns": "k", "file-index.in-manifest-threshold": threshold}
+    context, store = context_of(tmp_path, columns, ["a", "k"], options)
+    made = [{"a": i // 10, "k": f"k{i}", "_SEQUENCE_NUMBER": i, "_VALUE_KIND": 0} for i in range(1000)]
+    table = rows_of(context, made)
+    groups = group_rows([table.column("a"), table.column("k")], [np.arange(1000)], key_order=True)
+    files = put_files(context, store, 5, table.take(pa.array(groups.order)))
+    reader = BucketReader(context, store, EMPTY_ROW, {})
+    (hit,) = KeyLookup(reader, files, 1).find([pa.array([50, 50, 51], pa.int32()), pa.array(["k500", "x", "k1"])])
+    assert hit.keys.tolist() == [0] and hit.positions.tolist() == [500]
+    opened = 0
+    for i in range(20):
+        reader = BucketReader(context, store, EMPTY_ROW, {})
+        assert not KeyLookup(reader, files, 1).find([pa.array([50], pa.int32()), pa.array([f"absent{i}"])])
+        opened += reader.counts.bytes > 0
+    # A bloom filter lets one in ten pass.
+    assert opened <= (6 if kind == "bloom-filter" else 0)
+    if threshold == "1 b":
+        for path in tmp_path.rglob("*.index"):
+            path.unlink()
+        forget_all()
+        assert not KeyLookup(reader, files, 1).find([pa.array([50], pa.int32()), pa.array(["absent1"])])
+        assert reader.counts.bytes > 0
 
 
 def test_a_file_that_cannot_be_searched_is_an_error_that_names_it(tmp_path: Path) -> None:
