@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -363,6 +364,38 @@ def test_a_merge_that_loses_again_leaves_no_file(tmp_path: Path) -> None:
         e.file_name for s in range(1, 6) for e in index_entries(STORE, t.paths, live.load_snapshot(STORE, t.paths, s))
     }
     assert t.on_disk() == used
+
+
+def test_two_committers_delete_rows_of_the_same_files_at_once(tmp_path: Path) -> None:
+    """Each goes for rows of its own and for some that both want: all go, and each row that both want goes once."""
+    t = T.make(tmp_path / "t")
+    t.add(t.file("a"), t.file("b"))
+    won: dict[str, set[int]] = {"even": set(), "odd": set()}
+
+    def work(who: str) -> None:
+        for i in range(15):
+            own, both = 2 * i + (who == "odd"), 60 + i
+            for row in (own, both):
+                base = t.entries()
+                old = {n: v for e in base for n, v in read_vectors(STORE, t.paths, t.schema, e).items()}
+                marks = {n: set(v.positions().tolist()) for n, v in old.items()}
+                if row in marks.get("a", set()):
+                    continue
+                marks["a"] = marks.get("a", set()) | {row}
+                try:
+                    t.mark(base, t.vectors(marks))
+                    won[who].add(row)
+                except CommitConflict:
+                    assert row == both, "nobody else deletes this row"
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in won]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not won["even"] & won["odd"]
+    assert won["even"] | won["odd"] == {*range(30), *range(60, 75)}
+    assert t.marks() == {"a": won["even"] | won["odd"]}
 
 
 @pytest.mark.parametrize("after", [False, True])
