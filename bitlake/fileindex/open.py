@@ -72,14 +72,14 @@ class OpenIndex:
                 found = Selection.all(exact=True)
                 for child in sorted(children, key=_late) if asking.guide is not None else children:
                     left = min(asking.left, found.count(self._row_count))
-                    found &= self._evaluate(child, replace(asking, left=left))
+                    found &= self._evaluate(child, replace(asking, left=left, also=_also(child, children)))
                     if found.is_empty:
                         break
                 return found
             case Or(children):
                 found = Selection.none()
                 for child in children:
-                    found |= self._evaluate(child, asking)
+                    found |= self._evaluate(child, replace(asking, also=()))
                     if found == _EVERY:
                         break
                 return found
@@ -189,7 +189,8 @@ class OpenIndex:
             guide = asking.guide
             if guide is not None:
                 size, left = here[index_type][1], asking.left
-                why = self.ask(leaf.column, index_type, lambda r: guide.why_not(r, leaf, index_type, size, left))  # noqa: B023
+                also = asking.also
+                why = self.ask(leaf.column, index_type, lambda r: guide.why_not(r, leaf, index_type, size, left, also))  # noqa: B023
                 if why is not None:
                     asking.spared.append(f"{index_type}({leaf.column}): {why}")
                     continue
@@ -232,11 +233,12 @@ class OpenIndex:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Who decides which index is read, what was spared, and how many rows are possible yet."""
+    """Who decides which index is read, what was spared, how many rows are possible yet, and what else must hold."""
 
     guide: Guide | None
     spared: list[str]
     left: int
+    also: Sequence[Leaf] = ()
 
 
 def _late(predicate: Predicate) -> int:
@@ -247,6 +249,17 @@ def _late(predicate: Predicate) -> int:
         case In(_, _, False):
             return 1
     return 2
+
+
+def _also(child: Predicate, children: Sequence[Predicate]) -> Sequence[Leaf]:
+    """The other ends of the range that a comparison is one end of."""
+    if not isinstance(child, Comparison) or child.op not in _OTHER_END:
+        return ()
+    wanted = _OTHER_END[child.op]
+    return [c for c in children if isinstance(c, Comparison) and c.column == child.column and c.op in wanted]
+
+
+_OTHER_END = {Op.GT: (Op.LT, Op.LE), Op.GE: (Op.LT, Op.LE), Op.LT: (Op.GT, Op.GE), Op.LE: (Op.GT, Op.GE)}
 
 
 _COUNTING = (BitmapReader, RangeBitmapReader)

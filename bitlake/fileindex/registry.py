@@ -68,6 +68,8 @@ INDEX_TYPES: dict[str, IndexType] = {
     "range-bitmap": _kind("range-bitmap", range_bitmap, range_bitmap.RangeBitmapWriter, range_bitmap.open_range_bitmap),
     "bsi": _kind("bsi", bsi, bsi.BsiWriter, bsi.open_bsi),
 }
+ROW_SELECTIVE = frozenset(INDEX_TYPES) - {"bloom-filter"}
+"""The indexes that tell rows, where the others only tell files."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ Measured on 4M orders in one file (136 MB, 7 columns), local disk, 2 busy cores,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from bitlake.fileindex.bitmap_read import BitmapReader
@@ -32,10 +32,13 @@ _MOST_VALUES = 64
 class Guide(Protocol):
     """Asked before each index is read."""
 
-    def why_not(self, reader: object, leaf: Leaf, index_type: str, length: int, left: int) -> str | None:
+    def why_not(
+        self, reader: object, leaf: Leaf, index_type: str, length: int, left: int, also: Sequence[Leaf] = ()
+    ) -> str | None:
         """Why an index of ``length`` bytes is not to be asked about a leaf, or None: ask it.
 
-        ``left``: the rows that what was asked before leaves possible.
+        ``left``: the rows that what was asked before leaves possible.  ``also``: what must hold of the same column,
+        too, as the other end of a range.
         """
 
 
@@ -51,7 +54,9 @@ class CostGuide:
         self._column_bytes = column_bytes
         self._exact = exact
 
-    def why_not(self, reader: object, leaf: Leaf, index_type: str, length: int, left: int) -> str | None:
+    def why_not(
+        self, reader: object, leaf: Leaf, index_type: str, length: int, left: int, also: Sequence[Leaf] = ()
+    ) -> str | None:
         """See :class:`Guide`."""
         if self._rows < SMALL_ROWS:
             return None
@@ -65,6 +70,10 @@ class CostGuide:
         if self._exact:
             return None
         share = expected_share(reader, leaf)
+        if share is not None and share > MOST_SHARE:
+            # Every row satisfies one end of a range at least, so what each leaves beyond the other's rest is both.
+            others = [s for s in (expected_share(reader, other) for other in also) if s is not None]
+            share = max(0.0, share + min(others, default=1.0) - 1)
         if share is not None and share > MOST_SHARE:
             return f"it would leave about {100 * share:.0f} % of the rows"
         return None

@@ -129,7 +129,9 @@ class FooterCache:
     schema: pa.Schema | None = None
     pages: dict[tuple[int, int], Pages] = field(default_factory=dict)
     preludes: dict[tuple[int, ...], tuple[bytes, bytes]] = field(default_factory=dict)
-    heads: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    heads: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
+    not_gathered: set[int] = field(default_factory=set)
+    """Leaves whose PLAIN pages have to be decoded to find rows in them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -44,6 +44,8 @@ class MiniChunk:
     dictionary: int | None
     data: int
     values: int
+    codec: int | None = None
+    """Parquet's number of the parts' compression, None: that of the file's chunk."""
 
 
 def mini_file(
@@ -81,10 +83,15 @@ def mini_file(
     return pa.py_buffer(b"".join(body))
 
 
-def open_mini(file: pa.Buffer, int96_unit: str | None) -> pq.ParquetFile:
-    """Open a small file; raises :class:`CorruptError`."""
+def open_mini(file: pa.Buffer, int96_unit: str | None, coded: Sequence[str] = ()) -> pq.ParquetFile:
+    """Open a small file, with the columns ``coded`` read as dictionaries; raises :class:`CorruptError`."""
     try:
-        return pq.ParquetFile(pa.BufferReader(file), coerce_int96_timestamp_unit=int96_unit, pre_buffer=False)
+        return pq.ParquetFile(
+            pa.BufferReader(file),
+            coerce_int96_timestamp_unit=int96_unit,
+            pre_buffer=False,
+            read_dictionary=list(coded) or None,
+        )
     except DECODE_ERRORS as e:
         raise decode_error(e, "footer") from e
 
@@ -98,11 +105,12 @@ def decode_error(e: Exception, what: str) -> CorruptError | UnsupportedFeature:
 
 def _chunk(footer: Footer, chunk: MiniChunk, at: int, length: int) -> bytes:
     """A ColumnChunk struct: fields 2 (file offset) and 3 (metadata)."""
-    key = (chunk.group, chunk.leaf)
-    head = footer.cache.heads.get(key)
     source = footer.row_groups[chunk.group].chunks[chunk.leaf]
+    codec = source.codec if chunk.codec is None else chunk.codec
+    key = (chunk.group, chunk.leaf, codec)
+    head = footer.cache.heads.get(key)
     if head is None:
-        head = footer.cache.heads[key] = _chunk_head(source)
+        head = footer.cache.heads[key] = _chunk_head(source, codec)
     parts = [
         head,
         thrift.i64_field(1, chunk.values),
@@ -117,7 +125,7 @@ def _chunk(footer: Footer, chunk: MiniChunk, at: int, length: int) -> bytes:
     return b"".join(parts)
 
 
-def _chunk_head(chunk: ColumnChunk) -> bytes:
+def _chunk_head(chunk: ColumnChunk, codec: int) -> bytes:
     """Field 2, and of field 3 what does not depend on the chosen pages: type, encodings, path, codec."""
     return b"".join(
         (
@@ -126,7 +134,7 @@ def _chunk_head(chunk: ColumnChunk) -> bytes:
             thrift.i32_field(1, chunk.physical),
             thrift.list_field(1, thrift.I32, [thrift.zigzag(e) for e in chunk.encodings]),
             thrift.list_field(1, thrift.BINARY, [thrift.varint(len(p)) + p for p in chunk.path]),
-            thrift.i32_field(1, chunk.codec),
+            thrift.i32_field(1, codec),
         )
     )
 

@@ -26,11 +26,14 @@ def read_columns(
     read_dictionary: Sequence[str] = (),
     int96_unit: str | None = None,
     use_threads: bool = True,
+    whole_chunks: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``source`` (a local path or a :class:`pyarrow.NativeFile`), in order, as batches of ``batch_size``.
 
     ``columns`` are top-level names, None for all; ``row_groups`` are numbers, None for all.  Columns in
     ``read_dictionary`` (flat, of strings or bytes) come as Arrow dictionaries, which index builders count quickly.
+    ``whole_chunks``: column chunks are read as a whole, also of a large file; good for small pages, at whose headers
+    Arrow's read buffer grows until it holds the chunk, copied each time (pages of 16 KB: 830 → 650 ms for 100 MB).
     No batch has zero rows; a read of no columns gives batches without columns that still count their rows.
 
     Raises :class:`NotFound` for a file or column that is not there, :class:`CorruptError` for bytes that are not valid.
@@ -42,7 +45,7 @@ def read_columns(
             coerce_int96_timestamp_unit=int96_unit,
             memory_map=isinstance(source, str),
             pre_buffer=False,
-            buffer_size=_buffer_size(source),
+            buffer_size=0 if whole_chunks else _buffer_size(source),
         )
     except FileNotFoundError as e:
         raise NotFound(f"no such file: {source}") from e

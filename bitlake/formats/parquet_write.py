@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 
 from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.formats.conform import conform
+from bitlake.formats.parquet_layout import into_pages, page_cuts
 from bitlake.formats.parquet_stats import footer_stats
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
@@ -48,8 +49,8 @@ DICTIONARY_BYTES = 64 << 10
 _PARAMETERS = inspect.signature(pq.ParquetWriter.__init__).parameters
 _NEWER = ("max_rows_per_page", "write_time_adjusted_to_utc")  # older pyarrow lacks them; files stay valid without
 _GUESSED_RATIO = 0.5
+_BATCH_VALUES = 1 << 24
 CODECS = ("zstd", "snappy", "gzip", "lz4", "none")  # what Java's Parquet decodes without an extra jar
-_BATCH_VALUES, _LEAST_BATCH_VALUES = 1024, 64
 _SAMPLES = 16
 _SAMPLE_ROWS = 2048
 
@@ -85,6 +86,7 @@ class ParquetWriter:
         page_rows: int = PAGE_ROWS,
         page_bytes: int = PAGE_BYTES,
         dictionary_bytes: int = DICTIONARY_BYTES,
+        clustered: Sequence[str] = (),
     ) -> None:
         if min(row_group_rows, row_group_bytes, page_rows, page_bytes) < 1:
             raise InvalidRequest("row groups and pages of a Parquet file need at least one row and one byte")
@@ -102,6 +104,9 @@ class ParquetWriter:
         self._nan_columns: set[str] = set()
         self._start: int = output.tell()
         self._dictionary_bytes = dictionary_bytes
+        self._page_rows, self._page_bytes = page_rows, page_bytes
+        self._clustered = [f.name for f in self._fields if f.name in clustered]
+        self._dictionaries: frozenset[str] = frozenset()
         self._writer: Any = None
         self._options: dict[str, Any] = {
             "compression": compression,
@@ -110,13 +115,13 @@ class ParquetWriter:
             "write_page_index": True,
             "store_decimal_as_integer": True,
             "write_time_adjusted_to_utc": True,
+            # Chunks are the pages (see parquet_layout): each is one batch, and a byte ends a page.
             "max_rows_per_page": page_rows,
+            "data_page_size": 1,
+            "write_batch_size": _BATCH_VALUES,
             # The switch is per file; Java reads INT96 in a column of lower precision just as well.
             "use_deprecated_int96_timestamps": any(map(_has_nanoseconds, self._schema.types)),
             "data_page_version": "1.0",
-            "data_page_size": page_bytes,
-            # A page's bytes are looked at after so many values: with the default, 1,024, few would be small.
-            "write_batch_size": min(_BATCH_VALUES, max(_LEAST_BATCH_VALUES, page_bytes // 128)),
             "dictionary_pagesize_limit": dictionary_bytes,
         }
         for name in _NEWER:
@@ -181,14 +186,25 @@ class ParquetWriter:
         self._pending = []
         if self._writer is None:
             self._open(table)
-        self._guard(lambda: self._writer.write_table(table, row_group_size=table.num_rows))
+        paged = self._paged(table)
+        self._guard(lambda: self._writer.write_table(paged, row_group_size=paged.num_rows))
         self._rows += self._pending_rows
         self._encoded_bytes += self._pending_bytes
         self._pending_rows = self._pending_bytes = 0
 
+    def _paged(self, table: pa.Table) -> pa.Table:
+        """The rows with a chunk for each page; dictionary codes are so short that rows alone bound their pages."""
+        cuts = page_cuts(table, self._clustered, self._page_rows)
+        columns = [
+            into_pages(c, cuts, self._page_rows, None if name in self._dictionaries else self._page_bytes)
+            for name, c in zip(table.column_names, table.columns, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=table.schema)
+
     def _open(self, sample: pa.Table) -> None:
         """Start the file; its first row group decides which columns get a dictionary."""
         columns = dictionary_columns(sample, self._dictionary_bytes)
+        self._dictionaries = frozenset(columns)
         try:
             self._writer = pq.ParquetWriter(self._output, self._schema, use_dictionary=columns, **self._options)
         except (pa.ArrowException, ValueError) as e:

@@ -49,10 +49,12 @@ def open_writer(
     group_bytes: int,
     page_bytes: int = PAGE_BYTES,
     page_rows: int = PAGE_ROWS,
+    clustered: Sequence[str] = (),
 ) -> FileWriter:
     """The writer of a file in ``file_format``; ``group_bytes`` bounds a Parquet row group or an ORC stripe.
 
-    ``page_bytes`` (uncompressed) and ``page_rows`` bound a Parquet page.
+    ``page_bytes`` (uncompressed) and ``page_rows`` bound a Parquet page; long runs of a rare value in the columns
+    ``clustered`` get Parquet pages of their own.
 
     Raises :class:`InvalidRequest` for a compression that the format does not have.
     """
@@ -68,6 +70,7 @@ def open_writer(
         row_group_bytes=group_bytes,
         page_bytes=page_bytes,
         page_rows=page_rows,
+        clustered=clustered,
     )
 
 

@@ -29,6 +29,10 @@ Rows = tuple[pa.Table | pa.RecordBatch, Ints]
 """Values, and the position in the file of each."""
 
 _BATCH_ROWS = 64 * 1024
+_LOCATION_BYTES = 10
+"""About what a page takes in an offset index."""
+_SMALL_PAGE = 16 * 1024
+"""Arrow looks for page headers in so many bytes."""
 
 _footers: Cache[str, Footer] = Cache(2000)
 
@@ -139,7 +143,8 @@ def stream(
     try:
         counts.add(bytes=stored_bytes(footer, names, numbers), requests=1, row_groups=len(numbers))
         with store.open_input(task.path) as source:
-            for batch in read_columns(source, names, row_groups=numbers, batch_size=_BATCH_ROWS):
+            whole = small_pages(footer, names, numbers)
+            for batch in read_columns(source, names, row_groups=numbers, batch_size=_BATCH_ROWS, whole_chunks=whole):
                 end = start + batch.num_rows
                 if picked is None:
                     yield batch, np.arange(start, end, dtype=np.int64)
@@ -211,6 +216,14 @@ def stored_bytes(footer: Footer, names: Sequence[str], groups: Sequence[int]) ->
         for c in wanted
         for leaf in range(c.leaf, c.leaf_end)
     )
+
+
+def small_pages(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> bool:
+    """Whether the pages of these columns are small, as far as the sizes of their offset indexes tell."""
+    wanted = [footer.column(n) for n in names]
+    chunks = [footer.row_groups[n].chunks[leaf] for n in groups for c in wanted for leaf in range(c.leaf, c.leaf_end)]
+    pages = sum(c.index_length for c in chunks if c.index_offset is not None) // _LOCATION_BYTES
+    return sum(c.compressed for c in chunks) < pages * _SMALL_PAGE
 
 
 def _within(error: CorruptError, path: str) -> CorruptError:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bitlake.errors import StorageUnavailable
 from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.registry import IndexSpec, parse_index_options
+from bitlake.fileindex.registry import ROW_SELECTIVE, IndexSpec, parse_index_options
 from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, WrittenFile
 from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.metadata import options as opt
@@ -190,6 +190,7 @@ class RollingWriter(abc.ABC):
                 group_bytes=shape.group_bytes,
                 page_bytes=shape.page_bytes,
                 page_rows=shape.page_rows,
+                clustered=[spec.column for spec in shape.indexes if spec.index_type in ROW_SELECTIVE],
             )
         self._builder = IndexBuilder(shape.indexes, shape.indexed)
 

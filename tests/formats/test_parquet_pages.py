@@ -136,9 +136,9 @@ def test_small_gaps_are_read_along() -> None:
 
 
 def test_many_row_groups_are_read_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    import bitlake.formats.parquet_pages as pages
+    import bitlake.formats.parquet_plan as plan
 
-    monkeypatch.setattr(pages, "BATCH_BYTES", 1)
+    monkeypatch.setattr(plan, "BATCH_BYTES", 1)
     source = Source(BIG)
     rows = np.arange(0, 40_000, 7)
     table, stats = read_rows(source.footer(), source.fetch_ranges, rows, ["id", "s"])

@@ -87,6 +87,11 @@ def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
     half = table.scan(where="number >= 30000")
     assert half.plan().files[0].whole and "75 %" in half.plan().files[0].spared[0]
     assert half.to_arrow().num_rows == 90_000
+    # Either end of the range is, for itself, in half of the rows.
+    middle = table.scan(where="number >= 60000 AND number < 60010").plan().files[0]
+    assert middle.chosen_rows == 10 and not middle.spared
+    wide = table.scan(where="number >= 10000 AND number >= 20000 AND number < 110000").plan().files[0]
+    assert wide.whole and "75 %" in wide.spared[1]
     few = table.scan(where="number >= 119990 AND common <> 'c'").plan().files[0]
     assert few.chosen_rows == 10 and few.pruned_by == ("range-bitmap(number)",)
 

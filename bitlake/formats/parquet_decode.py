@@ -1,0 +1,267 @@
+"""Decode fetched pages of a Parquet file, and take the chosen rows.
+
+Three ways for a flat column: PLAIN pages are decompressed and the rows gathered (:mod:`bitlake.formats.parquet_plain`);
+other small pages are decompressed together and decoded by pyarrow; the rest goes to pyarrow as it lies in the file.
+Whatever is not as the first two expect takes the last, which also says what is wrong with damaged pages.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import CorruptError
+from bitlake.formats.parquet_footer import Column, Footer
+from bitlake.formats.parquet_mini import DECODE_ERRORS, MiniChunk, decode_error, mini_file, open_mini
+from bitlake.formats.parquet_plain import (
+    BLOCK_BYTES,
+    DICTIONARY,
+    PLAIN,
+    ZSTD,
+    Bytes,
+    Gatherer,
+    PageBytes,
+    PageStream,
+    blocks,
+    split_page,
+)
+from bitlake.formats.parquet_plan import GroupPlan, Ints, PlannedChunk
+
+_MANY_PAGES = 4
+"""Pages of a column below which it is pyarrow's: what is done here for a column takes as long as three contexts."""
+
+_SMALL_PAGE = 32 * 1024
+"""Decompressed bytes of a page below which pyarrow's context for it costs more than handing it over decompressed."""
+
+
+def decode_flat(
+    footer: Footer, flat: Sequence[Column], plans: Sequence[GroupPlan], int96_unit: str | None, out: dict[str, Any]
+) -> None:
+    """Put the chosen rows of flat columns, by name, into ``out``."""
+    opened = [o for i, column in enumerate(flat) if (o := _opened(footer, column, i, plans)) is not None]
+    minis: dict[int, list[MiniChunk]] = {}
+    total = sum(o.size for o in opened)
+    together = total <= BLOCK_BYTES
+    # One for all blocks: new memory would cost a third of what decompressing does.
+    buffer = np.empty(min(total, BLOCK_BYTES), np.uint8)
+    for group in [opened] if together and opened else [[o] for o in opened]:
+        try:
+            _decompress(footer, group, plans, buffer, minis, out)
+        except DECODE_ERRORS:
+            for o in group:  # pyarrow says of which column it is, and what
+                out.pop(o.column.name, None)
+                minis.pop(o.number, None)
+    _by_pyarrow(footer, flat, plans, opened, minis, int96_unit, out)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A column's pages, for each row group: the dictionary page if there is one, then the chosen ones."""
+
+    column: Column
+    number: int
+    pages: list[list[PageBytes]]
+    size: int
+    gatherer: Gatherer | None
+    coded: bool
+    """Texts that are all in dictionaries: decoded as such, only the chosen ones are copied."""
+
+
+def _opened(footer: Footer, column: Column, number: int, plans: Sequence[GroupPlan]) -> _Opened | None:
+    """The pages of a column that is not for pyarrow as it lies in the file."""
+    if sum(plan.flat[number].pages for plan in plans) < _MANY_PAGES:
+        return None
+    found: list[list[PageBytes]] = []
+    plain = column.leaf not in footer.cache.not_gathered
+    for plan in plans:
+        chunk = plan.flat[number]
+        source = footer.row_groups[chunk.group].chunks[chunk.leaf]
+        if chunk.starts is None or source.codec != ZSTD:
+            return None
+        pages: list[PageBytes] = []
+        counts = plan.choices[number].lengths.tolist()
+        for view, count in zip(_views(chunk), counts if chunk.dictionary is None else [-1, *counts], strict=True):
+            page = split_page(view)
+            if page is None or page.values != count or page.size > source.uncompressed:
+                return None
+            pages.append(page)
+        plain = plain and chunk.dictionary is None and all(p.encoding == PLAIN for p in pages)
+        found.append(pages)
+    size = sum(p.size for pages in found for p in pages)
+    node, kind = footer.leaves[column.leaf], footer.schema.field(column.name).type
+    gatherer = None
+    if plain:
+        gatherer = Gatherer(node, kind) if Gatherer.can(node, kind) else None
+    if gatherer is None and size > _SMALL_PAGE * sum(map(len, found)):
+        return None
+    coded = kind in (pa.string(), pa.binary()) and all(
+        p.encoding in DICTIONARY or p.values < 0 for pages in found for p in pages
+    )
+    return _Opened(column, number, found, size, gatherer, coded)
+
+
+def _views(chunk: PlannedChunk) -> list[memoryview]:
+    """The pages as they were fetched."""
+    assert chunk.starts is not None and chunk.stops is not None
+    pieces = iter(chunk.pieces)
+    piece = next(pieces)
+    views = []
+    if chunk.dictionary is not None:
+        views.append(memoryview(piece.data))
+        piece = next(pieces)
+    for start, stop in zip(chunk.starts.tolist(), chunk.stops.tolist(), strict=True):
+        if start >= piece.stop:
+            piece = next(pieces)
+        views.append(memoryview(piece.data)[start - piece.start : stop - piece.start])
+    return views
+
+
+def _decompress(
+    footer: Footer,
+    group: Sequence[_Opened],
+    plans: Sequence[GroupPlan],
+    buffer: Bytes,
+    minis: dict[int, list[MiniChunk]],
+    out: dict[str, Any],
+) -> None:
+    """Decompress the pages of columns as one stream; rows gathered go to ``out``, pages for pyarrow to ``minis``."""
+    stream = PageStream([p for o in group for pages in o.pages for p in pages])
+    for o in group:
+        if o.gatherer is not None:
+            array = _gathered(stream, o, o.gatherer, plans, buffer)
+            if array is not None:
+                out[o.column.name] = array
+            else:
+                footer.cache.not_gathered.add(o.column.leaf)
+                if len(group) == 1:
+                    return
+        else:
+            minis[o.number] = [
+                _plain_mini(stream, plan.flat[o.number], pages) for plan, pages in zip(plans, o.pages, strict=True)
+            ]
+    if not stream.at_end():
+        raise ValueError("pages are longer than their headers say")
+
+
+def _gathered(
+    stream: PageStream, opened: _Opened, gatherer: Gatherer, plans: Sequence[GroupPlan], buffer: Bytes
+) -> pa.ChunkedArray | None:
+    good = True
+    for plan, pages in zip(plans, opened.pages, strict=True):
+        choice = plan.choices[opened.number]
+        for first, last in blocks(pages):
+            block = stream.take(pages[first:last], buffer)
+            at = 0
+            for number in range(first, last):
+                rows = choice.places[choice.bounds[number] : choice.bounds[number + 1]]
+                good = good and gatherer.add(block, pages[number], at, rows)
+                at += pages[number].size
+            if not good and opened.size > BLOCK_BYTES:
+                return None  # alone in its stream: nobody waits for what follows
+    array = gatherer.array() if good else None
+    return None if array is None else pa.chunked_array([array])
+
+
+def _plain_mini(stream: PageStream, chunk: PlannedChunk, pages: list[PageBytes]) -> MiniChunk:
+    parts: list[Any] = []
+    data = 0
+    for first, last in blocks(pages):
+        block: Any = memoryview(stream.take(pages[first:last]).data)
+        at = 0
+        for page in pages[first:last]:
+            parts += page.plainly(block[at : at + page.size])
+            at += page.size
+    if chunk.dictionary is not None:
+        data = sum(map(len, parts[:2]))
+    return MiniChunk(chunk.group, chunk.leaf, parts, None if data == 0 else 0, data, chunk.values, codec=0)
+
+
+def _by_pyarrow(
+    footer: Footer,
+    flat: Sequence[Column],
+    plans: Sequence[GroupPlan],
+    opened: Sequence[_Opened],
+    minis: dict[int, list[MiniChunk]],
+    int96_unit: str | None,
+    out: dict[str, Any],
+) -> None:
+    """Let pyarrow decode the columns that are not in ``out`` yet."""
+    left = [i for i, column in enumerate(flat) if column.name not in out]
+    if not left:
+        return
+    columns = [flat[i] for i in left]
+    chunks = [minis.get(i) or [_mini(plan.flat[i]) for plan in plans] for i in left]
+    # pyarrow reads a column until its chunks end, or as many values as the row groups have rows: give it the longest.
+    groups = [(max(c[k].values for c in chunks), [c[k] for c in chunks]) for k in range(len(plans))]
+    coded = [flat[o.number].name for o in opened if o.coded]
+    reader = open_mini(mini_file(footer, columns, groups), int96_unit, coded).reader
+    decoded = _decoded(reader, columns, [[c.values for c in of_column] for of_column in chunks])
+    for i, column, values in zip(left, columns, decoded, strict=True):
+        choices = [plan.choices[i] for plan in plans]
+        before = list(itertools.accumulate((c.values for c in choices), initial=0))
+        if len(values) != before[-1]:
+            raise CorruptError(f"Parquet column '{column.name}': {len(values)} values where {before[-1]} are announced")
+        if len(choices) == 1:
+            only = choices[0]
+            taken = _take(values, only.positions) if only.first is None else values.slice(only.first, len(only.places))
+        else:
+            taken = _take(values, np.concatenate([c.positions + base for c, base in zip(choices, before)]))
+        out[column.name] = taken.cast(taken.type.value_type) if column.name in coded else taken
+
+
+def _decoded(reader: Any, columns: Sequence[Column], values: Sequence[Sequence[int]]) -> list[pa.ChunkedArray]:
+    """Every column of a small file, which has so ``values`` of it in each row group."""
+    if all(v == values[0] for v in values[1:]):
+        try:
+            return list(reader.read_all(use_threads=False).columns)
+        except DECODE_ERRORS:
+            pass  # of which column it is will be found by reading them one by one
+    found = []
+    for place, column in enumerate(columns):
+        try:
+            found.append(reader.read_column(place))
+        except DECODE_ERRORS as e:
+            raise decode_error(e, f"pages of column '{column.name}'") from e
+    return found
+
+
+def _mini(chunk: PlannedChunk) -> MiniChunk:
+    return MiniChunk(
+        chunk.group, chunk.leaf, [p.data for p in chunk.pieces], chunk.dictionary, chunk.data, chunk.values
+    )
+
+
+def decode_nested(
+    footer: Footer, nested: Sequence[Column], plans: Sequence[GroupPlan], int96_unit: str | None, out: dict[str, Any]
+) -> None:
+    """Put the chosen rows of nested columns, by name, into ``out``."""
+    groups = [(plan.touched.rows, [_mini(c) for c in plan.nested]) for plan in plans]
+    file = open_mini(mini_file(footer, nested, groups), int96_unit)
+    try:
+        table = file.read(use_threads=False)
+    except DECODE_ERRORS as e:
+        raise decode_error(e, f"columns {', '.join(c.name for c in nested)}") from e
+    before = np.cumsum([0] + [plan.touched.rows for plan in plans]).tolist()
+    if table.num_rows != before[-1]:
+        raise CorruptError(
+            f"Parquet columns {table.column_names}: {table.num_rows} rows where {before[-1]} are announced"
+        )
+    positions = np.concatenate([plan.touched.local + base for plan, base in zip(plans, before)])
+    for column in nested:
+        out[column.name] = _take(table.column(column.name), positions)
+
+
+def _take(decoded: Any, positions: Ints) -> Any:
+    count = len(positions)
+    first, last = int(positions[0]), int(positions[-1])
+    if last - first == count - 1 and (count < 3 or (np.diff(positions) == 1).all()):
+        return decoded.slice(first, count)
+    source = decoded.chunk(0) if decoded.num_chunks == 1 else decoded
+    # From its buffer: pa.array(ndarray) would import pandas, 0.2 s in a process that has not.
+    indices = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(np.ascontiguousarray(positions))])
+    return source.take(indices)

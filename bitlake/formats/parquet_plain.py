@@ -1,0 +1,236 @@
+"""Take rows out of a column's PLAIN pages without decoding their other rows, and decompress many pages at once.
+
+A data page (version 1) of a flat column, as one lies in the file::
+
+    PageHeader, Thrift   15 type  15 uncompressed size  15 compressed size  2C (15 values  15 encoding  …) …
+    compressed:          optional column: 4 bytes length, little-endian, then the definition levels as RLE runs;
+                         where no value is NULL that is one run: varint(values << 1), 01
+                         PLAIN values: side by side; of BYTE_ARRAY 4 bytes length, then the bytes, each
+
+pyarrow decodes every value of a page, and makes a zstd context for every page, which takes 16 µs where a hypervisor
+catches the CPUID instruction in it (as on the machine of the measurements).  Here one context decompresses all pages;
+of fixed widths, and of texts of one length, the chosen rows are then gathered.  Everything else (dictionaries, NULLs,
+texts of many lengths) goes to pyarrow, decompressed already.
+
+Measured: 61 rows in 57 pages of 4,096 rows, 7 columns, one file of bench/selective.py: 43 → 28 ms of CPU, of which 20
+are zstd's (payload 21 → 16, texts in dictionaries 5.5 → 1.8, integers 4.2 → 3.0 each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.formats import thrift
+from bitlake.formats.parquet_footer import BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64, OPTIONAL, SchemaNode
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+ZSTD = 6
+"""Parquet's number of the codec, on disk."""
+_MAGIC = b"\x28\xb5\x2f\xfd"
+PLAIN = 0
+DICTIONARY = (2, 8)
+"""Numbers of encodings, on disk."""
+_DATA_PAGE, _DICTIONARY_PAGE = 0, 2
+_HEAD = 40
+BLOCK_BYTES = 1 << 20
+"""Decompressed bytes that are looked at together: few enough to stay in the processor's cache."""
+_NUMBERS = {INT32: np.dtype("<i4"), INT64: np.dtype("<i8"), FLOAT: np.dtype("<f4"), DOUBLE: np.dtype("<f8")}
+_SAME: dict[int, tuple[pa.DataType, ...]] = {
+    INT32: (pa.int32(), pa.date32()),
+    INT64: (pa.int64(),),
+    FLOAT: (pa.float32(),),
+    DOUBLE: (pa.float64(),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PageBytes:
+    """A page as it lies in the file: the rest of its header after the sizes, and its compressed values."""
+
+    kind: int
+    size: int
+    rest: memoryview
+    body: memoryview
+    values: int
+    encoding: int
+
+    def plainly(self, body: Any) -> list[Any]:
+        """The page without compression: its header, and its decompressed bytes."""
+        size = thrift.i32_field(1, self.size)
+        return [thrift.i32_field(1, self.kind) + size + size + self.rest, body]
+
+
+def split_page(page: memoryview) -> PageBytes | None:
+    """The parts of a page; None for any that is not laid out as drawn above, or not compressed by zstd."""
+    head = bytes(page[:_HEAD])
+    try:
+        if head[0] != 0x15 or head[2] != 0x15:
+            return None
+        kind = head[1] >> 1
+        size, at = _varint(head, 3)
+        if head[at] != 0x15:
+            return None
+        compressed, at = _varint(head, at + 1)
+        values = encoding = -1
+        if kind == _DATA_PAGE:
+            if head[at] != 0x2C or head[at + 1] != 0x15:
+                return None
+            values, after = _varint(head, at + 2)
+            if head[after] != 0x15:
+                return None
+            encoding, _ = _varint(head, after + 1)
+        elif kind != _DICTIONARY_PAGE:
+            return None
+    except IndexError:
+        return None
+    start = len(page) - compressed
+    if start <= at or page[start : start + 4] != _MAGIC:
+        return None
+    return PageBytes(kind, size, page[at:start], page[start:], values, encoding)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint, of which only numbers that are not negative are wanted, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value >> 1, at
+        shift += 7
+
+
+class PageStream:
+    """Decompresses pages in order.  Mutable."""
+
+    def __init__(self, pages: Sequence[PageBytes]) -> None:
+        self._joined = pa.py_buffer(b"".join([p.body for p in pages]))
+        self._stream = pa.CompressedInputStream(pa.BufferReader(self._joined), "zstd")
+
+    def take(self, pages: Sequence[PageBytes], into: Bytes | None = None) -> Bytes:
+        """The bytes of the next pages, in the memory of ``into`` if that has room.
+
+        Raises ValueError if there are fewer than announced, or pyarrow's errors.
+        """
+        size = sum(p.size for p in pages)
+        data = np.empty(size, np.uint8) if into is None or len(into) < size else into[:size]
+        if self._stream.readinto(data) != size:
+            raise ValueError("pages are shorter than their headers say")
+        return data
+
+    def at_end(self) -> bool:
+        """Whether nothing is left."""
+        return not self._stream.read(1)
+
+
+class Gatherer:
+    """Gathers the chosen rows of one flat column, block after block.  Mutable: holds what was gathered."""
+
+    def __init__(self, node: SchemaNode, kind: pa.DataType) -> None:
+        self._optional = node.repetition == OPTIONAL
+        self._physical = node.physical
+        self._kind = kind
+        self._found: list[Any] = []
+        self._lengths: list[tuple[int, int]] = []
+
+    @staticmethod
+    def can(node: SchemaNode, kind: pa.DataType) -> bool:
+        """Whether a column of this node that pyarrow reads as ``kind`` can be gathered."""
+        if node.physical is None:
+            return False
+        if node.physical == BYTE_ARRAY:
+            return kind in (pa.string(), pa.binary())
+        if pa.types.is_decimal128(kind):
+            return node.physical in (INT32, INT64)
+        if pa.types.is_timestamp(kind):
+            return node.physical == INT64 and kind.unit == _UNITS.get(_stored_unit(node))
+        return any(kind == k for k in _SAME.get(node.physical, ()))
+
+    def add(self, block: Bytes, page: PageBytes, start: int, rows: Ints) -> bool:
+        """Gather ``rows`` (sorted, from 0) of a page that was decompressed to ``block``, from ``start`` on.
+
+        False if the page has a NULL, or texts of several lengths up to these rows: the column is then not to be
+        gathered.
+        """
+        stop = start + page.size
+        if self._optional:
+            expected = _all_valid(page.values)
+            if block[start : start + len(expected)].tobytes() != expected:
+                return False
+            start += len(expected)
+        low, high = int(rows[0]), int(rows[-1]) + 1
+        neighbours = high - low == len(rows) and (rows[1:] - rows[:-1] == 1).all()
+        chosen: Any = slice(low, high) if neighbours else rows
+        if self._physical == BYTE_ARRAY:
+            length = int.from_bytes(block[start : start + 4].tobytes(), "little")
+            width = length + 4
+            if page.values * width != stop - start:
+                return False
+            lengths: Any = np.ndarray(high, "<u4", block, start, (width,))
+            if (lengths != length).any():
+                return False
+            texts: Bytes = np.ndarray((page.values, length), np.uint8, block, start + 4, (width, 1))
+            self._found.append(texts[chosen].flatten())
+            self._lengths.append((length, len(rows)))
+            return True
+        assert self._physical is not None
+        number: Any = _NUMBERS[self._physical]
+        if page.values * number.itemsize != stop - start:
+            return False
+        # Copied, as the texts are: the block's memory is used again.
+        self._found.append(np.ndarray(page.values, number, block, start)[chosen].copy())
+        return True
+
+    def array(self) -> pa.Array | None:
+        """What was gathered, in order; None if it does not fit into one array."""
+        values = np.concatenate(self._found) if len(self._found) != 1 else self._found[0]
+        if self._physical == BYTE_ARRAY:
+            lengths = np.repeat(*np.array(self._lengths, np.int64).T)
+            if len(values) >= 1 << 31:
+                return None
+            offsets = np.zeros(len(lengths) + 1, np.int32)
+            np.cumsum(lengths, out=offsets[1:])
+            return pa.Array.from_buffers(self._kind, len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+        if pa.types.is_decimal128(self._kind):
+            wide = values.astype(np.int64)
+            values = np.stack([wide, wide >> 63], axis=1)
+        return pa.Array.from_buffers(self._kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def blocks(pages: Sequence[PageBytes]) -> list[tuple[int, int]]:
+    """Which pages ``[first, last)`` to decompress at a time."""
+    found = []
+    first = size = 0
+    for i, page in enumerate(pages):
+        if size and size + page.size > BLOCK_BYTES:
+            found.append((first, i))
+            first, size = i, 0
+        size += page.size
+    found.append((first, len(pages)))
+    return found
+
+
+def _all_valid(values: int) -> bytes:
+    """Definition levels that say that no value is NULL, as every writer has them: one run."""
+    runs = thrift.varint(values << 1) + b"\x01"
+    return len(runs).to_bytes(4, "little") + runs
+
+
+_UNITS = {1: "ms", 2: "us", 3: "ns"}
+
+
+def _stored_unit(node: SchemaNode) -> int:
+    """The unit of a TIMESTAMP as Thrift numbers them, 0 for none."""
+    if node.logical is not None:
+        stamp = node.logical.get(8)
+        unit = stamp.get(2) if isinstance(stamp, dict) else None
+        return next(iter(unit), 0) if isinstance(unit, dict) else 0
+    return {9: 1, 10: 2}.get(node.converted or 0, 0)
