@@ -47,6 +47,11 @@ _SLACK = 2 << 30
 _PER_VALUE = 256
 _PER_BYTE = 64
 """A file may take so much memory: the slack (or a quarter of the machine's), and for each of its values and bytes."""
+_STEP_S = 0.5
+_S_PER_VALUE = 1e-5
+_S_PER_BYTE = 1e-6
+"""A step (opening, a stripe) may take so much processor time, hundreds of times what it needs.  A decimal's scale, for
+one, is worked off digit by digit, whatever it is: hours for damaged ones."""
 
 
 class _Out:
@@ -144,12 +149,14 @@ class _Session:
         self._file: Any = orc.ORCFile(_source(size, whole, path, out, inp))
         self._columns: list[int] = []
         self._stripe = 0
+        self.seconds = _STEP_S + _S_PER_BYTE * size
 
     def head(self) -> bytes:
         """The answer to O."""
         schema: pa.Schema = self._file.schema
-        rows = min(max(self._file.nrows, 0), 1 << 40)
-        limit_memory(_PER_BYTE * self._size + _PER_VALUE * rows * sum(_leaves(f.type) for f in schema))
+        values = min(max(self._file.nrows, 0), 1 << 40) * sum(_leaves(f.type) for f in schema)
+        limit_memory(_PER_BYTE * self._size + _PER_VALUE * values)
+        self.seconds += _S_PER_VALUE * values
         raw = schema.serialize()
         return b"H" + _I8_I8.pack(self._file.nrows, raw.size) + bytes(raw.to_pybytes())
 
@@ -200,6 +207,12 @@ def limit_memory(more: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
+def limit_time(seconds: float) -> None:
+    """End this process (SIGPROF) when it has used so much processor time from now on; 0 for no limit."""
+    with contextlib.suppress(AttributeError, OSError):
+        signal.setitimer(signal.ITIMER_PROF, min(seconds, 1e6))
+
+
 def _address_space() -> int:
     try:
         with open("/proc/self/statm") as f:
@@ -219,12 +232,14 @@ def serve(inp: io.RawIOBase, pipe: BinaryIO) -> None:
                 size, n = _I8_I8.unpack(receive(inp, 16))
                 whole = receive(inp, n)
                 path = receive(inp, _I4.unpack(receive(inp, 4))[0])
+                limit_time(_STEP_S + _S_PER_BYTE * size)
                 session = _Session(size, whole, os.fsdecode(bytes(path)), out, inp)
                 out.frame(session.head())
             elif kind == b"S" and session is not None:
                 (n,) = _I4.unpack(receive(inp, 4))
                 session.select(list(struct.unpack(f"<{n}i", receive(inp, 4 * n))))
             elif kind == b"N" and session is not None:
+                limit_time(session.seconds)
                 session.next(sender)
             else:
                 session = None
@@ -233,11 +248,15 @@ def serve(inp: io.RawIOBase, pipe: BinaryIO) -> None:
             text = f"{type(e).__name__}: {e}".encode(errors="replace")[:2000]
             what = UNSUPPORTED if isinstance(e, NotImplementedError) else CORRUPT
             out.frame(b"E" + struct.pack("<Bq", what, len(text)) + text)
+        limit_time(0)
 
 
 def main() -> None:
     """Run as the other side's child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side decides what an interrupt means
+    with contextlib.suppress(AttributeError):
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 

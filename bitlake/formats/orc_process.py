@@ -2,11 +2,12 @@
 
 Arrow's ORC reader (ORC C++) trusts numbers that it decodes: the lengths of strings are added up without a look at
 overflow or sign and then used as addresses, lists of patches in run-length encoded integers are read beyond their end,
-and an allocation that fails ends the process.  Those numbers are known only after decoding, so nothing short of a
-second decoder could tell a file that kills the process from a sound one.  A process of its own can be lost: that is a
-:class:`CorruptError`, and the next file gets a new one.  It asks for the file's bytes and answers with record batches
-over its pipes (:mod:`bitlake.formats.orc_child` draws the frames); its memory is limited by what the file's rows can
-take.  Processes are kept for the next file, a few of them, and end themselves when idle.
+an allocation that fails ends the process, a decimal may be scaled for hours.  Those numbers are known only after
+decoding, so nothing short of a second decoder could tell a file that kills the process from a sound one.  A process of
+its own can be lost: that is a :class:`CorruptError`, and the next file gets a new one.  It asks for the file's bytes
+and answers with record batches over its pipes (:mod:`bitlake.formats.orc_child` draws the frames); its memory and
+processor time are limited by what the file's rows can take.  Processes are kept for the next file, a few of them, and
+end themselves when idle.
 """
 
 from __future__ import annotations
@@ -180,6 +181,8 @@ class OrcProcess:
             name = signal.Signals(-code).name
         except ValueError:
             return StorageUnavailable(f"the process that reads ORC files ended with exit code {code}: try again")
+        if name == "SIGPROF":
+            return CorruptError("Arrow's ORC reader took far longer on it than its rows can: numbers in it are damaged")
         if name in _FAULTS:
             return CorruptError(f"Arrow's ORC reader ended with {name} on it: lengths or sizes in it are damaged")
         return StorageUnavailable(

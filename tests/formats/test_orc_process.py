@@ -7,13 +7,14 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.orc as arrow_orc
 import pytest
-from formats.orc_files import strings_file
+from formats.orc_files import decimals_file, strings_file
 
 from bitlake.errors import BitlakeError, CorruptError, StorageUnavailable
 from bitlake.formats import orc_process
@@ -96,6 +97,12 @@ def test_lengths_that_lead_outside_do_not_end_this_process() -> None:
 def test_row_counts_that_cannot_be_are_refused(footer: int, stripe: int) -> None:
     with pytest.raises(CorruptError):
         rows(strings_file([3, 1], b"abcd", rows=footer, stripe_rows=stripe))
+
+
+def test_a_decimal_of_absurd_scale_takes_no_hours() -> None:
+    assert rows(decimals_file([2, 0])) == [{"d": Decimal("0.01")}, {"d": Decimal("1.00")}]
+    with pytest.raises(CorruptError, match="far longer"):
+        rows(decimals_file([-(1 << 31)] * 400))
 
 
 def test_text_that_is_none_is_refused() -> None:

@@ -5,18 +5,15 @@ A reader may return anything or raise :class:`bitlake.errors.BitlakeError`; what
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-import fastavro
 import numpy as np
 import pyarrow as pa
+import pyarrow.orc as arrow_orc
 
-from bitlake.errors import BitlakeError
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.open import open_index
@@ -39,23 +36,8 @@ from bitlake.types.arrow import from_arrow
 from tests.builders import EVERY_TYPE
 from tests.fileindex.payloads import leaf_of, parsed
 from tests.fixtures import payloads, warehouse
-
-Read = Callable[[bytes], object]
-
-
-@dataclass(frozen=True)
-class Target:
-    """A format: good bytes to start from, each with the function that reads bytes like it."""
-
-    name: str
-    seeds: list[tuple[bytes, Read]]
-
-
-def _guarded(*steps: Callable[[], object]) -> None:
-    """Ask several questions of one reader: an error of ours ends one question, not the others."""
-    for step in steps:
-        with contextlib.suppress(BitlakeError):
-            step()
+from tests.fuzz.table_indexes import deletion_vectors, hashes, index_manifests
+from tests.fuzz.target import Read, Target, guarded, uncompressed
 
 
 def _index(kind: str) -> Target:
@@ -75,7 +57,7 @@ def _index(kind: str) -> Target:
                     steps.append(functools.partial(question, None) if rows_too else question)
             if hasattr(reader, "top_n"):
                 steps.append(lambda: reader.top_n(3, True, False, None, True))
-            _guarded(*steps)
+            guarded(*steps)
 
         seeds.append((bytes.fromhex(line["bytes"]), read))
     return Target(kind, seeds)
@@ -205,35 +187,65 @@ def _parquet() -> Target:
             for _ in read_columns(pa.BufferReader(data), use_threads=False):
                 pass
 
-        _guarded(chosen, whole)
+        guarded(chosen, whole)
 
     return Target("parquet", [(data, read) for data in _parquet_files()])
 
 
-def _other(name: str, module: Any) -> Target:
+def _reads(module: Any) -> Read:
     def read(data: bytes) -> None:
         for _ in module.read_columns(pa.BufferReader(data)):
             pass
 
-    seeds = []
-    # Damage to an uncompressed ORC file may crash Arrow's decoder (bitlake/formats/orc.py says more).
-    for compression in ("zstd",) if name == "orc" else ("none", "zstd"):
+    return read
+
+
+def _written(name: str) -> list[bytes]:
+    """Files of a format without pages: two by bitlake, Paimon's smallest."""
+    out = []
+    for compression in ("none", "zstd"):
         sink = io.BytesIO()
         writer = open_writer(name, sink, _fields(_SMALL), compression=compression, level=1, group_bytes=1 << 20)
         writer.write(_rows(100 if compression == "none" else 1000))
         writer.close()
-        seeds.append((sink.getvalue(), read))
-    path = min(warehouse().rglob(f"data-*.{name}"), key=lambda p: p.stat().st_size)
-    return Target(name, [*seeds, (path.read_bytes(), read)])
+        out.append(sink.getvalue())
+    return [*out, min(warehouse().rglob(f"data-*.{name}"), key=lambda p: p.stat().st_size).read_bytes()]
 
 
-def _uncompressed(data: bytes) -> bytes:
-    """The same Avro records without compression, so that damage reaches the records."""
-    reader: Any = fastavro.reader(io.BytesIO(data))
-    records = list(reader)[:40]
-    sink = io.BytesIO()
-    fastavro.writer(sink, reader.writer_schema, records, codec="null", sync_marker=b"0123456789abcdef")
-    return sink.getvalue()
+def _avro() -> Target:
+    return Target("avro", [(data, _reads(avro)) for data in _written("avro")])
+
+
+def _orc() -> Target:
+    rows = 120
+    numbers = np.arange(rows)
+    table = pa.table(
+        {
+            "repeated": pa.array(numbers // 40, pa.int32()),
+            "patched": pa.array(np.where(numbers % 37 == 5, 1 << 50, numbers * 7919 % 100)),
+            "text": pa.array([None if n % 5 == 0 else f"{n * 31 % 1000}-{n:x}" * (n % 3) for n in numbers]),
+            "word": pa.array(["PENDING", "DONE", "X"] * (rows // 3)),
+            "bytes": pa.array([bytes([n]) * (n % 4) for n in numbers], pa.binary()),
+            "wide": pa.array([None if n % 9 == 0 else n for n in numbers.tolist()]).cast(pa.decimal128(30, 4)),
+            "tiny": pa.array(numbers % 100, pa.int8()),
+            "float": pa.array(numbers / 7, pa.float32()),
+            "moment": pa.array(numbers * 86_400_000_123, pa.timestamp("us")),
+            "zoned": pa.array(numbers * 1_000_000, pa.timestamp("us", "UTC")),
+            "nested": pa.array([{"a": int(n), "b": [str(n)] * (n % 3)} if n % 4 else None for n in numbers]),
+            "lists": pa.array([[[1, 2], []] * (n % 3) for n in numbers], pa.list_(pa.list_(pa.int64()))),
+        }
+    )
+    files = _written("orc")
+    for compression, threshold in (("uncompressed", 0.0), ("uncompressed", 1.0), ("zlib", 1.0), ("snappy", 0.0)):
+        sink = io.BytesIO()
+        arrow_orc.write_table(
+            table.slice(0, 60 if compression == "zlib" else rows),
+            sink,
+            compression=compression,
+            dictionary_key_size_threshold=threshold,
+        )
+        files.append(sink.getvalue())
+    return Target("orc", [(data, _reads(orc)) for data in files])
 
 
 def _manifests() -> Target:
@@ -242,17 +254,17 @@ def _manifests() -> Target:
     def read(data: bytes) -> None:
         for entry in decode_manifest(data)[:50]:
             stats = column_stats(entry.file, fields)
-            _guarded(lambda stats=stats: [stats[n] for n in stats])  # type: ignore[misc]
+            guarded(lambda stats=stats: [stats[n] for n in stats])  # type: ignore[misc]
 
     found = sorted(p for p in warehouse().rglob("manifest-*") if "list" not in p.name)
     seeds = [(p.read_bytes(), read) for p in found[::30][:6]]
-    return Target("manifest", seeds + [(_uncompressed(data), read) for data, _ in seeds])
+    return Target("manifest", seeds + [(uncompressed(data), read) for data, _ in seeds])
 
 
 def _manifest_lists() -> Target:
     found = sorted(warehouse().rglob("manifest-list-*"))
     seeds: list[tuple[bytes, Read]] = [(p.read_bytes(), decode_manifest_list) for p in found[::40][:6]]
-    return Target("manifest-list", seeds + [(_uncompressed(data), read) for data, read in seeds])
+    return Target("manifest-list", seeds + [(uncompressed(data), read) for data, read in seeds])
 
 
 def _json(name: str, pattern: str, parse: Read) -> Target:
@@ -263,7 +275,7 @@ def _json(name: str, pattern: str, parse: Read) -> Target:
 def _schema(data: bytes) -> None:
     schema = TableSchema.from_json(data)
     schema.to_json()
-    _guarded(lambda: parse_index_options(schema.options, schema.fields))
+    guarded(lambda: parse_index_options(schema.options, schema.fields))
 
 
 TARGETS: dict[str, Callable[[], Target]] = {
@@ -271,10 +283,13 @@ TARGETS: dict[str, Callable[[], Target]] = {
     "container": _container,
     "parquet-footer": _parquet_footer,
     "parquet": _parquet,
-    "orc": functools.partial(_other, "orc", orc),
-    "avro": functools.partial(_other, "avro", avro),
+    "orc": _orc,
+    "avro": _avro,
     "manifest": _manifests,
     "manifest-list": _manifest_lists,
+    "deletion-vectors": deletion_vectors,
+    "hash-index": hashes,
+    "index-manifest": index_manifests,
     "snapshot": functools.partial(_json, "snapshot", "snapshot/snapshot-*", Snapshot.from_json),
     "schema": functools.partial(_json, "schema", "schema/schema-*", _schema),
 }
