@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -11,16 +11,20 @@ from pyspark.sql import types as T
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.spark.align import by_name, by_position, has_not_null_inside, store_columns
+from bitlake.spark.align import by_name, by_position, has_not_null_inside, stored
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.lsm_write import write_changes
 from bitlake.spark.query import query
 from bitlake.spark.types import from_spark_field, spark_type
-from bitlake.spark.write import SparkWriter
+from bitlake.spark.write import SparkWriter, is_local
 from bitlake.sql import statements as st
+from bitlake.table.append_update import retrying
 from bitlake.table.catalog import Identifier
+from bitlake.table.commit import Overwrite
 from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import arrow_to_physical
+from bitlake.table.lsm.publish import publish
 from bitlake.table.state import TableState
 from bitlake.table.table import Table, overwrite_scope
 from bitlake.table.write import write_rows
@@ -35,7 +39,7 @@ def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
     name = context.identify(statement.table)
     table = context.table(name)
     state = table.state()
-    table.check_writable(state)
+    table.check_writable(state, keyed=True)
     frame = query(context, statement.query)
     spec = _partition_spec(table.name, state, statement.partition)
     frame = _named(table.name, state, frame, statement, spec)
@@ -49,10 +53,7 @@ def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
             scope = overwrite_scope(state.schema, {})
         else:
             scope = overwrite_scope(state.schema, static_values(context, state, static) if static else None)
-    files = write_frame(context, table, state, frame)
-    operation = "OVERWRITE" if statement.overwrite else "WRITE"
-    table.commit_files(state, files, operation, scope)
-    rows = sum(e.file.row_count for e in files)
+    rows = store(context, table, state, frame, "OVERWRITE" if statement.overwrite else "WRITE", scope)
     return context.rows(_COUNTS, [(rows, rows)])
 
 
@@ -84,16 +85,15 @@ def write_dataframe(
     table = context.table(name)
     state = table.state()
     try:
-        table.check_writable(state)
-        files = write_frame(context, table, state, by_name(table.name, frame, state.schema.fields))
+        table.check_writable(state, keyed=True)
+        named = by_name(table.name, frame, state.schema.fields)
         dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
         scope = overwrite_scope(state.schema, {} if dynamic else None) if mode == "overwrite" and exists else None
-        table.commit_files(state, files, "WRITE" if scope is None else "OVERWRITE", scope)
+        return store(context, table, state, named, "WRITE" if scope is None else "OVERWRITE", scope)
     except BaseException:
         if not exists:
             context.catalog.drop_table(name, if_exists=True)
         raise
-    return sum(e.file.row_count for e in files)
 
 
 def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame:
@@ -124,13 +124,12 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     table = context.table(name)
     state = table.state()
     try:
-        table.check_writable(state)
-        files = write_frame(context, table, state, by_position(table.name, frame, state.schema.fields))
-        table.commit_files(state, files, "CREATE_TABLE_AS_SELECT")
+        table.check_writable(state, keyed=True)
+        named = by_position(table.name, frame, state.schema.fields)
+        rows = store(context, table, state, named, "CREATE_TABLE_AS_SELECT")
     except BaseException:
         context.catalog.drop_table(name, if_exists=True)
         raise
-    rows = sum(e.file.row_count for e in files)
     return context.rows(_COUNTS, [(rows, rows)])
 
 
@@ -146,32 +145,53 @@ def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
     return context.nothing()
 
 
+def store(
+    context: EngineContext,
+    table: Table,
+    state: TableState,
+    frame: DataFrame,
+    operation: str,
+    overwrite: Overwrite | None = None,
+) -> int:
+    """Write rows whose columns are the table's, in order, and commit them; returns how many."""
+    if not state.schema.primary_keys:
+        files = write_frame(context, table, state, frame)
+        table.commit_files(state, files, operation, overwrite)
+        return sum(e.file.row_count for e in files)
+    tries = [state]
+
+    def step(now: TableState) -> int:
+        changes = write_changes(context, table, now, frame, fresh=overwrite is not None)
+        publish(table, now, changes, operation=operation, overwrite=overwrite)
+        return sum(c.rows for c in changes)
+
+    if state.schema.num_buckets != -1:
+        return step(state)
+    # Where keys go depends on what is there: if another writer changed that, it is found out anew.
+    return retrying(lambda: tries.pop() if tries else table.state(), step)
+
+
 def write_frame(context: EngineContext, table: Table, state: TableState, frame: DataFrame) -> list[ManifestEntry]:
     """Write rows whose columns are the table's, in order; little constant data is written right here."""
     # Arrow cannot cast a NULL struct to one with NOT NULL fields, so such rows go through Spark's writer.
-    if _is_local(frame) and not has_not_null_inside(state.schema.fields):
+    if is_local(table.name, frame) and not has_not_null_inside(state.schema.fields):
         with spark_errors(f"writing to table '{table.name}'"):
-            rows = frame.select(*store_columns(table.name, frame, state.schema.fields)).toArrow()
+            rows = stored(table.name, frame, state.schema.fields).toArrow()
         return write_rows(state, iter([rows]) if rows.num_rows else iter(()), table.store)
     return SparkWriter(context.spark, table.store).write(state, frame)
-
-
-def _is_local(frame: DataFrame) -> bool:
-    """Whether the rows are constants in the query itself: then a Spark job would only add its start-up time."""
-    plan = getattr(frame, "_jdf", None)
-    if plan is None:
-        return False
-    with spark_errors("planning the query"):
-        return bool(plan.queryExecution().optimizedPlan().getClass().getSimpleName() == "LocalRelation")
 
 
 def static_values(context: EngineContext, state: TableState, spec: Mapping[str, Any]) -> dict[str, Any]:
     """Partition literals as the columns' own values (physical), cast as Spark casts them."""
     fields = [state.schema.field(k) for k in spec]
     columns = [_literal(v).cast(spark_type(f.type)).alias(f.name) for f, v in zip(fields, spec.values(), strict=True)]
-    with spark_errors(f"reading the partition of table '{state.name}'"):
+    with spark_errors(_partition(state.name, spec)):
         row = context.spark.range(1).select(*columns).toArrow()
     return {f.name: arrow_to_physical(row.column(f.name).cast(arrow_type(f.type)), f)[0] for f in fields}
+
+
+def _partition(table: str, names: Iterable[str]) -> str:
+    return f"table '{table}', PARTITION ({', '.join(names)})"
 
 
 def _literal(value: Any) -> Column:
@@ -209,6 +229,8 @@ def _named(
         named = by_name(table, by_position(table, frame, listed), rest)
     else:
         named = by_position(table, frame, rest)
+    if rest == list(fields):
+        return named
     columns = []
     for f in fields:
         if f.name in static:
@@ -231,4 +253,4 @@ def _listed(table: str, state: TableState, names: Sequence[str], static: Mapping
     return fields
 
 
-__all__ = ["create_table", "insert", "truncate", "write_frame"]
+__all__ = ["create_table", "insert", "store", "truncate", "write_frame"]

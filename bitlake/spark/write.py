@@ -16,16 +16,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake import _clock
-from bitlake.codec.bucket import bucket_of
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata import options as opt
@@ -33,6 +28,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.spark.align import store_columns
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.key_hash import bucket_column
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write_formats import write_files
 from bitlake.storage import Store
@@ -155,22 +151,13 @@ def group_column(schema: TableSchema) -> Column | None:
     return F.sha2(F.concat_ws("_", *parts), 256) if schema.partition_keys else parts[0]
 
 
-def bucket_column(schema: TableSchema) -> Column | None:
-    """The bucket of a row, computed in Python workers from the bucket key's columns only; None without buckets."""
-    options = opt.Options(schema.options)
-    total = options.get(opt.BUCKET)
-    if total <= 0:
-        return None
-    fields = [schema.field(k) for k in schema.bucket_keys]
-    types = [f.type for f in fields]
-    function = options.get(opt.BUCKET_FUNCTION)
-
-    def number(*columns: pa.Array) -> pa.Array:
-        return pa.array(bucket_of(types, list(columns), total, function), pa.int32())
-
-    call: Any = arrow_udf(number, T.IntegerType())  # type: ignore[call-overload]
-    bucket: Column = call(*[F.col("`" + f.name.replace("`", "``") + "`") for f in fields])
-    return bucket
+def is_local(table: str, frame: DataFrame) -> bool:
+    """Whether the rows are constants in the query itself: then a Spark job would only add its start-up time."""
+    plan = getattr(frame, "_jdf", None)
+    if plan is None:
+        return False
+    with spark_errors(f"writing to table '{table}'"):
+        return bool(plan.queryExecution().optimizedPlan().getClass().getSimpleName() == "LocalRelation")
 
 
 @contextmanager
@@ -205,4 +192,4 @@ def session_conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None
                     spark.conf.set(name, old)
 
 
-__all__ = ["SparkWriter", "bucket_column", "group_column", "session_conf"]
+__all__ = ["SparkWriter", "group_column", "is_local", "session_conf", "tagged"]

@@ -96,6 +96,14 @@ class PartitionAssigner:
         self._runs = [run]
         self.known = {}
 
+    @staticmethod
+    def counted(how: Assigners, counts: Mapping[int, int], channel: int = 0) -> PartitionAssigner:
+        """An assigner for keys that are all new, of a partition whose buckets hold so many rows each."""
+        made = PartitionAssigner(how, {}, channel)
+        made._taken.update(counts)
+        made._counts.update({b: n for b, n in counts.items() if made._owns(b)})
+        return made
+
     def assign(self, hashes: Int32s) -> Int32s:
         """The bucket of each row, in order of arrival; equal hashes, in whatever call, get the same.
 

@@ -48,17 +48,21 @@ class DynamicAssigner:
         for (partition, _), state in states.items():
             self._states.setdefault(partition, []).append(state)
 
-    def assign(self, partition: bytes, hashes: Int32s) -> Int32s:
-        """The bucket of each row of a partition (a BinaryRow with arity), from its key's hash, in order of arrival."""
+    def assign(self, partition: bytes, hashes: Int32s, start: int | None = None) -> Int32s:
+        """The bucket of each row of a partition (a BinaryRow with arity), from its key's hash, in order of arrival.
+
+        ``start`` is the channel that the partition's assigners begin at, where its hash did not choose that.
+        """
         found = self._partitions.get(partition)
         if found is None:
-            found = self._partitions[partition] = self._load(partition)
+            begin = partition_hash(partition) if start is None else start
+            found = self._partitions[partition] = self._load(partition, begin)
         try:
             return found.assign(hashes)
         except InvalidRequest as e:
             raise InvalidRequest(f"table '{self._context.table}'{self._name(partition)}: {e}") from e
 
-    def _load(self, partition: bytes) -> PartitionAssigner:
+    def _load(self, partition: bytes, begin: int) -> PartitionAssigner:
         context = self._context
         known = {
             s.bucket: read_hashes(self._store, context.paths, context.schema, s.hashes)
@@ -66,7 +70,7 @@ class DynamicAssigner:
             if s.hashes is not None
         }
         try:
-            return PartitionAssigner(self._how, known, self._channel, partition_hash(partition))
+            return PartitionAssigner(self._how, known, self._channel, begin)
         except CorruptError as e:
             raise CorruptError(f"table '{context.table}'{self._name(partition)}: {e}") from e
 

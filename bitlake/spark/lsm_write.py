@@ -1,0 +1,282 @@
+"""Writing a DataFrame into a primary-key table: Spark brings the rows of a bucket together and sorts them.
+
+Python workers make them files, compact what is due, and tell the driver what to commit.
+
+Path of a row: query → its bucket (:mod:`bitlake.spark.key_hash`, :mod:`bitlake.spark.bucket_assign`) → one shuffle by
+(partition, bucket) → a sort by key, ``sequence.field``, arrival, which spills → Arrow batches →
+:class:`bitlake.table.lsm.bucket.BucketWriter`.  Memory holds a batch of a bucket at a time; only descriptions of files
+come back to the driver.  ``docs/decisions/0008-primary-key-writes.md`` has what was measured.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from bitlake.codec.hashing import Int32s
+from bitlake.formats.conform import conform
+from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.metadata.schema import TableSchema
+from bitlake.spark.align import has_not_null_inside, store_columns
+from bitlake.spark.bucket_assign import KEY_HASH, assigned, parallelism, rerouted
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.key_hash import bucket_column, quoted
+from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.write import is_local, tagged
+from bitlake.storage import Store
+from bitlake.table import upsert
+from bitlake.table.lsm.bucket import BucketWriter
+from bitlake.table.lsm.cross_partition import BUCKET, is_cross_partition, partitions_at
+from bitlake.table.lsm.hash_buckets import hash_change
+from bitlake.table.lsm.kinds import with_kinds
+from bitlake.table.lsm.kv_file import KeyValueWriter
+from bitlake.table.lsm.model import BucketChange, BucketState, LsmContext
+from bitlake.table.lsm.postpone import postpone_writer, unnumbered
+from bitlake.table.lsm.publish import Slot, bucket_states, discard_changes, lsm_context, state_of
+from bitlake.table.merge.spec import VALUE_KIND, MergeSpec
+from bitlake.table.state import TableState
+from bitlake.table.table import Table
+from bitlake.table.write import group_codes
+from bitlake.types import AtomicType, Root, arrow_schema
+
+log = logging.getLogger("bitlake")
+
+ARRIVAL = "__bitlake_arrival"
+_BATCH_ROWS = 1 << 16
+"""Rows handed to a writer at a time: Spark's own batches of 10,000 make the work around them visible."""
+
+
+def write_changes(
+    context: EngineContext,
+    table: Table,
+    state: TableState,
+    frame: DataFrame,
+    kind_column: str | None = None,
+    *,
+    fresh: bool = False,
+    compact: bool | None = None,
+) -> list[BucketChange]:
+    """Write rows into the buckets of a primary-key table; committing what is returned is the caller's.
+
+    ``frame`` has the table's columns, named and ordered as in the schema, and may have ``kind_column`` (0 to 3 for +I,
+    -U, +U, -D).  ``fresh``: as if the table were empty, for an overwrite.  ``compact`` false leaves level 0
+    as it is; None: unless the table is ``write-only``.  On an error nothing is left behind, as well as can be.
+    """
+    schema = state.schema
+    rows = frame if kind_column is None else frame.drop(kind_column)
+    columns = store_columns(table.name, rows, schema.fields)
+    if kind_column is not None:
+        columns.append(quoted(kind_column).cast("tinyint").alias(VALUE_KIND))
+    aligned = frame.select(*columns)
+    if is_local(table.name, frame) and not has_not_null_inside(schema.fields) and not is_cross_partition(schema):
+        with spark_errors(f"writing to table '{table.name}'"):
+            local = aligned.toArrow()
+        batches = upsert.prepared(table.name, schema, [local], None if kind_column is None else VALUE_KIND)
+        return upsert.write_changes(state, batches, table.publisher(state).user, fresh=fresh, compact=compact)
+    states = {} if fresh else bucket_states(state)
+    job = WriteJob(lsm_context(state), state.store, states, table.publisher(state).user, compact)
+    rows = aligned.withColumn(ARRIVAL, F.monotonically_increasing_id())
+    with spark_errors(f"writing to table '{table.name}'"), tagged(context.spark):
+        if is_cross_partition(schema):
+            rows = rerouted(context, table, state, states, rows, ARRIVAL)
+        elif schema.num_buckets == -1:
+            rows = assigned(context, job.context, state.store, states, rows)
+            job = replace(job, hashed=True)
+        else:
+            bucket = bucket_column(schema)
+            rows = rows.withColumn(BUCKET, F.lit(POSTPONE_BUCKET) if bucket is None else bucket)
+        return _written(state, job, *_brought_together(schema, rows, parallelism(context)))
+
+
+def _brought_together(schema: TableSchema, rows: DataFrame, most: int) -> tuple[DataFrame, bool]:
+    """Rows of a bucket in one task, sorted; and whether a task gets several buckets."""
+    parts = [quoted(k) for k in schema.partition_keys]
+    total = schema.num_buckets
+    tasks = min(total, most) if total > 0 else 1 if total == POSTPONE_BUCKET else most
+    if parts:
+        # By columns, without a number: small shares are then put into one task.
+        rows = rows.repartition(*parts, F.col(BUCKET))
+    else:
+        rows = rows.repartitionById(tasks, F.pmod(F.col(BUCKET), F.lit(tasks)))
+    # Where a task has one bucket, its number need not be compared before the keys.
+    grouped = bool(parts) or total not in (tasks, POSTPONE_BUCKET)
+    before = [*parts, F.col(BUCKET)] if grouped else []
+    return rows.sortWithinPartitions(*before, *_order(schema), F.col(ARRIVAL)), grouped
+
+
+def _written(state: TableState, job: WriteJob, rows: DataFrame, grouped: bool) -> list[BucketChange]:
+    sent = [c for c in (*state.schema.field_names, VALUE_KIND, BUCKET) if c in rows.columns]
+    call = dumps(replace(job, grouped=grouped))
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"result": pa.array([_attempt(call, batches)], pa.binary())})
+
+    columns = [*sent, KEY_HASH] if job.hashed else sent
+    found = rows.select(*[quoted(c) for c in columns]).mapInArrow(work, "result binary").toArrow()
+    results = [loads(value) for value in found.column("result").to_pylist()]
+    changes = [change for _, made in results for change in made]
+    error = next((e for e, _ in results if e is not None), None)
+    if error is not None:
+        discard_changes(state, changes)
+        raise error
+    for problem in (p for c in changes for p in c.problems):
+        log.warning("%s", problem)
+    return changes
+
+
+def _order(schema: TableSchema) -> list[Column]:
+    """Key order, then the order in which rows of a key merge; postponed rows stay in the order they came."""
+    if schema.num_buckets == POSTPONE_BUCKET:
+        return []
+    out = []
+    for name in schema.trimmed_primary_keys:
+        made = schema.field(name).type
+        out.append(quoted(name).asc_nulls_first())
+        if isinstance(made, AtomicType) and made.root in (Root.FLOAT, Root.DOUBLE):
+            # 0.0 and -0.0 are one value to Spark's order and two keys to Paimon; as text, the minus comes first.
+            out.append(quoted(name).cast("string"))
+    spec = MergeSpec.of(schema)
+    for name in spec.sequence:
+        out.append(quoted(name).desc_nulls_first() if spec.descending else quoted(name).asc_nulls_first())
+    return out
+
+
+# --- on the executors -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """What a task must know to write its buckets.
+
+    ``grouped``: rows of several partitions or buckets come, one after the other, and not just of one; ``hashed``: rows
+    bring the hash of their key.
+    """
+
+    context: LsmContext
+    store: Store
+    states: Mapping[Slot, BucketState]
+    user: str
+    compact: bool | None
+    grouped: bool = False
+    hashed: bool = False
+
+
+def _attempt(call: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """(an error or None, the changes made); an error keeps its own type on the way to the driver."""
+    job: WriteJob = loads(call)
+    task = _Task(job)
+    try:
+        for rows in _larger(batches):
+            task.write(rows)
+        return dumps((None, task.finish()))
+    except Exception as e:  # noqa: BLE001 - raised by the driver
+        task.abort()
+        return dumps((e, []))
+    except BaseException:
+        task.abort()
+        raise
+
+
+def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches put together."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        if rows >= _BATCH_ROWS:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held)
+
+
+@dataclass(slots=True)
+class _Task:
+    """Writes the rows of one task, bucket by bucket.  Mutable."""
+
+    job: WriteJob
+    _slot: Slot | None = None
+    _writer: BucketWriter | None = None
+    _postponed: KeyValueWriter | None = None
+    _hashes: list[Int32s] = field(default_factory=list)
+    _done: list[BucketChange] = field(default_factory=list)
+
+    def write(self, rows: pa.Table) -> None:
+        for slot, part in self._groups(rows):
+            if slot != self._slot:
+                self._close()
+                self._open(slot)
+            schema = self.job.context.schema
+            table = self.job.context.table
+            if self.job.hashed:
+                self._hashes.append(part.column(KEY_HASH).to_numpy())
+            kinds = part.column(VALUE_KIND) if VALUE_KIND in part.column_names else None
+            fitted = conform(part.select(schema.field_names), schema.fields, arrow_schema(schema.fields))
+            made = with_kinds(table, schema, fitted, kinds)
+            if self._writer is not None:
+                self._writer.write(made)
+            else:
+                assert self._postponed is not None
+                self._postponed.write(unnumbered(made))
+
+    def finish(self) -> list[BucketChange]:
+        self._close()
+        return self._done
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+        if self._postponed is not None:
+            self._postponed.abort()
+        context = self.job.context
+        discard_changes(TableState(context.table, context.paths, self.job.store, context.schema, None), self._done)
+
+    def _open(self, slot: Slot) -> None:
+        job = self.job
+        self._slot = slot
+        if slot[1] == POSTPONE_BUCKET:
+            attempt = TaskContext.get()
+            number = 0 if attempt is None else attempt.taskAttemptId()
+            self._postponed = postpone_writer(job.context, job.store, slot[0], job.user, int(number))
+        else:
+            state = state_of(job.states, job.context.schema, slot)
+            self._writer = BucketWriter(job.context, job.store, state, sorted=True)
+
+    def _close(self) -> None:
+        job, slot = self.job, self._slot
+        if self._writer is not None and slot is not None:
+            change = self._writer.finish(job.compact)
+            self._writer = None
+            self._done.append(change)
+            if self._hashes:
+                hashes = np.concatenate(self._hashes)
+                self._hashes = []
+                made = hash_change(job.context, job.store, state_of(job.states, job.context.schema, slot), hashes)
+                if made is not None:
+                    self._done[-1] = replace(change, index=(*change.index, made))
+        if self._postponed is not None and slot is not None:
+            entries = tuple(self._postponed.finish())
+            self._postponed = None
+            self._done.append(BucketChange(*slot, entries, rows=sum(e.file.row_count for e in entries)))
+
+    def _groups(self, rows: pa.Table) -> Iterator[tuple[Slot, pa.Table]]:
+        """Runs of rows of one bucket, in the order they come."""
+        schema = self.job.context.schema
+        buckets = rows.column(BUCKET).to_numpy()
+        if self.job.grouped:
+            codes = group_codes(rows, schema.partition_fields, buckets)
+            starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
+        else:
+            starts = np.zeros(1, np.int64)
+        ends = [*starts[1:].tolist(), rows.num_rows]
+        for partition, start, end in zip(partitions_at(schema, rows, starts), starts.tolist(), ends, strict=True):
+            yield (partition, int(buckets[start])), rows.slice(start, end - start)

@@ -1,0 +1,201 @@
+"""Keys that are unique over all partitions of a table: where a row goes when its key is in another partition already.
+
+By merge engine (index-format spec, section 7.5):
+
+* deduplicate: the row goes to its own partition, and a -D to where the key was;
+* partial-update, aggregation: the row goes to where the key is, and takes that partition's values;
+* first-row: the row is dropped.
+
+Paimon keeps a local key-value store of all keys for this.  Here the live keys with their places are joined to the rows,
+and :class:`Rerouter` goes through the result, which comes in key order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
+from bitlake.codec.hashing import Int32s, Int64s
+from bitlake.formats.column_bounds import physical_values
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import TableSchema
+from bitlake.table.lsm.assign import Assigners, PartitionAssigner, key_hashes
+from bitlake.table.lsm.model import BucketState
+from bitlake.table.merge.spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND
+from bitlake.table.write import group_codes
+from bitlake.types import arrow_schema
+
+OLD = "__bitlake_old_"
+"""Before a partition column's name: the value that the live row of the key has."""
+OLD_BUCKET = "__bitlake_old_bucket"
+"""The bucket of the live row of the key; NULL where there is none."""
+BUCKET = "__bitlake_bucket"
+
+
+def is_cross_partition(schema: TableSchema) -> bool:
+    """Whether the table's keys are unique over partitions: its primary key lacks a partition column."""
+    keys = schema.primary_keys
+    return bool(keys) and schema.num_buckets == -1 and any(p not in keys for p in schema.partition_keys)
+
+
+def row_counts(states: Mapping[tuple[bytes, int], BucketState]) -> dict[bytes, dict[int, int]]:
+    """Rows stored in each bucket by partition, superseded ones too: what buckets have taken of their target."""
+    out: dict[bytes, dict[int, int]] = {}
+    for (partition, bucket), state in states.items():
+        out.setdefault(partition, {})[bucket] = sum(e.file.row_count for e in state.files)
+    return out
+
+
+@dataclass(slots=True)
+class Rerouter:
+    """Gives rows that are joined with their keys' old places their partitions and buckets.  Mutable, one thread.
+
+    Rows come in key order, those of a key in order of arrival, as tables of the table's columns, ``_VALUE_KIND``,
+    :data:`OLD_BUCKET` and an :data:`OLD` column for each partition column; a batch may end within a key.  They come
+    back with :data:`BUCKET` in place of the old places.  New keys fill buckets as
+    :class:`bitlake.table.lsm.assign.PartitionAssigner` has it; ``counts`` is :func:`row_counts`.
+    """
+
+    schema: TableSchema
+    how: Assigners
+    counts: Mapping[bytes, Mapping[int, int]]
+    channel: int = 0
+    _held: pa.Table | None = None
+    _partitions: dict[bytes, PartitionAssigner] = field(default_factory=dict)
+
+    def add(self, rows: pa.Table) -> pa.Table | None:
+        """What can be said of the rows so far: all but those of the last key."""
+        if not rows.num_rows:
+            return None
+        both = rows if self._held is None else pa.concat_tables([self._held, rows])
+        starts = self._starts(both)
+        self._held = both.slice(int(starts[-1]))
+        return self._route(both.slice(0, int(starts[-1]))) if starts[-1] else None
+
+    def finish(self) -> pa.Table | None:
+        """The rows of the last key."""
+        held, self._held = self._held, None
+        return None if held is None else self._route(held)
+
+    # --- one batch of whole keys --------------------------------------------------------------------------------------
+
+    def _starts(self, rows: pa.Table) -> Int64s:
+        """Where keys begin."""
+        # The whole key, with such partition columns as are in it.
+        codes = group_codes(rows, [self.schema.field(k) for k in self.schema.primary_keys], _zeros(rows))
+        starts: Int64s = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
+        return starts
+
+    def _route(self, rows: pa.Table) -> pa.Table:
+        rows = rows.combine_chunks()
+        engine = self.schema.opts.of(opt.MERGE_ENGINE)
+        starts = self._starts(rows)
+        lengths = np.diff(np.append(starts, rows.num_rows))
+        known = rows.column(OLD_BUCKET).is_valid().to_numpy()
+        if engine == DEDUPLICATE:
+            return self._moved(rows, starts, lengths, known)
+        # The first row of a new key decides for all of them.
+        first = np.repeat(starts, lengths)
+        home = _place(rows, self.schema, known, first)
+        if engine == FIRST_ROW:
+            same = self._same(rows, home)
+            rows, home, known = (rows.filter(pa.array(same)), home.filter(pa.array(same)), known[same])
+        names = self.schema.partition_keys
+        for name in names:
+            rows = rows.set_column(rows.column_names.index(name), name, home.column(name))
+        return self._placed(rows, known)
+
+    def _moved(self, rows: pa.Table, starts: Int64s, lengths: Int64s, known: np.ndarray) -> pa.Table:
+        """Rows of keys that stay, or that go where their last row goes, and a -D where they were."""
+        last = np.repeat(starts + lengths - 1, lengths)
+        codes = self._codes(rows)
+        # Rows that went to another partition than the last one would be taken back at once.
+        kept = codes == codes[last]
+        target = rows.filter(pa.array(kept))
+        old = _old_rows(rows, self.schema)
+        elsewhere = known & ~self._same(rows, old)
+        moves = kept & elsewhere
+        ends = np.zeros(rows.num_rows, bool)
+        ends[starts + lengths - 1] = True
+        gone_at = moves & ends
+        out = self._placed(target, (known & ~elsewhere)[kept])
+        if not gone_at.any():
+            return out
+        gone = old.filter(pa.array(gone_at))
+        kinds = pa.array(np.full(gone.num_rows, DELETE, np.int8))
+        gone = gone.set_column(gone.column_names.index(VALUE_KIND), VALUE_KIND, kinds)
+        buckets = gone.column(OLD_BUCKET)
+        gone = _without_old(gone, self.schema).append_column(BUCKET, buckets)
+        return pa.concat_tables([gone, out.select(gone.column_names)])
+
+    def _placed(self, rows: pa.Table, at_home: np.ndarray) -> pa.Table:
+        """Rows with their buckets: the old ones of keys that stay, others as they come free."""
+        buckets = rows.column(OLD_BUCKET).fill_null(-1).to_numpy().astype(np.int32)
+        new = np.flatnonzero(~at_home)
+        if len(new):
+            fresh = rows.take(pa.array(new))
+            hashes = key_hashes(self.schema, fresh)
+            codes = self._codes(fresh)
+            order = np.argsort(codes, kind="stable")
+            cuts = np.flatnonzero(np.diff(codes[order])) + 1
+            named = partitions_at(self.schema, fresh, order[np.concatenate(([0], cuts))])
+            for chosen, partition in zip(np.split(order, cuts), named, strict=True):
+                buckets[new[chosen]] = self._assigner(partition).assign(hashes[chosen])
+        return _without_old(rows, self.schema).append_column(BUCKET, pa.array(buckets))
+
+    def _assigner(self, partition: bytes) -> PartitionAssigner:
+        found = self._partitions.get(partition)
+        if found is None:
+            counts = self.counts.get(partition, {})
+            found = self._partitions[partition] = PartitionAssigner.counted(self.how, counts, self.channel)
+        return found
+
+    def _codes(self, rows: pa.Table) -> Int64s:
+        codes: Int64s = group_codes(rows, self.schema.partition_fields, _zeros(rows))
+        return codes
+
+    def _same(self, rows: pa.Table, others: pa.Table) -> np.ndarray:
+        """Whether rows have the partition of those beside them."""
+        names = self.schema.partition_keys
+        both = self._codes(pa.concat_tables([rows.select(names), others.select(names)]))
+        same: np.ndarray = both[: rows.num_rows] == both[rows.num_rows :]
+        return same
+
+
+def partitions_at(schema: TableSchema, rows: pa.Table, at: Int64s) -> list[bytes]:
+    """The partitions of some rows, as BinaryRows with arity; timestamps may be finer than the table's."""
+    fields = schema.partition_fields
+    if not fields:
+        return [EMPTY_ROW] * len(at)
+    first = rows.select([f.name for f in fields]).take(pa.array(at))
+    columns = [physical_values(first.column(a.name).cast(a.type)) for a in arrow_schema(fields)]
+    types = [f.type for f in fields]
+    return [encode_row_with_arity(types, values) for values in zip(*columns, strict=True)]
+
+
+def _place(rows: pa.Table, schema: TableSchema, known: np.ndarray, first: Int64s) -> pa.Table:
+    """The partition values that each row's key is to have: its old ones, else those of its first row."""
+    opening = rows.select(schema.partition_keys).take(pa.array(first))
+    old = pa.array(known)
+    columns = [pc.if_else(old, rows.column(OLD + p), opening.column(p)) for p in schema.partition_keys]
+    return pa.table(columns, names=list(schema.partition_keys))
+
+
+def _old_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """The rows with the partition values that their keys have now."""
+    for name in schema.partition_keys:
+        rows = rows.set_column(rows.column_names.index(name), name, rows.column(OLD + name))
+    return rows
+
+
+def _without_old(rows: pa.Table, schema: TableSchema) -> pa.Table:
+    return rows.drop_columns([OLD_BUCKET, *[OLD + p for p in schema.partition_keys]])
+
+
+def _zeros(rows: pa.Table) -> Int32s:
+    return np.zeros(rows.num_rows, np.int32)
