@@ -1,0 +1,214 @@
+"""Tags: names for snapshots, which keep them and all their files until the tag is deleted.
+
+``tag/tag-<name>`` is a copy of the snapshot's file; with a retention it has two members more:
+``tagCreateTime`` (local time as [year, month, day, hour, minute, second, nanosecond]) and ``tagTimeRetained`` (seconds
+with nine decimals).
+
+Source: table-format spec, section 3; deleting follows Paimon's tag deletion, except that files which another branch
+needs stay.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from bitlake import _clock
+from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.table.data_file import discard_files
+from bitlake.table.live import earliest_snapshot_id, live_files, load_snapshot, snapshot_ids
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.references import Needed, metadata_files, tag_names, tag_snapshot
+from bitlake.table.state import TableState
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A tag: the snapshot it holds, and if it ends by itself, when it was made and how long it stays (milliseconds)."""
+
+    name: str
+    snapshot: Snapshot
+    created_ms: int | None = None
+    retained_ms: int | None = None
+
+    def expired(self, now_local_ms: int) -> bool:
+        """Whether its time is over; ``now_local_ms`` is the wall clock as :func:`bitlake._clock.local_ms` gives it."""
+        return (
+            self.created_ms is not None
+            and self.retained_ms is not None
+            and self.created_ms + self.retained_ms < now_local_ms
+        )
+
+
+def list_tags(state: TableState) -> list[Tag]:
+    """All tags by name; raises :class:`CorruptError` naming one that cannot be read."""
+    return [load_tag(state, name) for name in tag_names(state.store, state.paths)]
+
+
+def load_tag(state: TableState, name: str) -> Tag:
+    """One tag; raises :class:`NotFound` naming those that there are."""
+    path = state.paths.tag(name)
+    try:
+        data = state.store.read(path)
+    except NotFound as e:
+        have = ", ".join(tag_names(state.store, state.paths)) or "none"
+        raise NotFound(f"table '{state.name}' has no tag '{name}'; its tags: {have}") from e
+    snapshot = Snapshot.from_json(data, path)
+    members = json.loads(data)
+    try:
+        return Tag(name, snapshot, _created(members), _retained(members))
+    except (TypeError, ValueError, OverflowError) as e:
+        raise CorruptError(f"the retention of a tag cannot be read ({e})", 0, path=path) from e
+
+
+def create_tag(
+    state: TableState,
+    name: str,
+    snapshot_id: int | None = None,
+    *,
+    retained_ms: int | None = None,
+    if_not_exists: bool = False,
+) -> bool:
+    """Tag a snapshot (default: the latest); returns False if the tag was there and ``if_not_exists``.
+
+    Raises :class:`AlreadyExists`, :class:`NotFound` for a snapshot that is not there (any more), and
+    :class:`InvalidRequest` for a name that cannot be a file's.
+    """
+    data = _content(state, _checked(name), snapshot_id, retained_ms)
+    if not state.store.create(state.paths.tag(name), data):
+        if if_not_exists:
+            return False
+        raise AlreadyExists(
+            f"table '{state.name}' has a tag '{name}' already; replace_tag moves it to another snapshot"
+        )
+    _check_whole(state, name)
+    return True
+
+
+def replace_tag(
+    state: TableState, name: str, snapshot_id: int | None = None, *, retained_ms: int | None = None
+) -> None:
+    """Move a tag to another snapshot, or give it another retention; raises :class:`NotFound`."""
+    old = load_tag(state, name)
+    state.store.write(state.paths.tag(name), _content(state, name, snapshot_id, retained_ms))
+    _clean(state, old.snapshot)
+
+
+def rename_tag(state: TableState, name: str, new_name: str) -> None:
+    """Give a tag another name; the snapshot is held at every moment."""
+    load_tag(state, name)
+    if not state.store.create(state.paths.tag(_checked(new_name)), state.store.read(state.paths.tag(name))):
+        raise AlreadyExists(f"table '{state.name}' has a tag '{new_name}' already")
+    state.store.delete(state.paths.tag(name))
+
+
+def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool:
+    """Delete a tag, and the files that only it kept; returns False if there was none and ``if_exists``.
+
+    Files that a branch needs stay (Paimon deletes them, and with them the branch).
+    """
+    try:
+        tag = load_tag(state, name)
+    except NotFound:
+        if if_exists:
+            return False
+        raise
+    state.store.delete(state.paths.tag(name))
+    _clean(state, tag.snapshot)
+    return True
+
+
+def expire_tags(state: TableState, older_than_ms: int | None = None) -> list[str]:
+    """Delete the tags whose retention is over, or with ``older_than_ms`` those made before; returns their names."""
+    now = _clock.local_ms()
+    gone = []
+    for tag in list_tags(state):
+        made_before = older_than_ms is not None and tag.created_ms is not None and tag.created_ms < older_than_ms
+        if made_before or (older_than_ms is None and tag.expired(now)):
+            delete_tag(state, tag.name, if_exists=True)
+            gone.append(tag.name)
+    return gone
+
+
+def _checked(name: str) -> str:
+    if not name.strip() or "/" in name or "\\" in name or name != name.strip():
+        raise InvalidRequest(f"'{name}' cannot be a tag's name: it must not be blank, nor hold '/' or outer blanks")
+    return name
+
+
+def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms: int | None) -> bytes:
+    if snapshot_id is None:
+        if state.snapshot is None:
+            raise NotFound(f"table '{state.name}' has no snapshot to tag yet")
+        snapshot_id = state.snapshot.id
+    try:
+        data = state.store.read(state.paths.snapshot(snapshot_id))
+    except NotFound as e:
+        held = next((t for t in list_tags(state) if t.snapshot.id == snapshot_id), None)
+        if held is None:
+            ids = snapshot_ids(state.store, state.paths)
+            kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "it has none"
+            raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept}") from e
+        data = held.snapshot.to_json().encode()
+    if retained_ms is None:
+        return data
+    if retained_ms <= 0:
+        raise InvalidRequest(f"tag '{name}': a retention must be longer than nothing")
+    at = _EPOCH + timedelta(milliseconds=_clock.local_ms())
+    parts = [at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond * 1000]
+    text = data.decode().rstrip().removesuffix("}").rstrip()
+    made = ", ".join(map(str, parts))
+    return f'{text},\n  "tagCreateTime" : [ {made} ],\n  "tagTimeRetained" : {retained_ms / 1000:.9f}\n}}'.encode()
+
+
+def _check_whole(state: TableState, name: str) -> None:
+    """Take a tag back whose snapshot expired while it was made: its files may be gone."""
+    snapshot = tag_snapshot(state.store, state.paths, name)
+    if not state.store.exists(state.paths.snapshot(snapshot.id)):
+        others = [t for t in list_tags(state) if t.name != name and t.snapshot.id == snapshot.id]
+        if not others:
+            state.store.delete(state.paths.tag(name))
+            raise NotFound(f"table '{state.name}': snapshot {snapshot.id} expired while tag '{name}' was made of it")
+
+
+def _clean(state: TableState, snapshot: Snapshot) -> None:
+    """Delete what a tag that is gone kept, if its snapshot is gone too."""
+    store, paths = state.store, state.paths
+    if store.exists(paths.snapshot(snapshot.id)):
+        return
+    first = earliest_snapshot_id(store, paths)
+    needed = Needed.beside(store, paths, None if first is None else load_snapshot(store, paths, first))
+    partitions = PartitionReader(state.schema, paths)
+    discard_files(store, _unneeded(partitions, live_files(store, paths, snapshot), needed))
+    discard_files(store, metadata_files(store, paths, state.schema, snapshot, needed))
+
+
+def _unneeded(partitions: PartitionReader, files: Iterable[ManifestEntry], needed: Needed) -> list[str]:
+    out: list[str] = []
+    for entry in files:
+        if not needed.data_file(entry):
+            path = partitions.data_path(entry)
+            folder = path.rsplit("/", 1)[0]
+            out += [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)]
+    return out
+
+
+def _created(members: dict[str, object]) -> int | None:
+    parts = members.get("tagCreateTime")
+    if not isinstance(parts, list):
+        return None
+    # Java leaves out seconds and nanoseconds that are 0.
+    year, month, day, hour, minute, second, nanos = [*map(int, parts), 0, 0][:7]
+    at = datetime(year, month, day, hour, minute, second, nanos // 1000, UTC)
+    return int(at.timestamp() * 1000)
+
+
+def _retained(members: dict[str, object]) -> int | None:
+    seconds = members.get("tagTimeRetained")
+    return None if seconds is None else int(float(str(seconds)) * 1000)
