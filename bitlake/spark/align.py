@@ -58,21 +58,43 @@ def store_columns(table: str, frame: DataFrame, fields: Sequence[DataField]) -> 
     """The frame's columns (named after ``fields``) cast to the table's types and checked, with Parquet field ids."""
     out = []
     for source, f in zip(frame.schema.fields, fields, strict=True):
-        wanted = spark_type(f.type)
-        _check_assignable(table, f.name, source.dataType, wanted)
-        column = F.col(_quoted(source.name))
-        if source.dataType != wanted:
-            column = _cast(table, column, source.dataType, f, wanted)
-        column = _fit_length(table, column, f)
-        inside = _null_inside(column, wanted)
-        if inside is not None:
-            message = f"table '{table}': NULL inside column '{f.name}', where {f.type} has NOT NULL"
-            column = F.when(inside, F.raise_error(F.lit(message)).cast(nullable(wanted))).otherwise(column)
-        if not f.type.nullable and source.nullable:
-            message = f"table '{table}': NULL in column '{f.name}', which is NOT NULL"
-            column = F.when(column.isNull(), F.raise_error(F.lit(message)).cast(nullable(wanted))).otherwise(column)
+        column = _stored(table, source, f)
+        column = F.col(_quoted(source.name)) if column is None else column
         out.append(column.alias(f.name, metadata={"parquet.field.id": f.id}))
     return out
+
+
+def stored(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
+    """The frame (its columns named after ``fields``) cast and checked as by :func:`store_columns`, without field ids.
+
+    A column that is right already costs no call to the JVM: of 300, these calls took seconds.
+    """
+    made = [_stored(table, source, f) for source, f in zip(frame.schema.fields, fields, strict=True)]
+    if not any(column is not None for column in made):
+        return frame
+    columns = [_quoted(f.name) if c is None else c.alias(f.name) for c, f in zip(made, fields, strict=True)]
+    return frame.select(*columns)
+
+
+def _stored(table: str, source: T.StructField, f: DataField) -> Column | None:
+    """A column cast and checked; None if it can stay as it is."""
+    wanted = spark_type(f.type)
+    _check_assignable(table, f.name, source.dataType, wanted)
+    filled = not f.type.nullable and source.nullable
+    if source.dataType == wanted and not filled and not _fits_length(f) and not _not_null_inside(wanted):
+        return None
+    column = F.col(_quoted(source.name))
+    if source.dataType != wanted:
+        column = _cast(table, column, source.dataType, f, wanted)
+    column = _fit_length(table, column, f)
+    inside = _null_inside(column, wanted)
+    if inside is not None:
+        message = f"table '{table}': NULL inside column '{f.name}', where {f.type} has NOT NULL"
+        column = F.when(inside, F.raise_error(F.lit(message)).cast(nullable(wanted))).otherwise(column)
+    if filled:
+        message = f"table '{table}': NULL in column '{f.name}', which is NOT NULL"
+        column = F.when(column.isNull(), F.raise_error(F.lit(message)).cast(nullable(wanted))).otherwise(column)
+    return column
 
 
 def _cast(table: str, column: Column, source: T.DataType, field: DataField, wanted: T.DataType) -> Column:
@@ -129,7 +151,7 @@ def _null_inside(column: Column, made: T.DataType) -> Column | None:
 
 
 def _null_element(array: Column, made: T.DataType, nullable: bool) -> Column | None:
-    if nullable and _null_inside(F.lit(None), made) is None:
+    if nullable and not _not_null_inside(made):
         return None
 
     def bad(element: Column) -> Column:
@@ -143,7 +165,18 @@ def _null_element(array: Column, made: T.DataType, nullable: bool) -> Column | N
 
 def has_not_null_inside(fields: Sequence[DataField]) -> bool:
     """Whether a column's type has NOT NULL somewhere inside (a struct's field, an element, a map's value)."""
-    return any(_null_inside(F.lit(None), spark_type(f.type)) is not None for f in fields)
+    return any(_not_null_inside(spark_type(f.type)) for f in fields)
+
+
+def _not_null_inside(made: T.DataType) -> bool:
+    """Whether :func:`_null_inside` has anything to look for in a type."""
+    if isinstance(made, T.ArrayType):
+        return not made.containsNull or _not_null_inside(made.elementType)
+    if isinstance(made, T.MapType):
+        return not made.valueContainsNull or _not_null_inside(made.keyType) or _not_null_inside(made.valueType)
+    if isinstance(made, T.StructType):
+        return any(not f.nullable or _not_null_inside(f.dataType) for f in made.fields)
+    return False
 
 
 def _default(field: DataField) -> Column:
@@ -155,9 +188,7 @@ def _default(field: DataField) -> Column:
 def _fit_length(table: str, column: Column, field: DataField) -> Column:
     """CHAR(n) is padded with blanks and VARCHAR(n) checked, both counting characters, as Spark stores them."""
     made = field.type
-    if not isinstance(made, AtomicType) or made.length is None or made.length == MAX_LENGTH:
-        return column
-    if made.root not in (Root.CHAR, Root.VARCHAR):
+    if not _fits_length(field) or not isinstance(made, AtomicType) or made.length is None:
         return column
     message = f"table '{table}': a value is longer than column '{field.name}' {made} allows"
     too_long = F.raise_error(F.lit(message)).cast(T.StringType())
@@ -171,6 +202,16 @@ def _fit_length(table: str, column: Column, field: DataField) -> Column:
         .when(F.char_length(F.rtrim(column)) <= made.length, trimmed)
         .when(column.isNull(), F.lit(None).cast(T.StringType()))
         .otherwise(too_long)
+    )
+
+
+def _fits_length(field: DataField) -> bool:
+    """Whether a column's strings have a length to fit."""
+    made = field.type
+    return (
+        isinstance(made, AtomicType)
+        and made.root in (Root.CHAR, Root.VARCHAR)
+        and made.length not in (None, MAX_LENGTH)
     )
 
 
