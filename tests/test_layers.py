@@ -143,7 +143,8 @@ def test_dependencies_are_what_we_import() -> None:
     def names(requirements: list[str]) -> set[str]:
         return {re.split(r"[<>=;\[ ]", r)[0] for r in requirements}
 
-    core, extra = names(project["dependencies"]), names(project["optional-dependencies"]["spark"])
+    optional = project["optional-dependencies"]
+    core, extra = names(project["dependencies"]), names([*optional["spark"], *optional["sketches"]])
     imported: dict[str, str] = {}
     for i in IMPORTS:
         top = i.target.split(".")[0]

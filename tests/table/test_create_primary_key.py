@@ -149,7 +149,7 @@ REFUSED = [
     (aggregate("lr", "nested_update", nested_key="x", nested_key_null_strategy="skip"), "merge, ignore, error"),
     (aggregate("lr", "nested_update", count_limit="few"), "'few' is not allowed"),
     (aggregate("s", "rbm32"), "'rbm32' takes VARBINARY"),
-    (aggregate("raw", "hll_sketch"), "cannot merge sketches"),
+    (aggregate("s", "hll_sketch"), "'hll_sketch' takes VARBINARY"),
     (aggregate("n", "sum", ignore_retract="perhaps"), "true or false"),
     ({**aggregate("n", "sum", ignore_retract="true"), "aggregation.remove-record-on-delete": "true"}, "contradict"),
     ({**AGGREGATION, "fields.default-aggregate-function": "sum"}, "'sum' takes numbers"),

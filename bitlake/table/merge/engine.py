@@ -92,7 +92,7 @@ def _take(rows: pa.Table, order: Int64s) -> pa.Table:
 
 _PLAIN_FUNCTIONS = frozenset(
     "primary-key last_value last_non_null_value first_value first_non_null_value first_not_null_value min max sum "
-    "product bool_and bool_or".split()
+    "product bool_and bool_or merge_map rbm32 rbm64 theta_sketch hll_sketch".split()
 )
 """Functions that give back a lone value as it is; others look into it (blank text, repeated elements)."""
 

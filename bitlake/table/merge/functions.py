@@ -20,6 +20,7 @@ from bitlake.table.merge.accumulate import (
     Objects,
 )
 from bitlake.table.merge.numbers import Numbers, Truth, decimal_functions
+from bitlake.table.merge.sketches import sketch_union
 from bitlake.table.merge.spec import Function
 
 _Change = Callable[[Any, Any], Any]
@@ -69,6 +70,8 @@ def _accumulator(function: Function, column: pa.Array, groups: int) -> Accumulat
         return Objects(column, groups, name, _nested_partial(function))
     if name in ("rbm32", "rbm64"):
         return Objects(column, groups, name, _bitmaps(BitMap if name == "rbm32" else BitMap64))
+    if name in ("theta_sketch", "hll_sketch"):
+        return Objects(column, groups, name, sketch_union(name))
     raise UnsupportedFeature(f"aggregate function '{name}' is not one that this version can merge")
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest
 from bitlake.metadata import merge_options as mo
 from bitlake.metadata import options as opt
 from bitlake.metadata.lsm_options import IGNORE_DELETE, ROWKIND_FIELD
 from bitlake.metadata.schema import near
+from bitlake.table.merge.sketches import sketch_union
 from bitlake.table.merge.spec import DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
 from bitlake.types.datatypes import INTEGERS, MAX_LENGTH, TIMESTAMPS
@@ -198,7 +199,7 @@ class _Rules:
         if not takes(made):
             raise InvalidRequest(f"option '{option}': '{name}' takes {wanted}, and column '{column}' is {made}")
         if name in ("theta_sketch", "hll_sketch"):
-            raise UnsupportedFeature(f"option '{option}': this version cannot merge sketches ('{name}')")
+            sketch_union(name)  # refuses where the package for it is missing
         mine = f"{_FIELDS}{column}."
         if self._flag(f"{mine}ignore-retract") and self._options.of(mo.AGGREGATION_REMOVE):
             raise InvalidRequest(

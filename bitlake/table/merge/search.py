@@ -69,7 +69,7 @@ class SortedKeys:
 def match(few: SortedKeys, many: SortedKeys) -> tuple[Int64s, Int64s]:
     """Pairs of places of equal keys, ascending in both lists.  Each list has a key once.
 
-    Measured, 100k keys in 1M int64: 9 ms; 100k text keys in 1M: 60 ms.
+    Measured, 100k keys in 1M: int64 6 ms of CPU, text 70 ms, a number and a text 119 ms.
     """
     if not len(few) or not len(many):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

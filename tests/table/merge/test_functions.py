@@ -117,12 +117,14 @@ def test_taking_back() -> None:
         ("listagg", pa.string(), ["a"], (0,)),
         ("sum", pa.string(), ["a"], ()),
         ("bool_and", pa.int32(), [1], ()),
-        ("theta_sketch", pa.binary(), [b""], ()),
+        ("theta_sketch", pa.binary(), [b"", b"no sketch"], ()),
+        ("hll_sketch", pa.binary(), [b"\x02\x01\x07\x0c\x03\x08\x00\x01", b"x"], ()),
+        ("some_sketch", pa.binary(), [b""], ()),
     ],
 )
 def test_what_cannot_be_is_an_error(name: str, kind: pa.DataType, values: list[Any], back: tuple[int, ...]) -> None:
     with pytest.raises(BitlakeError):
         fold(name, kind, values, back)
-    if name == "theta_sketch":
+    if name == "some_sketch":
         with pytest.raises(UnsupportedFeature):
             fold(name, kind, values, back)
