@@ -9,7 +9,7 @@ of a bucket do not overlap by key; deletion vectors and HASH indexes fit the dat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.codec.binary_row import decode_row
@@ -28,6 +28,10 @@ from bitlake.table.index_files import index_entries
 from bitlake.table.key_ranges import check_apart, check_levels
 from bitlake.table.live import load_snapshot, read_snapshot_files
 from bitlake.table.manifests import PartitionSet
+
+
+class SequenceTaken(CommitConflict):
+    """Another writer gave rows of a bucket the sequence numbers that this commit's rows have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,7 @@ class CommitPlan:
     changelog: tuple[ManifestEntry, ...] = ()
     index: tuple[IndexChange, ...] = ()
     computed_on: int | None = None
+    sequences: Mapping[Bucket, int] = field(default_factory=dict)
 
     @property
     def checked(self) -> bool:
@@ -141,7 +146,7 @@ class Changes:
         plan = self.plan
         self._check_scope()
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
-        if not plan.checked and not bucketed:
+        if not plan.checked and not bucketed and not plan.sequences:
             return Delta(plan.adds, self._index(latest, (), plan.adds))
         live = self._live(latest)
         # Expiry walks a delta in order by path: a DELETE after the ADD of one path would remove a live file.
@@ -150,6 +155,7 @@ class Changes:
         rest = [e for e in live if e.identity not in gone]
         self._check_new(rest)
         self._check_buckets(rest)
+        self._check_sequences(rest)
         check_levels(self.schema, self.paths.root, rest, plan.adds)
         self._check_seen(rest)
         return Delta((*deletes, *plan.adds), self._index(latest, deletes, (*rest, *plan.adds)))
@@ -240,6 +246,15 @@ class Changes:
                     f"{seen[e.partition]} buckets and new ones {e.total_buckets}; "
                     "INSERT OVERWRITE it to change the number"
                 )
+
+    def _check_sequences(self, rest: Sequence[ManifestEntry]) -> None:
+        lowest = self.plan.sequences
+        taken = [e for e in rest if e.file.max_sequence_number >= lowest.get((e.partition, e.bucket), 2**63)]
+        if taken:
+            raise SequenceTaken(
+                f"another writer added rows to bucket {taken[0].bucket} of {self.paths.root} meanwhile; "
+                "read the table again and retry"
+            )
 
     def _check_seen(self, rest: Sequence[ManifestEntry]) -> None:
         """Files above level 0 that a compaction has not looked keys up in may hold keys that it took from level 0."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from bitlake import _clock
 from bitlake.codec.hashing import Int32s
-from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry, decode_index_manifest
 from bitlake.metadata.paths import TablePaths, table_index_name
@@ -23,6 +23,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.partitions import PartitionReader
+from bitlake.table.rolling import discard_files
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
     VectorRange,
@@ -131,8 +132,17 @@ def _put_vectors(
     data: bytes,
     places: tuple[VectorRange, ...],
 ) -> IndexFileEntry:
-    store.write(_folder_path(paths, schema, partition, bucket, name), data)
+    _write_whole(store, _folder_path(paths, schema, partition, bucket, name), data)
     return IndexFileEntry(partition, bucket, DELETION_VECTORS, name, len(data), len(places), places)
+
+
+def _write_whole(store: Store, path: str, data: bytes) -> None:
+    try:
+        store.write(path, data)
+    except StorageUnavailable:
+        # It may be there all the same, and nobody else knows its name.
+        discard_files(store, [path])
+        raise
 
 
 def read_vectors(
@@ -168,7 +178,7 @@ def write_hashes(
     """A new HASH index file of a bucket: int32 hashes of its keys, each once, in the order given."""
     data = encode_hashes(hashes)
     name = table_index_name(_clock.new_uuid(), 0)
-    store.write(_folder_path(paths, schema, partition, bucket, name), data)
+    _write_whole(store, _folder_path(paths, schema, partition, bucket, name), data)
     return IndexFileEntry(partition, bucket, HASH, name, len(data), len(hashes))
 
 

@@ -64,11 +64,17 @@ def upsert(
 
 
 def _write(
-    table: Target, state: TableState, batches: Iterable[pa.Table], operation: str, overwrite: Overwrite | None = None
+    table: Target,
+    state: TableState,
+    batches: Iterable[pa.Table],
+    operation: str,
+    overwrite: Overwrite | None = None,
+    *,
+    renumber: bool = True,
 ) -> Snapshot | None:
     publisher = table.publisher(state)
     changes = write_changes(state, batches, publisher.user, fresh=overwrite is not None)
-    return publisher.publish(state, changes, operation=operation, overwrite=overwrite)
+    return publisher.publish(state, changes, operation=operation, overwrite=overwrite, renumber=renumber)
 
 
 def check_keyed(table: str, schema: TableSchema) -> None:
@@ -108,11 +114,38 @@ def marks_rows(state: TableState) -> bool:
     return True
 
 
+def check_changes(table: str, schema: TableSchema, statement: str) -> None:
+    """Raise :class:`InvalidRequest` unless UPDATE and MERGE can change rows by writing them again, as in Paimon."""
+    engine = schema.opts.of(opt.MERGE_ENGINE)
+    if engine not in (DEDUPLICATE, PARTIAL_UPDATE):
+        raise InvalidRequest(
+            f"table '{table}': {statement} needs a merge engine that takes a new row as it is ({DEDUPLICATE} or "
+            f"{PARTIAL_UPDATE}), and it has '{engine}'"
+        )
+    check_kinds(table, schema)
+
+
+def check_kinds(table: str, schema: TableSchema) -> None:
+    """Raise :class:`InvalidRequest` if row kinds come from a column, and so cannot be chosen by a statement."""
+    if schema.opts.of(lsm.ROWKIND_FIELD) is not None:
+        raise InvalidRequest(f"table '{table}' takes row kinds from a column: upsert rows instead")
+
+
+def check_set(table: str, schema: TableSchema, columns: Iterable[str]) -> None:
+    """Raise :class:`InvalidRequest` for columns that tell where a row is."""
+    fixed = next((n for n in columns if n in schema.primary_keys or n in schema.partition_keys), None)
+    if fixed is not None:
+        raise InvalidRequest(
+            f"table '{table}': column '{fixed}' is of the primary key or a partition, which UPDATE cannot change; "
+            "delete the rows and insert new ones"
+        )
+
+
 def delete(table: Target, scan: Scan) -> int:
     """Write a -D row for every row that a scan finds; returns how many."""
     state = scan.state
     check_keyed(table.name, state.schema)
-    return _rewrite(table, scan.select(_to_delete(state.schema)), DELETE, "DELETE", None)
+    return _rewrite(table, scan.select(to_delete(state.schema)), DELETE, "DELETE", None)
 
 
 def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
@@ -120,17 +153,13 @@ def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
     state = scan.state
     schema = state.schema
     check_keyed(table.name, schema)
+    check_changes(table.name, schema, "UPDATE")
     named = named_values(schema, values)
-    fixed = next((n for n in named if n in schema.primary_keys or n in schema.partition_keys), None)
-    if fixed is not None:
-        raise InvalidRequest(
-            f"table '{table.name}': column '{fixed}' is of the primary key or a partition, which UPDATE cannot change; "
-            "delete the rows and insert new ones"
-        )
+    check_set(table.name, schema, named)
     return _rewrite(table, scan.select(schema.field_names), UPDATE_AFTER, "UPDATE", named)
 
 
-def _to_delete(schema: TableSchema) -> list[str]:
+def to_delete(schema: TableSchema) -> list[str]:
     """The columns that a -D row needs: its key and what must not be NULL, what orders it, and what others may read."""
     options, spec = schema.opts, MergeSpec.of(schema)
     if spec.engine != DEDUPLICATE or options.of(opt.CHANGELOG_PRODUCER) != "none":
@@ -141,8 +170,7 @@ def _to_delete(schema: TableSchema) -> list[str]:
 
 def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mapping[str, Any] | None) -> int:
     state, count = scan.state, 0
-    if state.schema.opts.of(lsm.ROWKIND_FIELD) is not None:
-        raise InvalidRequest(f"table '{table.name}' takes row kinds from a column: upsert rows instead")
+    check_kinds(table.name, state.schema)
 
     def rows() -> Iterator[pa.Table]:
         nonlocal count
@@ -152,7 +180,8 @@ def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mappi
             kinds = pa.repeat(pa.scalar(kind, pa.int8()), batch.num_rows)
             yield from prepared(table.name, state.schema, [batch], kinds)
 
-    _write(table, state, rows(), operation)
+    # An UPDATE that another writer's rows came before must look at them.
+    _write(table, state, rows(), operation, renumber=kind == DELETE)
     return count
 
 

@@ -19,82 +19,36 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bitlake import _clock
-from bitlake.errors import BitlakeError, CommitConflict, InvalidRequest, StorageUnavailable
+from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
 from bitlake.metadata import lsm_options as lsm
-from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.storage import Store
+from bitlake.table.changes import SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles
-from bitlake.table.index_files import index_entries
 from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.lsm.bucket import compact_bucket
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
 from bitlake.table.lsm.pick import max_level, needs_lookup
+from bitlake.table.lsm.renumber import Renumbering, renumber_file
+from bitlake.table.lsm.states import Slot, bucket_states, lsm_context, state_of
 from bitlake.table.merge.sections import sections
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 
 log = logging.getLogger("bitlake")
-
-Slot = tuple[bytes, int]
-"""A partition row and a bucket's number."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 COMPACT_TRIES = 10
 """How often a compaction is computed in all when other writers keep changing its buckets."""
 _WAIT_MS = 50
-
-
-# --- what is there ----------------------------------------------------------------------------------------------------
-
-
-def lsm_context(state: TableState) -> LsmContext:
-    """What writers and compactions of a table need, as it is in ``state``."""
-    ids = {state.schema.id, *(e.file.schema_id for e in state.entries())}
-    return LsmContext(state.name, state.paths, state.schema, dict(state.schemas(ids)))
-
-
-def bucket_states(state: TableState, only: Collection[Slot] | None = None) -> dict[Slot, BucketState]:
-    """The buckets of a table that hold anything, or those of them in ``only``."""
-    files: dict[Slot, list[ManifestEntry]] = {}
-    for e in state.entries():
-        slot = (e.partition, e.bucket)
-        if only is None or slot in only:
-            files.setdefault(slot, []).append(e)
-    indexes: dict[Slot, dict[str, IndexFileEntry]] = {}
-    for i in index_entries(state.store, state.paths, state.snapshot):
-        slot = (i.partition, i.bucket)
-        if only is None or slot in only:
-            indexes.setdefault(slot, {})[i.index_type] = i
-    out = {}
-    for slot in {**files, **indexes}:
-        live, index = tuple(files.get(slot, ())), indexes.get(slot, {})
-        total = live[0].total_buckets if live else state.schema.num_buckets
-        out[slot] = BucketState(*slot, total, live, index.get(DELETION_VECTORS), index.get(HASH))
-    return out
-
-
-def state_of(states: Mapping[Slot, BucketState], schema: TableSchema, slot: Slot) -> BucketState:
-    """The state of a bucket that is to be written, empty if nothing is there yet.
-
-    Raises :class:`InvalidRequest` if its files are of another number of buckets than the table has by now: a key would
-    be looked for in the wrong one.
-    """
-    found = states.get(slot)
-    if found is None:
-        return BucketState(*slot, schema.num_buckets)
-    if found.total_buckets > 0 and schema.num_buckets > 0 and found.total_buckets != schema.num_buckets:
-        raise InvalidRequest(
-            f"bucket {found.bucket} is one of {found.total_buckets}, and 'bucket' = '{schema.num_buckets}' by now; "
-            "INSERT OVERWRITE the table (or this partition) with its own rows before writing others"
-        )
-    return found
 
 
 # --- publishing -------------------------------------------------------------------------------------------------------
@@ -116,25 +70,35 @@ class Publisher:
         *,
         operation: str,
         overwrite: Overwrite | None = None,
+        renumber: bool = True,
     ) -> Snapshot | None:
         """Commit what a write computed on ``state`` made; returns the last snapshot, None if there was nothing to do.
 
         Raises :class:`CommitConflict` if the rows cannot be added any more (a bucket's HASH index has changed, say),
         and as :func:`bitlake.table.commit.commit` does; all files are deleted then, unless the rows may have been
         committed all the same.  Once they are committed, a compaction that fails is only warned of.
+
+        If another writer added rows to the same buckets meanwhile, these rows must come after those: their files are
+        written again with higher sequence numbers, or with ``renumber`` false :class:`SequenceTaken` is raised (for
+        rows that were computed from what they are to replace).
         """
         changes = tuple(changes)
         compactions = {(c.partition, c.bucket): c.compaction for c in changes if c.compaction}
         try:
-            appended = self._append(state, changes, operation, overwrite)
+            appended, moved = self._append(state, changes, operation, overwrite, renumber)
         except BaseException:
-            self._discard(state, compactions.values())
+            discard_compactions(state, compactions.values())
             raise
         if not compactions:
             return appended
         base = state if overwrite is None else replace(state, snapshot=None)
         try:
-            compacted = self.compact(base, compactions, operation=operation)
+            if moved:
+                discard_compactions(state, compactions.values())
+                base = self.now()
+                buckets = bucket_states(base, compactions.keys())
+                compactions = compact_buckets(base, list(buckets.values()), self.runner)
+            compacted = self.compact(base, compactions, operation=operation) if compactions else None
         except StorageUnavailable as e:
             log.warning("%s: the rows are written, but not yet compacted: %s", state.name, e)
             return appended
@@ -159,7 +123,7 @@ class Publisher:
             try:
                 return self._commit_compactions(base, current, operation)
             except CommitConflict as e:
-                self._discard(base, () if left else current.values())
+                discard_compactions(base, () if left else current.values())
                 if not left:
                     log.warning("%s: level 0 is left to the next writer: %s", base.name, e)
                     return None
@@ -168,7 +132,7 @@ class Publisher:
             states = bucket_states(latest, current.keys())
             stale = [s for s in current if not _still_good(current[s], seen.get(s), states.get(s))]
             stale = stale or list(current)
-            self._discard(base, [current[s] for s in stale])
+            discard_compactions(base, [current[s] for s in stale])
             made = self._again(latest, [states[s] for s in stale if s in states], full, current, stale)
             current = {**{s: c for s, c in current.items() if s not in stale}, **made}
             base, seen = latest, states
@@ -179,8 +143,14 @@ class Publisher:
     # --- the two commits ---------------------------------------------------------------------------------------------
 
     def _append(
-        self, state: TableState, changes: Sequence[BucketChange], operation: str, overwrite: Overwrite | None
-    ) -> Snapshot | None:
+        self,
+        state: TableState,
+        changes: Sequence[BucketChange],
+        operation: str,
+        overwrite: Overwrite | None,
+        renumber: bool,
+    ) -> tuple[Snapshot | None, bool]:
+        """The first commit, and whether the files it adds are not those of ``changes`` but renumbered ones."""
         adds = [e for c in changes for e in c.new_files]
         changelog = [e for c in changes for e in c.changelog]
         index = tuple(i for c in changes for i in c.index)
@@ -191,20 +161,56 @@ class Publisher:
             if not any(c.compaction for c in changes):
                 adds = upgraded(state.schema, adds)
         if not adds and not changelog and not index and (overwrite is None or overwrite.dynamic):
-            return None
+            return None, False
+        surely_not = False
 
-        def discard() -> None:
-            discard_entries(state.store, state.paths, state.schema, [*adds, *changelog])
-            IndexFiles(state.store, state.paths, state.schema).discard([e for i in index for e in i.new])
+        def failed() -> None:
+            nonlocal surely_not
+            surely_not = True
 
-        plan = CommitPlan(
-            kind="APPEND" if overwrite is None else "OVERWRITE",
-            adds=tuple(adds),
-            overwrite=overwrite,
-            changelog=tuple(changelog),
-            index=index,
-        )
-        return self._commit(state, plan, operation, discard)
+        for left in range(COMPACT_TRIES - 1, -1, -1):
+            plan = CommitPlan(
+                kind="APPEND" if overwrite is None else "OVERWRITE",
+                adds=tuple(adds),
+                overwrite=overwrite,
+                changelog=tuple(changelog),
+                index=index,
+                sequences=_first_sequences(adds) if overwrite is None else {},
+            )
+            moved: list[ManifestEntry] | None = None
+            try:
+                return self._commit(state, plan, operation, failed), left < COMPACT_TRIES - 1
+            except SequenceTaken:
+                if not left or not renumber:
+                    raise
+                moved = self._renumbered(state, adds)
+            finally:
+                if surely_not:
+                    kept = set() if moved is None else {e.identity for e in (*moved, *changelog)}
+                    gone = [e for e in (*adds, *changelog) if e.identity not in kept]
+                    discard_entries(state.store, state.paths, state.schema, gone)
+                if surely_not and moved is None:
+                    IndexFiles(state.store, state.paths, state.schema).discard([e for i in index for e in i.new])
+            adds, surely_not = moved, False
+        raise AssertionError("the last try returns or raises")
+
+    def _renumbered(self, state: TableState, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+        """The rows in files that come after all that is there now; files of buckets nobody wrote to stay."""
+        now = bucket_states(self.now(), {(e.partition, e.bucket) for e in adds})
+        first, kept, jobs = _first_sequences(adds), [], []
+        for e in adds:
+            slot = (e.partition, e.bucket)
+            shift = now[slot].next_sequence - first[slot] if slot in now and slot in first else 0
+            if shift > 0:
+                jobs.append(Renumbering(e, shift))
+            else:
+                kept.append(e)
+
+        def undo(done: Iterable[tuple[ManifestEntry, ...]]) -> None:
+            discard_entries(state.store, state.paths, state.schema, [e for entries in done for e in entries])
+
+        work = partial(renumber_file, lsm_context(state), state.store)
+        return [*kept, *(e for entries in _all(self.runner, jobs, work, undo) for e in entries)]
 
     def _commit_compactions(
         self, state: TableState, compactions: Mapping[Slot, Compaction], operation: str | None
@@ -223,7 +229,7 @@ class Publisher:
         except (CommitConflict, OutcomeUnknown):
             raise
         except BaseException:
-            self._discard(state, every)
+            discard_compactions(state, every)
             raise
 
     def _commit(
@@ -253,11 +259,8 @@ class Publisher:
         try:
             return compact_buckets(state, buckets, self.runner, full)
         except BaseException:
-            self._discard(state, [c for s, c in current.items() if s not in stale])
+            discard_compactions(state, [c for s, c in current.items() if s not in stale])
             raise
-
-    def _discard(self, state: TableState, compactions: Iterable[Compaction]) -> None:
-        discard_compactions(state, compactions)
 
 
 class Publishing(Protocol):
@@ -275,9 +278,21 @@ def publish(
     operation: str,
     identifier: int = BATCH_IDENTIFIER,
     overwrite: Overwrite | None = None,
+    renumber: bool = True,
 ) -> Snapshot | None:
     """:meth:`Publisher.publish` as a table's own."""
-    return table.publisher(state, identifier).publish(state, changes, operation=operation, overwrite=overwrite)
+    publisher = table.publisher(state, identifier)
+    return publisher.publish(state, changes, operation=operation, overwrite=overwrite, renumber=renumber)
+
+
+def _first_sequences(adds: Iterable[ManifestEntry]) -> dict[Slot, int]:
+    """The lowest sequence number of new files by bucket; postponed rows have none."""
+    out: dict[Slot, int] = {}
+    for e in adds:
+        if e.bucket >= 0:
+            slot = (e.partition, e.bucket)
+            out[slot] = min(out.get(slot, 2**63), e.file.min_sequence_number)
+    return out
 
 
 def compact_buckets(
@@ -287,13 +302,9 @@ def compact_buckets(
 
     Raises the first error, after deleting what the others made.
     """
-    done = runner.run(buckets, partial(_try_compact, lsm_context(state), state.store, full))
-    error = next((d for d in done if isinstance(d, BaseException)), None)
-    good = {(b.partition, b.bucket): d for b, d in zip(buckets, done, strict=True) if isinstance(d, Compaction)}
-    if error is not None:
-        discard_compactions(state, good.values())
-        raise error
-    return {slot: c for slot, c in good.items() if c}
+    work = partial(_compact_one, lsm_context(state), state.store, full)
+    done = _all(runner, buckets, work, lambda good: discard_compactions(state, good))
+    return {(b.partition, b.bucket): c for b, c in zip(buckets, done, strict=True) if c}
 
 
 def discard_compactions(state: TableState, compactions: Iterable[Compaction]) -> None:
@@ -314,10 +325,30 @@ def discard_changes(state: TableState, changes: Iterable[BucketChange]) -> None:
     discard_compactions(state, [c.compaction for c in changes])
 
 
-def _try_compact(context: LsmContext, store: Store, full: bool, bucket: BucketState) -> Compaction | BitlakeError:
-    """:func:`compact_bucket`, with its error as a value: what was made beside it must still be told, to be deleted."""
+def _compact_one(context: LsmContext, store: Store, full: bool, bucket: BucketState) -> Compaction:
+    return compact_bucket(context, store, bucket, full)
+
+
+def _all(
+    runner: Runner,
+    items: Sequence[Item],
+    work: Callable[[Item], Result],
+    undo: Callable[[list[Result]], None],
+) -> list[Result]:
+    """Run work over items; if one fails, undo what the others did and raise its error."""
+    done = runner.run(items, partial(_or_error, work))
+    good = [d for d in done if not isinstance(d, BitlakeError)]
+    error = next((d for d in done if isinstance(d, BitlakeError)), None)
+    if error is not None:
+        undo(good)
+        raise error
+    return good
+
+
+def _or_error(work: Callable[[Item], Result], item: Item) -> Result | BitlakeError:
+    """The error as a value: what was made beside it must still be told, to be deleted."""
     try:
-        return compact_bucket(context, store, bucket, full)
+        return work(item)
     except BitlakeError as e:
         return e
 
@@ -355,4 +386,14 @@ def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[Manifes
     return out
 
 
-__all__ = ["Publisher", "bucket_states", "compact_buckets", "lsm_context", "publish", "state_of", "upgraded"]
+__all__ = [
+    "Publisher",
+    "Slot",
+    "bucket_states",
+    "compact_buckets",
+    "discard_changes",
+    "lsm_context",
+    "publish",
+    "state_of",
+    "upgraded",
+]
