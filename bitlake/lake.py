@@ -152,18 +152,23 @@ class Lake:
         name: str,
         schema: pa.Schema,
         *,
+        primary_key: Sequence[str] = (),
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
     ) -> Table:
-        """Create a table with an Arrow schema's columns; ``options`` are Paimon's table options."""
+        """Create a table with an Arrow schema's columns; ``options`` are Paimon's table options.
+
+        The columns of a ``primary_key`` become NOT NULL; rows written later replace those of the same key.
+        """
         number = NextId(-1)
         columns = [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=number), _comment(f)) for f in schema]
         self.catalog.create_table(
             self._identify(name),
             columns,
             partition_keys=partition_by,
+            primary_keys=primary_key,
             options=options,
             comment=comment,
             if_not_exists=if_not_exists,

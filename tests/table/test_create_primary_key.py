@@ -27,6 +27,13 @@ def test_key_columns_become_not_null_and_the_option_goes(tmp_path: Path) -> None
     assert schema.num_buckets == -1
 
 
+def test_the_key_as_an_argument(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    assert lake.create_table("t", COLUMNS, primary_key=["p", "Id"]).schema.primary_keys == ("p", "Id")
+    with pytest.raises(InvalidRequest, match="given twice"):
+        lake.create_table("u", COLUMNS, primary_key=["p"], options={"primary-key": "p"})
+
+
 @pytest.mark.parametrize(
     ("key", "why"),
     [
