@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,32 @@ def test_every_type_comes_through_as_arrow_reads_it() -> None:
     assert pa.Table.from_batches(some).equals(wanted.select(["n", "i"]))
     none = list(read_columns(pa.BufferReader(data), []))
     assert (sum(b.num_rows for b in none), {b.num_columns for b in none}) == (wanted.num_rows, {0})
+
+
+def test_local_files_of_every_kind(tmp_path: Path) -> None:
+    table, data = many()
+    path = tmp_path / "f.orc"
+    path.write_bytes(data)
+    for source in (
+        str(path),
+        pa.OSFile(str(path)),
+        pa.memory_map(str(path)),
+        pa.PythonFile(io.BytesIO(data), mode="r"),
+    ):
+        assert pa.Table.from_batches(read_columns(source, ["s", "i"])).equals(table.select(["s", "i"]))
+    with pytest.raises(StorageUnavailable):
+        list(read_columns(str(tmp_path)))
+
+
+def test_columns_of_a_large_stripe_come_one_by_one() -> None:
+    rows = 300_000
+    table = pa.table({"a": np.arange(rows) * 7919 % 1_000_003, "b": np.arange(rows) * 104_729 % 1_000_003})
+    sink = io.BytesIO()
+    arrow_orc.write_table(table, sink)
+    assert len(sink.getvalue()) > 1 << 20
+    for columns in (["a", "b"], ["b", "a"], ["b"]):
+        found = pa.Table.from_batches(read_columns(pa.BufferReader(sink.getvalue()), columns))
+        assert found.equals(table.select(columns))
 
 
 # The lengths add up to the four bytes that are there; each by itself points far beyond them.

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import random
 import resource
+import struct
 import sys
 import time
 import traceback
@@ -29,6 +30,7 @@ from tests.fuzz.mutate import mutate
 from tests.fuzz.targets import TARGETS
 
 SLOW_S = 1.0
+_NOTE = struct.Struct("<qq")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHARE = 500
 MEMORY = 1 << 30
@@ -58,21 +60,22 @@ def fuzz(
 ) -> Iterator[Findings]:
     """Try mutations ``first`` … ``count`` of a format, or as many as fit in ``seconds``; yields what came of each few.
 
-    ``last``: a file that holds the mutation being tried, for the one that kills the process.
+    ``last``: a file that holds the mutation being tried, for the one that kills the process (see :func:`_noted`).
     """
     target = TARGETS[name]()
     found = Findings()
     pool = [data for data, _ in target.seeds]
     stop = time.monotonic() + seconds
+    note = None if last is None else os.open(last, os.O_WRONLY | os.O_CREAT, 0o644)
     for number in range(first, count):
         if time.monotonic() >= stop:
             break
         rng = random.Random(f"{seed}/{name}/{number}")
         data, read = target.seeds[rng.randrange(len(target.seeds))]
         broken = mutate(data, rng, pool)
-        if last is not None:
-            last.write_bytes(broken)
-            last.with_suffix(".number").write_text(str(number))
+        if note is not None:
+            # Written over what is there: making files, or cutting them, takes longer than most mutations.
+            os.pwrite(note, _NOTE.pack(number, len(broken)) + broken, 0)
         start, work = time.perf_counter(), _processor_time()
         outcome = "a result"
         try:
@@ -98,6 +101,13 @@ def fuzz(
     yield found
 
 
+def _noted(last: Path) -> tuple[int, bytes]:
+    """The mutation that was tried last, with its number."""
+    data = last.read_bytes()
+    number, size = _NOTE.unpack_from(data)
+    return number, data[_NOTE.size :][:size]
+
+
 def _processor_time() -> float:
     """Seconds that this process and its children have used."""
     times = os.times()
@@ -121,6 +131,7 @@ def _survive(name: str, count: int, seconds: float, seed: int, keep: Path) -> Fi
     """Run a format in processes of their own: after one is killed, the next goes on behind the fatal mutation."""
     context = multiprocessing.get_context("spawn")
     last = keep / f"{name}.last"
+    last.unlink(missing_ok=True)
     total = Findings()
     stop = time.monotonic() + seconds
     while total.done < count and time.monotonic() < stop:
@@ -138,8 +149,9 @@ def _survive(name: str, count: int, seconds: float, seed: int, keep: Path) -> Fi
             break
         # The mutations since the last report are tried again, one report each, until the fatal one is found.
         fatal = Findings(1, Counter({f"CRASH {work.exitcode}": 1}), bugs=[f"{name}: process ended: {work.exitcode}"])
-        fatal.examples.append(last.read_bytes())
-        fatal.done = max(1, int((keep / f"{name}.number").read_text()) + 1 - total.done)
+        number, broken = _noted(last)
+        fatal.examples.append(broken)
+        fatal.done = max(1, number + 1 - total.done)
         total.add(fatal)
     return total
 
