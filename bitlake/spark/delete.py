@@ -17,12 +17,14 @@ from bitlake.metadata import options as opt
 from bitlake.predicate.dialect import SparkSql
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.spark.context import EngineContext
+from bitlake.spark.keyed import delete_keyed
 from bitlake.spark.positions import gather
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import DRIVER_BYTES
 from bitlake.spark.shortcut import exact_scan
 from bitlake.spark.target import Target, counts
 from bitlake.sql import statements as st
+from bitlake.table import keyed
 from bitlake.table.append_delete import bytes_to_ask, find_hits, take_out
 from bitlake.table.append_update import retrying
 from bitlake.table.runner import LocalRunner, Runner
@@ -34,9 +36,11 @@ Result = TypeVar("Result")
 def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
     """Run a DELETE; returns how many rows it deleted."""
     target = Target.of(context, statement.table, statement.alias, statement.with_)
-    target.table.check_writable(target.state)
 
     def step(now: Target) -> int:
+        if keyed.deletes_by_rows(now.state):
+            return delete_keyed(now, statement.condition)
+        now.table.check_writable(now.state, keyed.marks_rows(now.state))
         gone = take_out(now.state, condition_hits(now, statement.condition), SparkRunner(context.spark))
         if gone.rows:
             now.table.commit_rows(now.state, gone, "DELETE")
@@ -61,7 +65,8 @@ def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
     after = f"WHERE {condition}"
     doing = f"deleting from table '{target.table.name}'"
-    if target.state.schema.opts.of(opt.DV_ENABLED):
+    schema = target.state.schema
+    if schema.opts.of(opt.DV_ENABLED) and not schema.primary_keys:
         try:
             # Rows deleted before are found again, which does no harm and lets Spark's own reader find the others.
             return gather(target.query(before, after, positions=True, deleted_too=True), doing).hits

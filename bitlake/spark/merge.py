@@ -21,7 +21,8 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.spark.context import EngineContext
 from bitlake.spark.delete import retried
 from bitlake.spark.dml import write_frame
-from bitlake.spark.merge_clauses import Clause, action, clauses_of, items, new_rows
+from bitlake.spark.keyed_merge import merge_keyed
+from bitlake.spark.merge_clauses import Clause, Merged, action, clauses_of, items, matched_twice, new_rows
 from bitlake.spark.merge_source import Source, key_predicates, source_of
 from bitlake.spark.positions import Gathered, gather
 from bitlake.spark.runner import SparkRunner
@@ -34,25 +35,22 @@ _RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monoton
 _CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)
 
 
-@dataclass(slots=True)
-class Merged:
-    """How many rows a MERGE updated, deleted and inserted."""
-
-    updated: int = 0
-    deleted: int = 0
-    inserted: int = 0
-
-
 def merge(context: EngineContext, statement: st.MergeInto) -> DataFrame:
     """Run a MERGE; returns how many rows it updated, deleted and inserted.
 
     Raises :class:`InvalidRequest` if several source rows would change one row of the target.
     """
     target = Target.of(context, statement.table, statement.alias, statement.with_)
-    target.table.check_writable(target.state)
     check_conditions(target, statement)
     with source_of(context, statement) as source:
-        done = retried(target, lambda now: _Merge.of(now, source, statement).run())
+
+        def step(now: Target) -> Merged:
+            if now.state.schema.primary_keys:
+                return merge_keyed(now, source, statement)
+            now.table.check_writable(now.state)
+            return _Merge.of(now, source, statement).run()
+
+        done = retried(target, step)
     total = done.updated + done.deleted + done.inserted
     return counts(
         context,
@@ -190,14 +188,6 @@ class _Merge:
             return []
         whole = functools.reduce(DataFrame.union, frames)
         return write_frame(self.target.context, self.target.table, self.target.state, whole)
-
-
-def matched_twice(target: Target, rows: int) -> InvalidRequest:
-    """The error of a MERGE that finds several new values for one row."""
-    return InvalidRequest(
-        f"MERGE INTO '{target.table.name}': {rows} rows of the target are matched by several source rows that would "
-        "change them; make ON more precise, or leave one source row for each (GROUP BY, ROW_NUMBER)"
-    )
 
 
 def _rows(files: Sequence[ManifestEntry]) -> int:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.align import store_columns
+from bitlake.spark.assignments import column_parts, default_value, set_values
 from bitlake.spark.merge_source import Source
 from bitlake.spark.target import Target
-from bitlake.spark.update import column_parts, default_value, set_values
 from bitlake.sql import statements as st
 
 ACTION = "__bitlake_action"
@@ -31,6 +31,23 @@ class Clause:
     condition: str | None
     action: st.MergeAction
     values: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Merged:
+    """How many rows a MERGE updated, deleted and inserted."""
+
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+
+
+def matched_twice(target: Target, rows: int) -> InvalidRequest:
+    """The error of a MERGE that finds several new values for one row."""
+    return InvalidRequest(
+        f"MERGE INTO '{target.table.name}': {rows} rows of the target are matched by several source rows that would "
+        "change them; make ON more precise, or leave one source row for each (GROUP BY, ROW_NUMBER)"
+    )
 
 
 def clauses_of(target: Target, source: Source, statement: st.MergeInto, when: st.When) -> list[Clause]:
@@ -87,7 +104,7 @@ def items(target: Target, clauses: Sequence[Clause], old: bool) -> str:
     fields = target.state.schema.fields
     out = [f"{action(clauses)} AS {ACTION}"]
     if old:
-        out += [f"{target.column(f.name)} AS {_OLD}_{i}" for i, f in enumerate(fields)]
+        out += [f"{target.column(f.name)} AS {old_column(i)}" for i, f in enumerate(fields)]
     for clause in clauses:
         for i, field in enumerate(fields):
             if field.name in clause.values:
@@ -108,8 +125,16 @@ def _case(clauses: Sequence[Clause], results: Mapping[int, str]) -> str:
 # --- as columns -------------------------------------------------------------------------------------------------------
 
 
-def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause]) -> DataFrame:
-    """The target's columns of the rows that clauses make, from a frame of :func:`items`."""
+def old_column(number: int) -> str:
+    """The name that :func:`items` gives to the target's n-th column."""
+    return f"{_OLD}_{number}"
+
+
+def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause], *more: Column) -> DataFrame:
+    """The target's columns of the rows that clauses make, from a frame of :func:`items`, and more columns of it.
+
+    The rows of a DELETE clause are as they were.
+    """
     fields, table = target.state.schema.fields, target.table.name
     chosen = F.col(ACTION)
     stored = {}
@@ -123,7 +148,7 @@ def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause]) -> Dat
                 frame = frame.withColumn(name, F.expr(default_value(field)))
                 names.append(name)
             else:
-                names.append(f"{_OLD}_{i}")
+                names.append(old_column(i))
         stored[clause.number] = store_columns(table, frame.select(*names), fields)
     columns = []
     for i, field in enumerate(fields):
@@ -132,4 +157,4 @@ def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause]) -> Dat
         for number, values in stored.items():
             column = column.when(chosen == number, values[i])
         columns.append(column.alias(field.name))
-    return frame.where(chosen.isin(list(stored))).select(*columns)
+    return frame.where(chosen.isin(list(stored))).select(*columns, *more)

@@ -12,6 +12,7 @@ import sqlglot
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -99,26 +100,52 @@ def key_predicates(target: Target, source: Source, condition: str) -> tuple[Pred
     return tuple(_between(f, row.column(2 * i), row.column(2 * i + 1)) for i, f in enumerate(fields))
 
 
-def _equalities(target: Target, source: Source, condition: str) -> list[tuple[DataField, str]]:
-    """The ``target column = source column`` terms of ON whose columns compare as they are stored."""
+def equal_columns(target: Target, source: Source, condition: str) -> dict[str, set[str]]:
+    """Which columns of the source each column of the target surely equals where ON holds."""
+    out: dict[str, set[str]] = {}
+    for field, column in _pairs(target, source, condition):
+        out.setdefault(field.name, set()).add(column)
+    return out
+
+
+def source_column(target: Target, source: Source, text: str) -> str | None:
+    """The column of the source that an expression plainly is."""
+    try:
+        tree: exp.Expr = sqlglot.parse_one(text, dialect=SparkSql)
+    except (SqlglotError, RecursionError):
+        return None
+    return _of_source(target, source, tree.unnest())
+
+
+def _pairs(target: Target, source: Source, condition: str) -> list[tuple[DataField, str]]:
+    """The ``target column = source column`` terms of ON."""
     try:
         tree = sqlglot.parse_one(condition, dialect=SparkSql)
     except (SqlglotError, RecursionError):
         return []
-    types = {f.name: f.dataType for f in source.frame.schema.fields}
     found = []
     for term in _terms(tree):
         if not isinstance(term, exp.EQ):
             continue
         for mine, theirs in ((term.this, term.expression), (term.expression, term.this)):
             field, column = _of_target(target, source, mine), _of_source(target, source, theirs)
-            if field is None or column is None or not isinstance(field.type, AtomicType):
-                continue
-            wanted, given = spark_type(field.type), types[column]
-            integers = field.type.root in _INTEGERS and given.typeName() in ("byte", "short", "integer", "long")
-            if integers or (field.type.root in _PRUNED and given == wanted):
+            if field is not None and column is not None:
                 found.append((field, column))
                 break
+    return found
+
+
+def _equalities(target: Target, source: Source, condition: str) -> list[tuple[DataField, str]]:
+    """The ``target column = source column`` terms of ON whose columns compare as they are stored."""
+    types = {f.name: f.dataType for f in source.frame.schema.fields}
+    found = []
+    for field, column in _pairs(target, source, condition):
+        if not isinstance(field.type, AtomicType):
+            continue
+        wanted, given = spark_type(field.type), types[column]
+        integers = field.type.root in _INTEGERS and isinstance(given, T.IntegralType)
+        if integers or (field.type.root in _PRUNED and given == wanted):
+            found.append((field, column))
     return found
 
 

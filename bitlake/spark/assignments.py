@@ -1,0 +1,83 @@
+"""What SET and INSERT give the columns of a statement's table, as SQL text over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.spark.target import Target, quoted
+from bitlake.spark.types import spark_type
+from bitlake.sql import statements as st
+from bitlake.types import DataField, RowType
+
+
+def set_values(target: Target, assignments: Sequence[st.Assignment]) -> dict[str, str]:
+    """What SET gives each column that it names, as SQL text over the target; setting a member sets its whole struct."""
+    tops: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
+    for assignment in assignments:
+        parts = column_parts(target, assignment.target)
+        tops.setdefault(parts[0], []).append((parts[1:], assignment.value))
+    out = {}
+    for name, changes in tops.items():
+        column = target.state.schema.field(name)
+        out[name] = _value(target, column, target.column(name), changes, name)
+    return out
+
+
+def column_parts(target: Target, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """A name in SET as the column's name and those of struct members, without the table's name before it."""
+    names = {f.name.lower(): f.name for f in target.state.schema.fields}
+    lower = tuple(p.lower() for p in parts)
+    if lower[0] not in names or (len(parts) > 1 and lower[0] == (target.alias or target.name).lower()):
+        prefixes: list[tuple[str, ...]] = [((target.alias or target.name).lower(),)]
+        if target.alias is None:
+            prefixes.append((target.database.lower(), target.name.lower()))
+        for prefix in prefixes:
+            if lower[: len(prefix)] == prefix and len(parts) > len(prefix) and lower[len(prefix)] in names:
+                parts, lower = parts[len(prefix) :], lower[len(prefix) :]
+                break
+    if lower[0] not in names:
+        known = ", ".join(names.values())
+        raise NotFound(f"table '{target.table.name}' has no column '{'.'.join(parts)}'; its columns are {known}")
+    return (names[lower[0]], *parts[1:])
+
+
+def _value(
+    target: Target,
+    column: DataField,
+    old: str,
+    changes: Sequence[tuple[tuple[str, ...], str | None]],
+    shown: str,
+) -> str:
+    """The new value of a column, or of a struct's member, as SQL text; ``old`` is its old one."""
+    table = target.table.name
+    whole = [value for parts, value in changes if not parts]
+    if whole:
+        if len(changes) > 1:
+            raise InvalidRequest(f"table '{table}': column '{shown}' is set twice, whole or in part")
+        return default_value(column) if whole[0] is None else f"({whole[0]})"
+    if not isinstance(column.type, RowType):
+        raise InvalidRequest(f"table '{table}': '{shown}' is {column.type} and has no member '{changes[0][0][0]}'")
+    members = {f.name.lower(): f for f in column.type.fields}
+    inner: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
+    for parts, value in changes:
+        if parts[0].lower() not in members:
+            raise NotFound(f"table '{table}': '{shown}' has no member '{parts[0]}'; it has {', '.join(members)}")
+        inner.setdefault(parts[0].lower(), []).append((parts[1:], value))
+    items = []
+    for low, member in members.items():
+        was = f"{old}.{quoted(member.name)}"
+        new = _value(target, member, was, inner[low], f"{shown}.{member.name}") if low in inner else was
+        items.append(f"'{_escaped(member.name)}', {new}")
+    return f"named_struct({', '.join(items)})"
+
+
+def default_value(column: DataField) -> str:
+    """A column's DEFAULT as SQL text, NULL if it has none."""
+    if column.default_value is None:
+        return "NULL"
+    return f"CAST(({column.default_value}) AS {spark_type(column.type).simpleString()})"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,69 @@
+"""DELETE and UPDATE of tables with a primary key: rows with their kinds, written as INSERT writes rows.
+
+Where the merge engine cannot take -D rows and the table has deletion vectors, DELETE marks rows as in append tables
+(:func:`bitlake.table.keyed.marks_rows`).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from bitlake.spark.align import by_position
+from bitlake.spark.assignments import set_values
+from bitlake.spark.lsm_write import write_changes
+from bitlake.spark.target import Target, quoted
+from bitlake.spark.types import spark_type
+from bitlake.sql import statements as st
+from bitlake.table import keyed
+from bitlake.table.lsm.publish import publish
+from bitlake.table.merge.spec import DELETE, UPDATE_AFTER
+
+KIND = "__bitlake_kind"
+"""The column of a row's kind, as :func:`bitlake.spark.lsm_write.write_changes` takes it."""
+
+
+def delete_keyed(target: Target, condition: str | None) -> int:
+    """Write a -D row for every row that satisfies the condition; returns how many."""
+    schema = target.state.schema
+    keyed.check_keyed(target.table.name, schema)
+    keyed.check_kinds(target.table.name, schema)
+    needed = set(keyed.to_delete(schema))
+    items = []
+    for f in schema.fields:
+        value = target.column(f.name)
+        if f.name not in needed:
+            value = f"CAST(NULL AS {spark_type(f.type).simpleString()})"
+        items.append(f"{value} AS {quoted(f.name)}")
+    frame = target.query(f"SELECT {', '.join(items)} FROM", _where(condition))
+    return write_kind(target, frame, DELETE, "DELETE")
+
+
+def update_keyed(target: Target, statement: st.Update) -> int:
+    """Write a +U row for every row that satisfies the condition; returns how many."""
+    schema, name = target.state.schema, target.table.name
+    keyed.check_keyed(name, schema)
+    keyed.check_changes(name, schema, "UPDATE")
+    values = set_values(target, statement.assignments)
+    keyed.check_set(name, schema, values)
+    items = [f"{values.get(f.name) or target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
+    frame = target.query(f"SELECT {', '.join(items)} FROM", _where(statement.condition))
+    return write_kind(target, by_position(name, frame, schema.fields), UPDATE_AFTER, "UPDATE")
+
+
+def write_kind(target: Target, frame: DataFrame, kind: int, operation: str) -> int:
+    """Write rows of one kind and commit them."""
+    return write_kinds(target, frame.withColumn(KIND, F.lit(kind).cast("tinyint")), operation)
+
+
+def write_kinds(target: Target, frame: DataFrame, operation: str) -> int:
+    """Write rows of the table's columns and their kinds, and commit them; returns how many."""
+    changes = write_changes(target.context, target.table, target.state, frame, KIND)
+    rows = sum(c.rows for c in changes)
+    if rows:
+        publish(target.table, target.state, changes, operation=operation)
+    return rows
+
+
+def _where(condition: str | None) -> str:
+    return "" if condition is None else f"WHERE {condition}"

@@ -1,0 +1,128 @@
+"""DELETE, UPDATE and MERGE of tables with a primary key: against the same statements over a view that Spark holds."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bitlake
+from bitlake.errors import BitlakeError, InvalidRequest
+
+pytestmark = pytest.mark.spark
+
+COLUMNS = "id INT, a INT, b STRING, p STRING"
+TABLES = {
+    "merge-on-read": {"bucket": "2"},
+    "vectors": {"bucket": "2", "deletion-vectors.enabled": "true"},
+    "dynamic": {"deletion-vectors.enabled": "true", "changelog-producer": "lookup"},
+    "partial-update": {
+        "bucket": "1",
+        "merge-engine": "partial-update",
+        "partial-update.remove-record-on-delete": "true",
+    },
+}
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
+    yield bitlake.connect(str(tmp_path / "lake"), spark=spark)
+    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
+
+
+def create(lake: bitlake.Lake, options: dict[str, str], by: str = "") -> None:
+    listed = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
+    lake.sql(f"CREATE TABLE t ({COLUMNS}, PRIMARY KEY (id, p) NOT ENFORCED) {by} TBLPROPERTIES ({listed})")
+
+
+def check(lake: bitlake.Lake, rows: list[Any]) -> None:
+    found = lake.sql("SELECT id, a, b, p FROM t").collect()
+    assert sorted(found, key=repr) == sorted(rows, key=repr)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_random_statements(lake: bitlake.Lake, name: str) -> None:
+    pick = random.Random(name)
+    create(lake, TABLES[name], "PARTITIONED BY (p)" if name in ("vectors", "dynamic") else "")
+    rows: list[Any] = []
+    for start in (0, 20):
+        new = [
+            (i, pick.randrange(9), pick.choice(["x", "y"]), pick.choice(["p", "q"])) for i in range(start, start + 20)
+        ]
+        lake.write(lake.spark.createDataFrame(new, COLUMNS), "t")
+        rows += lake.spark.createDataFrame(new, COLUMNS).collect()
+    check(lake, rows)
+    for turn in range(3):
+        lake.spark.createDataFrame(rows, COLUMNS).createOrReplaceTempView("model")
+        k = pick.randrange(9)
+        condition = pick.choice([f"a = {k}", f"id % 5 = {k % 5}", "p = 'p' AND b = 'x'", f"id IN ({k}, {k + 10}, 99)"])
+        if turn % 3 == 0:
+            kept = lake.spark.sql(f"SELECT * FROM model WHERE NOT ({condition})").collect()
+            assert lake.sql(f"DELETE FROM t WHERE {condition}").collect()[0][0] == len(rows) - len(kept)
+            rows = kept
+        elif turn % 3 == 1:
+            query = f"SELECT id, if({condition}, a + 100, a) a, if({condition}, concat(b, '!'), b) b, p FROM model"
+            count = lake.spark.sql(f"SELECT count_if({condition}) FROM model").collect()[0][0]
+            rows = lake.spark.sql(query).collect()
+            done = lake.sql(f"UPDATE t SET a = a + 100, b = concat(b, '!') WHERE {condition}").collect()
+            assert done[0].asDict() == {"num_affected_rows": count}
+        else:
+            source = f"SELECT id, a, b, p FROM model WHERE id % 3 = {k % 3} UNION ALL SELECT {200 + turn}, 1, 'n', 'p'"
+            lake.spark.sql(source).createOrReplaceTempView("changes")
+            left = lake.spark.sql(
+                "SELECT m.id, coalesce(c.a + 1, m.a), coalesce(c.b, 'left'), m.p FROM model m LEFT JOIN changes c "
+                "ON m.id = c.id AND m.p = c.p WHERE c.id IS NULL OR c.a < 5 UNION ALL "
+                "SELECT * FROM changes WHERE id >= 200"
+            ).collect()
+            done = lake.sql(
+                "MERGE INTO t USING changes AS s ON t.id = s.id AND t.p = s.p "
+                "WHEN MATCHED AND s.a < 5 THEN UPDATE SET id = s.id, a = s.a + 1, b = s.b WHEN MATCHED THEN DELETE "
+                "WHEN NOT MATCHED THEN INSERT * WHEN NOT MATCHED BY SOURCE THEN UPDATE SET b = 'left'"
+            ).collect()[0]
+            assert done.num_inserted_rows == 1 and done.num_affected_rows == len(rows) + 1
+            rows = left
+        check(lake, rows)
+
+
+def test_marked_rows_where_the_engine_takes_no_deletes(lake: bitlake.Lake) -> None:
+    """An aggregation table with deletion vectors: DELETE puts the rows into the vectors of their bucket."""
+    options = {"bucket": "1", "merge-engine": "aggregation", "fields.a.aggregate-function": "sum"}
+    create(lake, {**options, "deletion-vectors.enabled": "true"})
+    lake.sql("INSERT INTO t VALUES (1, 1, 'x', 'p'), (2, 2, 'x', 'p'), (3, 3, 'y', 'p')")
+    lake.sql("INSERT INTO t VALUES (2, 5, 'z', 'p')")
+    assert lake.sql("DELETE FROM t WHERE a % 7 = 0").collect()[0][0] == 1
+    snapshot = lake.table("t").snapshot
+    assert snapshot is not None and (snapshot.commit_kind, snapshot.operation) == ("OVERWRITE", "DELETE")
+    check(lake, [(1, 1, "x", "p"), (3, 3, "y", "p")])
+    lake.sql("INSERT INTO t VALUES (2, 1, 'w', 'p')")
+    check(lake, [(1, 1, "x", "p"), (2, 1, "w", "p"), (3, 3, "y", "p")])
+
+
+@pytest.mark.parametrize(
+    ("options", "text", "message"),
+    [
+        ({}, "UPDATE t SET id = 5", "UPDATE cannot change"),
+        ({}, "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *", "column 'p' is of the primary key"),
+        ({}, "MERGE INTO t USING s ON t.p = s.p WHEN MATCHED THEN UPDATE SET a = s.a", "several source rows"),
+        ({"merge-engine": "first-row"}, "UPDATE t SET a = 5", "needs a merge engine"),
+        ({"merge-engine": "first-row"}, "DELETE FROM t", "cannot be deleted"),
+        (
+            {"merge-engine": "partial-update"},
+            "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",
+            "takes no deletes",
+        ),
+    ],
+)
+def test_what_is_refused(lake: bitlake.Lake, options: dict[str, str], text: str, message: str) -> None:
+    create(lake, {"bucket": "1", **options})
+    lake.sql("INSERT INTO t VALUES (1, 1, 'x', 'p'), (2, 2, 'x', 'p')")
+    lake.sql("CREATE TABLE s AS SELECT 1 AS id, 2 AS a, 'b' AS b, 'p' AS p UNION ALL SELECT 2, 3, 'c', 'p'")
+    before = lake.table("t").state().snapshot_id
+    error: type[BitlakeError] = InvalidRequest
+    with pytest.raises(error, match=message):
+        lake.sql(text)
+    assert lake.table("t").state().snapshot_id == before
