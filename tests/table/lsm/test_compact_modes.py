@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lsm_bucket import BucketTable
+from lsm_builders import context_of, put_files, rows_of, state_of
 
 from bitlake.errors import InvalidRequest
 from bitlake.table import fetch
 from bitlake.table.lsm import stream
+from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.pick import Unit, full, max_level
+from bitlake.types import DataField
+from bitlake.types.datatypes import parse_type
 
 ADDS, ALL = [0, 0, 2], [0, 0, 0, 2, 3, 1]
 SUM = {"merge-engine": "aggregation", "fields.a.aggregate-function": "sum", "fields.b.aggregate-function": "min"}
@@ -154,3 +159,36 @@ def test_full_compactions_tell_what_changed_since_the_last(case: str, deduplicat
                     wanted += [(1, old), (2, new)]
             known, touched = now, set()
         assert changelog == wanted
+
+
+def test_files_of_older_schemas_are_compacted_as_the_table_is_now(tmp_path: Path) -> None:
+    """A column that came later is NULL, one that grew is cast, one renamed is found; kept files stay as they are."""
+    old, store = context_of(tmp_path, [("k", "INT NOT NULL"), ("a", "INT"), ("b", "STRING")], ["k"], {})
+    fields = (
+        old.schema.fields[0],
+        replace(old.schema.fields[1], name="grown", type=parse_type("BIGINT")),
+        DataField(7, "new", parse_type("STRING")),
+    )
+    options = {"bucket": "1", "deletion-vectors.enabled": "true", "merge-engine": "partial-update"}
+    schema = replace(old.schema, id=1, fields=fields, highest_field_id=7, options=options)
+    now = replace(old, schema=schema, schemas={0: old.schema, 1: schema})
+
+    def row(k: int, number: int, **more: Any) -> dict[str, Any]:
+        return {"k": k, **more, "_SEQUENCE_NUMBER": number, "_VALUE_KIND": 0}
+
+    above = put_files(old, store, 5, rows_of(old, [row(k, k, a=k * 10, b="x") for k in range(4)]))
+    fresh = put_files(old, store, 0, rows_of(old, [row(1, 10, a=None, b="y"), row(9, 11, a=90, b="z")]))
+    fresh += put_files(
+        now, store, 0, rows_of(now, [row(1, 20, grown=None, new="n"), row(2, 21, grown=2**40, new=None)])
+    )
+    state = state_of(now, store, [*above, *fresh])
+    done = compact_unit(now, store, state, Unit(tuple(fresh), 4))
+    (made,) = done.after
+    assert made.file.schema_id == 1
+    reader = BucketReader(now, store, state.partition, {})
+    found = [tuple(r.values()) for t in reader.read(made, ("k", "grown", "new")) for r in t.to_pylist()]
+    assert found == [(1, 10, "n"), (2, 2**40, None), (9, 90, None)]
+    assert [(r.data_file, r.cardinality) for r in done.index[0].new[0].ranges or ()] == [(above[0].file.file_name, 2)]
+    lower = replace(above[0], file=replace(above[0].file, level=4))
+    kept = compact_unit(now, store, state_of(now, store, [lower]), Unit((lower,), 5))
+    assert [e.file for e in kept.after] == [above[0].file]
