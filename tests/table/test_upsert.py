@@ -307,8 +307,6 @@ def test_what_has_no_primary_key_cannot_be_upserted(tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", COLUMNS)
     with pytest.raises(InvalidRequest, match="no primary key"):
         table.upsert(rows_of([row(1)]))
-    with pytest.raises(InvalidRequest, match="no primary key"):
-        table.compact()
 
 
 def test_keys_that_cross_partitions_are_sparks(tmp_path: Path) -> None:
