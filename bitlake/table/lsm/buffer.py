@@ -15,7 +15,7 @@ import pyarrow as pa
 from bitlake.errors import InvalidRequest
 from bitlake.table.merge.engine import merge_rows
 from bitlake.table.merge.order import group_rows, in_order, key_columns, order_codes
-from bitlake.table.merge.spec import SEQUENCE_NUMBER, MergeSpec
+from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND, MergeSpec
 
 _HELD_ROWS = 1 << 16
 
@@ -79,7 +79,9 @@ class SortedMerge:
 
         Raises :class:`InvalidRequest` if the rows do not ascend.
         """
-        rows = numbered(rows, self.next_sequence)
+        # In the order of columns that merged rows have.
+        names = [SEQUENCE_NUMBER, VALUE_KIND, *(f.name for f in self.spec.fields)]
+        rows = numbered(rows, self.next_sequence).select(names)
         self.next_sequence += rows.num_rows
         if not rows.num_rows:
             return rows, None
