@@ -15,8 +15,9 @@ import pyarrow as pa
 from bitlake.errors import CorruptError
 from bitlake.table.merge.search import Key, SortedKeys
 
-MEMORY = 96 << 20
-"""Bytes of rows held of all runs together, about: a run has at least one batch of its file."""
+MEMORY = 32 << 20
+"""Bytes of rows held of all runs together, about: a run has at least one batch of its file.  Merging 1.3M rows of three
+runs took the same processor time with 8 and with 96 MB."""
 
 
 @dataclass(slots=True)
