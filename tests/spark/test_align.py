@@ -93,3 +93,40 @@ def test_a_relative_path_outlives_a_change_of_folder(spark: Any, tmp_path: Path,
     lake.sql("INSERT INTO t SELECT id FROM range(5)")
     assert lake.sql("SELECT sum(a) FROM t").collect()[0][0] == 10
     assert (tmp_path / "rel/default.db/t").is_dir() and not (tmp_path / "elsewhere/rel").exists()
+
+
+def test_columns_that_fit_cost_no_calls_to_the_jvm(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row of 300 columns took seconds to insert: some forty round trips to the JVM for each column."""
+    client = lake.spark.sparkContext._gateway._gateway_client
+    sent = 0
+    send = type(client).send_command
+
+    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        return send(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(client), "send_command", counting)
+    calls = []
+    for width in (10, 110):
+        names = [f"c{i}" for i in range(width)]
+        lake.sql(f"CREATE TABLE w{width} ({', '.join(n + (' STRING' if n.endswith('7') else ' INT') for n in names)})")
+        sent = 0
+        values = ", ".join("'x'" if n.endswith("7") else n[1:] for n in names)
+        lake.sql(f"INSERT INTO w{width} VALUES ({values})")
+        calls.append(sent)
+    assert calls[1] - calls[0] < 100 * 5
+    (row,) = lake.sql("SELECT * FROM w110").collect()
+    assert list(row) == ["x" if i % 10 == 7 else i for i in range(110)]
+
+
+def test_a_partition_value_that_does_not_fit_names_the_table(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE p (v INT, x INT) PARTITIONED BY (x)")
+    for text in (
+        "INSERT INTO p PARTITION (x = 'abc') VALUES (1)",
+        "INSERT OVERWRITE p PARTITION (x = 99999999999) VALUES (1)",
+        "TRUNCATE TABLE p PARTITION (x = 'abc')",
+        "SHOW PARTITIONS p PARTITION (x = 'abc')",
+    ):
+        with pytest.raises(InvalidRequest, match=r"table 'default\.p'.*cannot be cast"):
+            lake.sql(text)
