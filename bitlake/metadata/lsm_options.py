@@ -121,6 +121,19 @@ OVERWRITE_UPGRADE = _bool(
     "overwrite-upgrade", True, "An overwrite puts files that do not overlap straight into the highest level."
 )
 
+POSTPONE_BUCKETS = _maybe_int(
+    "postpone.default-bucket-num",
+    1,
+    "Buckets of a partition whose rows get their first ones; unset: by their size.",
+)
+POSTPONE_ROWS = _maybe_int(
+    "postpone.target-row-num-per-bucket", 1, "Postponed rows that a bucket is to get; unset: by size."
+)
+POSTPONE_SIZE = _add(
+    Option("postpone.target-size-per-bucket", at_least(1, parse_memory), 1 << 30, "a size such as '1 gb', above 0",
+           "Bytes of postponed rows that a bucket is to get.", "1 gb")
+)  # fmt: skip
+
 # --- compaction -------------------------------------------------------------------------------------------------------
 
 COMPACTION_TRIGGER = _int("num-sorted-run.compaction-trigger", 5, 1, "Sorted runs from which on a bucket is compacted.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.table.append_update import STATEMENT_TRIES, changed, named_values
 from bitlake.table.commit import Overwrite
 from bitlake.table.create import check_options
-from bitlake.table.lsm.publish import Publisher, bucket_states, compact_buckets
+from bitlake.table.lsm.model import BucketChange
+from bitlake.table.lsm.postpone import postponed, read_postponed, with_buckets
+from bitlake.table.lsm.publish import Publisher, bucket_states, compact_buckets, discard_changes, lsm_context
 from bitlake.table.merge.spec import (
     AGGREGATION,
     DEDUPLICATE,
@@ -189,9 +192,32 @@ def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mappi
 
 
 def compact(table: Target, state: TableState, entries: Sequence[ManifestEntry], full: bool) -> Snapshot | None:
-    """Compact the buckets of some files; None if there was nothing to do."""
+    """Compact the buckets of some files; None if there was nothing to do.  Postponed rows get their buckets first."""
     check_keyed(table.name, state.schema)
-    states = bucket_states(state, {(e.partition, e.bucket) for e in entries if e.bucket >= 0})
     publisher = table.publisher(state)
+    waiting = postponed(entries)
+    placed = _place_postponed(publisher, state, waiting) if waiting else None
+    if placed is not None:
+        partitions = set(waiting)
+        state = table.state()
+        entries = [*entries, *(e for e in state.entries() if e.partition in partitions)]
+    states = bucket_states(state, {(e.partition, e.bucket) for e in entries if e.bucket >= 0})
     made = compact_buckets(state, list(states.values()), publisher.runner, full)
-    return publisher.compact(state, made, operation=None, full=full) if made else None
+    return (publisher.compact(state, made, operation=None, full=full) if made else None) or placed
+
+
+def _place_postponed(
+    publisher: Publisher, state: TableState, waiting: Mapping[bytes, Sequence[ManifestEntry]]
+) -> Snapshot | None:
+    """Write postponed rows into level 0 of their buckets, in place of their files."""
+    changes: list[BucketChange] = []
+    live, context = state.entries(), lsm_context(state)
+    try:
+        for partition, files in waiting.items():
+            real = replace(state, schema=with_buckets(state.schema, partition, files, live))
+            rows = read_postponed(context, state.store, partition, files)
+            changes += write_changes(real, rows, publisher.user, compact=False)
+        return publisher.replace_files(state, [e for files in waiting.values() for e in files], changes)
+    except BaseException:
+        discard_changes(state, changes)
+        raise

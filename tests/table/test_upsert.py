@@ -303,6 +303,37 @@ def test_postponed_rows_wait_as_paimon_has_them(tmp_path: Path) -> None:
     assert read(table) == {}
 
 
+@pytest.mark.parametrize(
+    ("options", "total"),
+    [
+        ({}, 1),
+        ({"deletion_vectors__enabled": "true", "postpone__default_bucket_num": "3"}, 3),
+        ({"deletion_vectors__enabled": "true", "postpone__target_row_num_per_bucket": "1"}, None),
+    ],
+)
+def test_postponed_rows_get_buckets_when_they_are_compacted(
+    options: dict[str, str], total: int | None, tmp_path: Path
+) -> None:
+    table, model, chance = made(tmp_path, bucket="-2", partitioned="yes", **options), Model(), random.Random(4)
+    for step in range(6):
+        rows = [row(chance.randrange(30), f"s{step}", chance.choice("ab")) for _ in range(25)]
+        kinds = [chance.choice(KINDS) for _ in rows]
+        table.upsert(rows_of(rows), kinds)
+        for r, kind in zip(rows, kinds, strict=True):
+            model.pop((r["day"], r["id"]), None)
+            if kind in ("+I", "+U"):
+                model[r["day"], r["id"]] = r
+        if step % 2:
+            assert table.compact(full=step == 5) is not None
+            assert read(table) == model
+            check(table)
+            found = {e.total_buckets for e in table.state().entries()}
+            assert found == {total} if total is not None else min(found) > 10
+            assert all(0 <= e.bucket < e.total_buckets for e in table.state().entries())
+    assert not list((Path(table.path) / "day=a").glob("bucket--*"))
+    assert table.compact() is None or not options
+
+
 def test_what_has_no_primary_key_cannot_be_upserted(tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", COLUMNS)
     with pytest.raises(InvalidRequest, match="no primary key"):

@@ -23,21 +23,18 @@ from typing import Protocol, TypeVar
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
-from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.storage import Store
 from bitlake.table.changes import SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles
-from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.lsm.bucket import compact_bucket
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
-from bitlake.table.lsm.pick import max_level, needs_lookup
+from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.lsm.renumber import Renumbering, renumber_file
 from bitlake.table.lsm.states import Slot, bucket_states, lsm_context, state_of
-from bitlake.table.merge.sections import sections
+from bitlake.table.lsm.upgrade import upgraded
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
@@ -139,6 +136,18 @@ class Publisher:
             if not any(current.values()):
                 return None
         raise AssertionError("the last try returns")
+
+    def replace_files(
+        self, state: TableState, old: Sequence[ManifestEntry], changes: Sequence[BucketChange]
+    ) -> Snapshot | None:
+        """Commit files written from the rows of ``old`` in their place; the caller deletes them if that fails."""
+        plan = CommitPlan(
+            kind="COMPACT",
+            adds=tuple(e for c in changes for e in c.new_files),
+            deletes=tuple(old),
+            changelog=tuple(e for c in changes for e in c.changelog),
+        )
+        return self._commit(state, plan, None, None)
 
     # --- the two commits ---------------------------------------------------------------------------------------------
 
@@ -367,25 +376,6 @@ def _still_good(compaction: Compaction, seen: BucketState | None, now: BucketSta
     )
 
 
-def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """An overwrite's files, put into the highest level where those of a bucket do not overlap (``overwrite-upgrade``).
-
-    Nothing can be below them.
-    """
-    if not schema.opts.of(lsm.OVERWRITE_UPGRADE) or any(e.bucket < 0 or e.file.level for e in adds):
-        return list(adds)
-    buckets: dict[Slot, list[ManifestEntry]] = {}
-    for e in adds:
-        buckets.setdefault((e.partition, e.bucket), []).append(e)
-    top, out = max_level(schema.opts), []
-    for entries in buckets.values():
-        apart = len(sections(entries, KeyRanges(schema))) == len(entries)
-        if apart and not any(e.file.delete_row_count for e in entries):
-            entries = [replace(e, file=replace(e.file, level=top)) for e in entries]
-        out += entries
-    return out
-
-
 __all__ = [
     "Publisher",
     "Slot",
@@ -395,5 +385,4 @@ __all__ = [
     "lsm_context",
     "publish",
     "state_of",
-    "upgraded",
 ]
