@@ -1,12 +1,12 @@
-"""Where the pages of a Parquet file begin: after so many rows or bytes, and where a run of an indexed value does.
+"""Where the pages of a Parquet file begin: after so many rows or bytes, and where a cluster of an indexed value does.
 
 pyarrow ends a page where one of its write calls ends, if the page has its size by then, and an Arrow chunk is a write
 call.  So columns cut into chunks, written with a page size of one byte, have just these chunks as their pages.
 
 A page is read whole for one of its rows.  1,000 PENDING rows side by side lie in one or two pages of 4,096 rows, so
 most of what is read are their neighbours.  Smaller pages everywhere would mend that, but every page takes its time in
-every scan.  A page of their own takes nothing: where a rare value of an indexed column fills some hundred rows in a
-row, a page begins with the first of them, and the next one after the last.
+every scan.  A page of their own takes nothing: where a rare value of an indexed column has most of some hundred rows, a
+page begins with the first of them, and the next one after the last.
 
 Measured (bench/headline.py: 1M rows, 102 MB, 1,000 of them PENDING; CPU of appending them, of reading all, and bytes
 read for the 1,000; a busy machine, so only the ratios count):
@@ -15,7 +15,7 @@ read for the 1,000; a busy machine, so only the ratios count):
 pages                     append       read all     1,000 rows  file
 ========================  ===========  ===========  ==========  ========
 4,096 rows                855 ms       369 ms       435 KB      102.3 MB
-4,096 rows, runs apart    830 ms       369 ms       110 KB      102.3 MB
+4,096 rows, and clusters  830 ms       369 ms       110 KB      102.3 MB
 1,024 rows or 16 KB       1,146 ms     653 ms       164 KB      104.7 MB
 ========================  ===========  ===========  ==========  ========
 """
@@ -33,57 +33,65 @@ import pyarrow.compute as pc
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 _STRIDE = 128
-"""Rows between the ones looked at: finding runs must not cost more than a hundredth of writing the rows."""
+"""Rows between the ones looked at: finding clusters must not cost more than a hundredth of writing the rows."""
 _LEAST_SAMPLES = 3
+_GAP = 4
+"""Samples without the value that are still in a cluster, less one."""
+_DENSE = 1 / 4
 _RARE = 1 / 16
-_MOST_CANDIDATES = 512
+_MOST_CANDIDATES = 128
 _MOST_CUTS = 1 / 8
-"""Cuts for each page that there is anyhow: the shortest runs gain most and come first."""
+"""Cuts for each page that there is anyhow: the shortest clusters gain most and come first."""
 
 
 def page_cuts(table: pa.Table, names: Sequence[str], page_rows: int) -> Ints:
-    """The rows (sorted, without 0) at which every column should begin a page, for the runs in these columns."""
-    runs = sorted({run for name in names for run in value_runs(table.column(name))}, key=lambda r: r[1] - r[0])
+    """The rows (sorted, without 0) at which every column should begin a page, for the clusters in these columns."""
+    found = sorted({c for name in names for c in clusters(table.column(name))}, key=lambda c: c[1] - c[0])
     pages = max(8, table.num_rows // page_rows)
-    wanted = [row for run in runs[: max(1, int(pages * _MOST_CUTS / 2))] for row in run]
+    wanted = [row for cluster in found[: max(1, int(pages * _MOST_CUTS / 2))] for row in cluster]
     cuts: Ints = np.unique(np.array([row for row in wanted if 0 < row < table.num_rows], np.int64))
     return cuts
 
 
-def value_runs(column: pa.ChunkedArray) -> list[tuple[int, int]]:
-    """The runs ``[start, stop)`` of at least 512 equal values, of values that are in few of a flat column's rows.
+def clusters(column: pa.ChunkedArray) -> list[tuple[int, int]]:
+    """Where a value that is in few of a flat column's rows is in many of neighbouring ones: rows ``[start, stop)``.
 
-    Shorter runs, down to half of that, are found if they lie well; NULL is a value.
+    Clusters of at least 512 rows, of which nearly all have the value, are found; smaller or thinner ones, down to 256
+    rows and to every fourth of them, if they lie well.  NULL is a value.
     """
     picked = np.arange(0, len(column), _STRIDE, dtype=np.int64)
     if len(picked) < _LEAST_SAMPLES or pa.types.is_nested(column.type):
         return []
     indices = pa.Array.from_buffers(pa.int64(), len(picked), [None, pa.py_buffer(picked)])
     encoded = column.take(indices).combine_chunks().dictionary_encode(null_encoding="encode")
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.chunk(0)
-    codes = np.asarray(encoded.indices.to_numpy(zero_copy_only=False))
-    starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
-    stops = np.append(starts[1:], len(codes))
-    rare = np.bincount(codes)[codes[starts]] <= len(codes) * _RARE
-    found = np.flatnonzero((stops - starts >= _LEAST_SAMPLES) & rare)[:_MOST_CANDIDATES]
-    return [run for i in found.tolist() if (run := _exact(column, int(starts[i]), int(stops[i]) - 1)) is not None]
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    # Samples by value: a candidate is a row of them with small gaps.
+    samples = np.argsort(codes, kind="stable")
+    by_value = codes[samples]
+    apart = (by_value[1:] != by_value[:-1]) | (samples[1:] - samples[:-1] > _GAP)
+    starts = np.flatnonzero(np.concatenate(([True], apart)))
+    counts = np.diff(starts, append=len(samples))
+    rare = np.bincount(codes)[by_value[starts]] <= len(codes) * _RARE
+    found = np.flatnonzero((counts >= _LEAST_SAMPLES) & rare)
+    found = found[np.argsort(counts[found], kind="stable")][:_MOST_CANDIDATES]
+    exact = [_exact(column, int(samples[starts[i]]), int(samples[starts[i] + counts[i] - 1])) for i in found.tolist()]
+    return sorted(c for c in exact if c is not None)
 
 
 def _exact(column: pa.ChunkedArray, first: int, last: int) -> tuple[int, int] | None:
-    """The run that holds samples ``first`` to ``last``, if the rows between these are all of it."""
-    start = max(0, (first - 1) * _STRIDE + 1)
-    stop = min(len(column), (last + 1) * _STRIDE)
-    rows = column.slice(start, stop - start)
+    """The cluster that holds samples ``first`` to ``last`` of a value, if it is dense enough to be one."""
+    reach = _GAP * _STRIDE
+    start = max(0, first * _STRIDE - reach)
+    rows = column.slice(start, last * _STRIDE + reach - start)
     value = rows[first * _STRIDE - start]
     equal = pc.equal(rows, value).fill_null(False) if value.is_valid else rows.is_null()
-    others = np.flatnonzero(~equal.to_numpy()) + start
-    before, after = np.searchsorted(others, (first * _STRIDE, last * _STRIDE))
-    if before != after:
-        return None
-    low = int(others[before - 1]) + 1 if before else start
-    high = int(others[after]) if after < len(others) else stop
-    return low, high
+    places = np.flatnonzero(equal.to_numpy()) + start
+    ends = np.flatnonzero(np.diff(places) > reach)
+    low, high = np.searchsorted(places[ends], (first * _STRIDE, last * _STRIDE))
+    left = places[ends[low - 1] + 1] if low else places[0]
+    right = places[ends[high]] if high < len(ends) else places[-1]
+    inside = np.searchsorted(places, right, "right") - np.searchsorted(places, left)
+    return (int(left), int(right) + 1) if inside >= (right + 1 - left) * _DENSE else None
 
 
 def into_pages(column: pa.ChunkedArray, cuts: Ints, page_rows: int, page_bytes: int | None) -> pa.ChunkedArray:

@@ -53,7 +53,7 @@ def open_writer(
 ) -> FileWriter:
     """The writer of a file in ``file_format``; ``group_bytes`` bounds a Parquet row group or an ORC stripe.
 
-    ``page_bytes`` (uncompressed) and ``page_rows`` bound a Parquet page; long runs of a rare value in the columns
+    ``page_bytes`` (uncompressed) and ``page_rows`` bound a Parquet page; clusters of a rare value in the columns
     ``clustered`` get Parquet pages of their own.
 
     Raises :class:`InvalidRequest` for a compression that the format does not have.

@@ -9,7 +9,7 @@ import pytest
 
 from bitlake.formats.parquet_footer import read_footer
 from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.parquet_layout import into_pages, page_cuts, value_runs
+from bitlake.formats.parquet_layout import clusters, into_pages, page_cuts
 from bitlake.formats.parquet_write import PAGE_ROWS, ParquetWriter
 from bitlake.types import DataField, parse_type
 from bitlake.types.datatypes import ArrayType
@@ -28,24 +28,33 @@ def statuses(*runs: tuple[int, int, str | None], rows: int = ROWS, seed: int = 3
 @pytest.mark.parametrize(
     ("start", "stop"), [(40_000, 41_000), (33_000, 33_900), (0, 600), (99_400, ROWS), (777, 1_500)]
 )
-def test_runs_of_a_rare_value_are_found_to_the_row(start: int, stop: int) -> None:
-    assert value_runs(statuses((start, stop, "PENDING"))) == [(start, stop)]
-    assert value_runs(statuses((start, stop, None))) == [(start, stop)]
+def test_clusters_of_a_rare_value_are_found_to_the_row(start: int, stop: int) -> None:
+    assert clusters(statuses((start, stop, "PENDING"))) == [(start, stop)]
+    assert clusters(statuses((start, stop, None))) == [(start, stop)]
 
 
-def test_what_is_frequent_short_or_broken_is_no_run() -> None:
-    assert value_runs(statuses()) == []
-    assert value_runs(statuses((500, 600, "PENDING"))) == []
-    assert value_runs(statuses((20_000, 60_000, "PENDING"))) == []
-    assert value_runs(statuses((20_000, 21_000, "PENDING"), (20_400, 20_401, "DONE"))) == []
-    assert value_runs(pa.chunked_array([pa.array(range(ROWS))])) == []
-    assert value_runs(pa.chunked_array([], pa.int32())) == []
-    assert value_runs(pa.chunked_array([pa.array([[1]] * ROWS)])) == []
+def test_what_is_frequent_short_or_thin_is_no_cluster() -> None:
+    assert clusters(statuses()) == []
+    assert clusters(statuses((500, 600, "PENDING"))) == []
+    assert clusters(statuses((20_000, 60_000, "PENDING"))) == []
+    thin = [(i, i + 1, "PENDING") for i in range(20_000, 60_000, 17)]
+    assert clusters(statuses(*thin)) == []
+    assert clusters(pa.chunked_array([pa.array(range(ROWS))])) == []
+    assert clusters(pa.chunked_array([], pa.int32())) == []
+    assert clusters(pa.chunked_array([pa.array([[1]] * ROWS)])) == []
 
 
-def test_sorted_values_are_runs_but_cuts_stay_few() -> None:
+def test_a_cluster_may_have_other_rows_in_it() -> None:
+    assert clusters(statuses((20_000, 21_000, "PENDING"), (20_400, 20_600, "DONE"))) == [(20_000, 21_000)]
+    every_other = [(i, i + 1, "PENDING") for i in range(20_000, 24_000, 2)]
+    assert clusters(statuses(*every_other)) == [(20_000, 23_999)]
+    two = statuses((20_000, 21_000, "PENDING"), (30_000, 30_700, "PENDING"), (30_700, 31_700, "LOST"))
+    assert clusters(two) == [(20_000, 21_000), (30_000, 30_700), (30_700, 31_700)]
+
+
+def test_sorted_values_are_clusters_but_cuts_stay_few() -> None:
     days = pa.chunked_array([pa.array(np.arange(ROWS) // 1_000)])
-    assert value_runs(days) == [(i, i + 1_000) for i in range(0, ROWS, 1_000)]
+    assert clusters(days) == [(i, i + 1_000) for i in range(0, ROWS, 1_000)]
     assert len(page_cuts(pa.table({"day": days}), ["day"], PAGE_ROWS)) <= 1 + ROWS // PAGE_ROWS // 8
 
 
