@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
+from bitlake.storage.faulty import FaultyStore
 from bitlake.storage.local import LocalStore
-from bitlake.table import keyed
+from bitlake.table import keyed, live
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.index_files import index_entries, write_vectors
 from bitlake.table.modes import is_settled
@@ -232,6 +233,35 @@ def test_a_writer_goes_on_while_the_mode_changes(tmp_path: Path) -> None:
     assert not failed
     table.compact(full=True)
     assert rows_of(table) == model
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("on", [True, False])
+def test_a_switch_that_dies_at_any_step(tmp_path: Path, on: bool, after: bool) -> None:
+    number = switched = 0
+    while True:
+        options = {} if on else {"deletion_vectors__enabled": "true"}
+        table = make(tmp_path / str(number), bucket="1", write_only="true", commit__max_retries="0", **options)
+        model: dict[int, int] = {}
+        some_rounds(table, model, range(1))
+        live.clear_caches()
+        store = FaultyStore(LocalStore(), number, after=after, dead=True)
+        try:
+            dying = through(table, store)
+            dying.enable_deletion_vectors() if on else dying.disable_deletion_vectors()
+        except StorageUnavailable:
+            pass
+        live.clear_caches()
+        table.compact()  # level 0 shows with vectors only then; without, it changes nothing
+        assert rows_of(table) == model, f"died at call {number}"
+        switched += table.schema.options[ENABLED] == str(on).lower() if ENABLED in table.schema.options else 0
+        table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+        assert rows_of(table) == model
+        if not store.failed:
+            break
+        number += 3  # every third call is plenty: the steps are tested one by one in test_commit.py
+    assert number > 30
+    assert 1 < switched < number / 3
 
 
 # --- append tables ----------------------------------------------------------------------------------------------------
