@@ -147,6 +147,55 @@ def test_a_table_is_what_a_dictionary_would_be(number: int, tmp_path: Path) -> N
     assert len(top) <= 1 and 0 not in top
 
 
+def _first(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return old
+
+
+def _filled(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {c: old[c] if v is None else v for c, v in new.items()}
+
+
+def _summed(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return {**_filled(old, new), "n": (old["n"] or 0) + new["n"] if new["n"] is not None else old["n"]}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"deletion_vectors__enabled": "true"},
+        {"changelog_producer": "lookup", "num_sorted_run__compaction_trigger": "2"},
+        {"changelog_producer": "full-compaction", "write_buffer_size": "500 b"},
+    ],
+)
+@pytest.mark.parametrize(
+    ("engine", "merge"), [("first-row", _first), ("partial-update", _filled), ("aggregation", _summed)]
+)
+def test_merge_engines_give_what_they_give_row_by_row(
+    engine: str, merge: Any, options: dict[str, str], tmp_path: Path
+) -> None:
+    if engine == "first-row" and options.keys() & {"deletion_vectors__enabled", "changelog_producer"}:
+        options = {"num_levels": "3"} if "deletion_vectors__enabled" in options else {"target_file_row_num": "9"}
+    chance, model = random.Random(len(engine)), Model()
+    options = {**options, **({"fields__n__aggregate_function": "sum"} if engine == "aggregation" else {})}
+    table = made(tmp_path, merge_engine=engine, **options)
+    for step in range(9):
+        rows = [
+            row(chance.randrange(40), chance.choice([None, f"s{step}"]), "a", chance.choice([None, 1, 2]))
+            for _ in range(chance.randrange(1, 30))
+        ]
+        table.upsert(rows_of(rows))
+        for r in rows:
+            key = (r["day"], r["id"])
+            model[key] = merge(model[key], r) if key in model else r
+        if chance.random() < 0.25:
+            table.compact(full=chance.random() < 0.5)
+        assert read(table) == model, step
+        check(table)
+    table.compact(full=True)
+    assert read(table) == model
+
+
 # --- one thing at a time ----------------------------------------------------------------------------------------------
 
 
