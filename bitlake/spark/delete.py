@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.metadata import options as opt
 from bitlake.predicate.dialect import SparkSql
 from bitlake.predicate.parse import from_sqlglot
@@ -70,7 +70,7 @@ def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
         try:
             # Rows deleted before are found again, which does no harm and lets Spark's own reader find the others.
             return gather(target.query(before, after, positions=True, deleted_too=True), doing).hits
-        except InvalidRequest:
+        except (InvalidRequest, StorageUnavailable):
             pass  # a value that cannot be computed: maybe one of a deleted row
     return gather(target.query(before, after, positions=True), doing).hits
 

@@ -23,6 +23,7 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.query import query
 from bitlake.spark.target import Target, quoted
 from bitlake.spark.types import spark_type
+from bitlake.spark.write import is_local
 from bitlake.sql import statements as st
 from bitlake.sql.cursor import Cursor
 from bitlake.table.data_file import arrow_to_physical
@@ -70,13 +71,16 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
         alias = Cursor(statement.source).parts("a table name")[-1]
     item = statement.source if statement.source_alias is None else f"{statement.source} AS {statement.source_alias}"
     frame = query(context, f"{statement.with_} SELECT * FROM {item}".lstrip())
-    with spark_errors("reading the source of MERGE"):
-        frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    constant = is_local("MERGE's source", frame)
+    if not constant:
+        with spark_errors("reading the source of MERGE"):
+            frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with context.views([frame]) as (view,):
             yield Source(frame, view, alias)
     finally:
-        frame.unpersist()
+        if not constant:
+            frame.unpersist()
 
 
 def key_predicates(target: Target, source: Source, condition: str) -> tuple[Predicate, ...]:

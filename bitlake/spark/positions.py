@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.write import tagged
 
 _LIMIT = 1 << 32
 _TWICE = -1
@@ -52,7 +53,7 @@ def gather(frame: DataFrame, doing: str) -> Gathered:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _gather(batches)
 
-    with spark_errors(doing):
+    with spark_errors(doing), tagged(frame.sparkSession):
         found = frame.mapInArrow(work, _RESULT).toArrow()
     out = Gathered()
     # One row for each file, action and task.

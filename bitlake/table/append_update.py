@@ -98,10 +98,18 @@ def changed(old: Scan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
             if name not in values:
                 columns.append(table.column(name))
             elif callable(values[name]):
-                columns.append(values[name](table))
+                columns.append(_computed(values[name], table, name))
             else:
                 columns.append(_repeated(values[name], arrow_type(schema.field(name).type), table.num_rows, name))
         yield pa.table(columns, names=table.column_names)
+
+
+def _computed(function: Callable[[pa.Table], Any], old: pa.Table, name: str) -> Any:
+    made = function(old)
+    if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != old.num_rows:
+        what = f"{len(made)} values" if isinstance(made, pa.Array | pa.ChunkedArray) else type(made).__name__
+        raise InvalidRequest(f"UPDATE: the function of column '{name}' gave {what} for {old.num_rows} rows")
+    return made
 
 
 def _repeated(value: Any, wanted: pa.DataType, rows: int, name: str) -> pa.Array:
