@@ -40,10 +40,14 @@ class Overwrite:
 
     ``dynamic``: those of the partitions that the added files are in.  Else ``partition`` (physical values by partition
     column) selects the partitions that have these values; None or empty selects the whole table.
+
+    ``computed_on`` is the id of the snapshot whose rows the new ones were made of: if another one came since, its rows
+    would be lost, and that is a conflict.
     """
 
     partition: Mapping[str, Any] | None = None
     dynamic: bool = False
+    computed_on: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,12 @@ class Changes:
         """What the commit comes to on top of ``latest``, after all checks; index files may have been written for it."""
         plan = self.plan
         self._check_scope()
+        read = None if plan.overwrite is None else plan.overwrite.computed_on
+        if read is not None and latest is not None and latest.id != read:
+            raise CommitConflict(
+                f"snapshot {latest.id} of {self.paths.root} came after {read}, whose rows were to be written again; "
+                "read the table again and retry"
+            )
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not plan.checked and not bucketed and not plan.sequences:
             return Delta(plan.adds, self._index(latest, (), plan.adds))

@@ -19,7 +19,10 @@ from bitlake.table import keyed, live
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.index_files import index_entries, write_vectors
 from bitlake.table.modes import is_settled
+from bitlake.table.rescale import rescale
 from bitlake.table.table import Table
+from bitlake.table.upsert import prepared, write_changes
+from bitlake.table.write import write_rows
 from bitlake.tableindex.deletion_vectors import DeletionVector
 
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.int64())])
@@ -316,6 +319,53 @@ def test_buckets_are_rescaled_by_an_overwrite(tmp_path: Path, options: dict[str,
     if table.schema.primary_keys:
         table.append(rows.slice(0, 50))
         assert table.scan().to_arrow().sort_by("k").equals(before)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"deletion_vectors__enabled": "true"},
+        {"deletion_vectors__enabled": "true", "write_only": "true"},
+        {"primary-key": "", "bucket_key": "k"},
+    ],
+    ids=["merge-on-read", "vectors", "not-compacted", "append"],
+)
+def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
+    """A writer that had looked at the schema before the number changed comes in between: its rows are there, too."""
+    table = make(tmp_path, **options)
+    model = {k: k for k in range(200)}
+    table.append(batch(dict(model)))
+    old = table.state()
+    late: list[object] = []
+
+    def write_late() -> None:
+        rows = {k: -k for k in range(1000, 1010)}
+        model.update(rows)
+        if old.schema.primary_keys:
+            changes = write_changes(old, prepared("t", old.schema, [batch(dict(rows))]), "late", compact=False)
+            late.append(table.publisher(old).publish(old, changes, operation="WRITE"))
+        else:
+            late.append(table.commit_files(old, write_rows(old, iter([batch(dict(rows))]), table.store), "WRITE"))
+
+    store = Meddling("snapshot/snapshot-", write_late)
+    rescale(through(table, store), 5)
+    assert late
+    table.compact()
+    assert rows_of(table) == model
+    assert {e.total_buckets for e in table.state().entries()} == {5}
+    snapshot = table.snapshot
+    rescale(table, 5)
+    assert table.snapshot == snapshot, "nothing to do"
+    table.append(batch({7777: 1}))
+    with pytest.raises(InvalidRequest, match="0 buckets"):
+        rescale(table, 0)
+
+
+def test_tables_without_fixed_buckets_are_not_rescaled(tmp_path: Path) -> None:
+    table = make(tmp_path, bucket="-1")
+    with pytest.raises(InvalidRequest, match="no fixed number of buckets"):
+        rescale(table, 3)
 
 
 def test_dynamic_buckets_stay_dynamic(tmp_path: Path) -> None:

@@ -1,0 +1,99 @@
+"""Giving a table with fixed buckets another number of them: its rows are read and overwrite the table, as in Paimon.
+
+1. The option ``bucket`` is changed by a new schema.  Readers go on; whoever would write rows into the old buckets is
+   refused from now on, and so a rescale that dies here is finished by calling it again (or by INSERT OVERWRITE).
+2. All rows of one snapshot, level 0 included, are written into the new buckets and replace the table, unless another
+   snapshot came meanwhile (a writer that had looked at the schema before): then they are read and written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.storage import Store
+from bitlake.table import keyed
+from bitlake.table.commit import Overwrite
+from bitlake.table.lsm.publish import Publisher
+from bitlake.table.scan import Scan
+from bitlake.table.state import TableState
+from bitlake.table.write import write_rows
+
+_TRIES = 10
+
+
+class Rescalable(Protocol):
+    """A table, as far as rescaling it goes."""
+
+    name: str
+    store: Store
+
+    def state(self) -> TableState:
+        """The table now."""
+
+    def scan_of(self, state: TableState) -> Scan:
+        """A scan of all its rows."""
+
+    def alter_options(self, set: Mapping[str, str]) -> TableSchema:
+        """Change options."""
+
+    def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
+        """Who commits to it."""
+
+    def commit_files(
+        self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
+    ) -> Snapshot | None:
+        """Commit files of an append table."""
+
+
+Rewrite = Callable[[TableState, Overwrite], object]
+"""Writes the rows of a state over themselves and commits that; raises :class:`CommitConflict`."""
+
+
+def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> None:
+    """Spread the table over ``buckets`` buckets; nothing is done if it is already.
+
+    ``rewrite`` does the work elsewhere than in this process.  Raises :class:`InvalidRequest` for tables without fixed
+    buckets, as Paimon does, and :class:`CommitConflict` if other writers come between every time.
+    """
+    if buckets < 1:
+        raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
+    for _ in range(_TRIES):
+        state = table.state()
+        if state.schema.num_buckets < 1:
+            raise InvalidRequest(
+                f"table '{table.name}' has no fixed number of buckets ('bucket' = '{state.schema.num_buckets}'): "
+                "it cannot be rescaled"
+            )
+        if state.schema.num_buckets != buckets:
+            table.alter_options({opt.BUCKET.name: str(buckets)})
+            continue
+        if all(e.total_buckets == buckets for e in state.entries()):
+            return
+        try:
+            (rewrite or _rewriting(table))(state, Overwrite(computed_on=state.snapshot_id))
+        except CommitConflict:
+            continue
+    raise CommitConflict(f"table '{table.name}': other writers came between {_TRIES} times while it was rescaled")
+
+
+def _rewriting(table: Rescalable) -> Rewrite:
+    def rewrite(state: TableState, overwrite: Overwrite) -> object:
+        batches = _tables(table.scan_of(state).with_level_0())
+        if state.schema.primary_keys:
+            return keyed.upsert(table, batches, operation="OVERWRITE", overwrite=overwrite)
+        return table.commit_files(state, write_rows(state, batches, table.store), "OVERWRITE", overwrite)
+
+    return rewrite
+
+
+def _tables(scan: Scan) -> Iterator[pa.Table]:
+    for batch in scan.to_batches():
+        yield pa.Table.from_batches([batch])
