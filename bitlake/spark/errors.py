@@ -12,12 +12,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.logger import PySparkLogger
 
-from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 
 # Error classes that mean the data or the query is wrong, not the machine.
 _VALUES = re.compile(
     r"\[(USER_RAISED_EXCEPTION|CAST_OVERFLOW\w*|CAST_INVALID_INPUT|NUMERIC_VALUE_OUT_OF_RANGE[\w.]*|ARITHMETIC_OVERFLOW"
     r"|DIVIDE_BY_ZERO|EXCEED_LIMIT_LENGTH|NOT_NULL_ASSERT_VIOLATION|INVALID_ARRAY_INDEX\w*|DATETIME_OVERFLOW)\]\s*(.*)"
+)
+_RAISED = re.compile(
+    r"\bbitlake\.errors\.(InvalidRequest|CorruptError|NotFound|UnsupportedFeature|StorageUnavailable): (.*)"
 )
 _SPARK_FILES = re.compile(r"FAILED_READ_FILE|FILE_NOT_EXIST|Could not read footer")
 _translating: ContextVar[bool] = ContextVar("bitlake_translating", default=False)
@@ -69,6 +72,10 @@ def spark_errors(doing: str) -> Iterator[None]:
         text = str(e)
         if "No module named 'bitlake'" in text:
             raise InvalidRequest(f"{doing}: {_NOT_THERE}") from e
+        raised = _RAISED.search(text)
+        if raised is not None:
+            kinds = (InvalidRequest, CorruptError, NotFound, UnsupportedFeature, StorageUnavailable)
+            raise next(k for k in kinds if k.__name__ == raised.group(1))(raised.group(2).strip()) from e
         value = _VALUES.search(text)
         if value is not None:
             message = value.group(2).split("SQLSTATE")[0].strip()

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.schema import near
+from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_table_name
@@ -145,9 +146,29 @@ def _switch_vectors(context: EngineContext, arguments: dict[str, Any], on: bool)
     return context.rows([("schema_id", T.LongType())], [(schema.id,)])
 
 
+def _compact(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
+    return compact(context, _table(context, arguments["table"]), arguments)
+
+
 PROCEDURES = {
     p.name: p
     for p in (
+        Procedure(
+            "compact",
+            (
+                Parameter("table", True, "the table, as 'db.table'"),
+                Parameter("partitions", False, "partitions, as 'a=1,b=2;a=3': commas are AND, semicolons OR"),
+                Parameter("compact_strategy", False, "'full' (the default): everything; 'minor': what is due"),
+                Parameter("order_strategy", False, "'order', 'zorder', 'hilbert' or 'none'"),
+                Parameter("order_by", False, "columns to sort by, between commas"),
+                Parameter("where", False, "a condition on partition columns, instead of partitions"),
+                Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
+                Parameter("partition_idle_time", False, "only partitions that got no file for so long, as '1 h'"),
+                Parameter("buckets", False, "only these fixed buckets, as '0,2-4'"),
+            ),
+            "Compact a table's buckets or its small files, or sort its rows anew.",
+            _compact,
+        ),
         Procedure(
             "disable_deletion_vectors",
             (Parameter("table", True, "the table, as 'db.table'"),),

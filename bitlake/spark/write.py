@@ -62,9 +62,12 @@ class SparkWriter:
         self._spark = spark
         self._store = store
 
-    def write(self, state: TableState, frame: DataFrame) -> list[ManifestEntry]:
+    def write(
+        self, state: TableState, frame: DataFrame, *, order: Sequence[Column] = (), tasks: int = 1
+    ) -> list[ManifestEntry]:
         """Write the rows of ``frame`` (columns named and ordered as the schema's) and return the new files.
 
+        ``order``: sorted so by ``tasks`` tasks, over all files of a partition.
         Raises :class:`bitlake.errors.InvalidRequest` for rows that do not fit the table; then nothing is left behind.
         """
         schema = state.schema
@@ -72,25 +75,29 @@ class SparkWriter:
         context = AdoptContext.of(state, self._store)
         try:
             if file_format(schema) != "parquet":
-                prepared = self._prepared(state, frame)
+                prepared = self._prepared(state, frame, order, tasks)
                 columns = [f.name for f in schema.fields]
                 return write_files(self._store, context, prepared, columns, staging)
-            self._stage(state, frame, staging)
+            self._stage(state, self._prepared(state, frame, order, tasks), staging)
             staged = list(self._staged(staging))
             return self._adopt(schema, context, staged)
         finally:
             self._store.delete_dir(staging)
 
-    def _prepared(self, state: TableState, frame: DataFrame) -> DataFrame:
+    def _prepared(self, state: TableState, frame: DataFrame, order: Sequence[Column], tasks: int) -> DataFrame:
         """The rows as the table takes them, brought together by partition and bucket (with a group column) if any."""
         prepared = frame.select(*store_columns(state.name, frame, state.schema.fields))
         group = group_column(state.schema)
+        if order:
+            grouped = prepared if group is None else prepared.withColumn(GROUP, group)
+            first = [] if group is None else [F.col(GROUP)]
+            # Spark's writer keeps the order of rows that come sorted by its folders' column.
+            return grouped.repartitionByRange(tasks, *first, *order).sortWithinPartitions(*first, *order)
         return prepared if group is None else prepared.withColumn(GROUP, group).hint("rebalance", F.col(GROUP))
 
-    def _stage(self, state: TableState, frame: DataFrame, staging: str) -> None:
+    def _stage(self, state: TableState, prepared: DataFrame, staging: str) -> None:
         schema = state.schema
         options = opt.Options(schema.options)
-        prepared = self._prepared(state, frame)
         writer = (
             prepared.write.mode("append")
             .option("compression", options.get(opt.FILE_COMPRESSION))

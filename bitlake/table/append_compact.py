@@ -247,7 +247,7 @@ def _batch(
             waiting = []
             if not done:
                 return None
-            made = _index_changes(state, done)
+            made = _without_vectors(state, [e for d in done for e in d.before])
             plan = CommitPlan(
                 kind="COMPACT",
                 adds=tuple(e for d in done for e in d.after),
@@ -278,6 +278,29 @@ def _batch(
             raise
         state = now()
     raise AssertionError("the last try returns or raises")
+
+
+def swap(
+    state: TableState, before: Sequence[ManifestEntry], after: Sequence[ManifestEntry], user: str
+) -> Snapshot | None:
+    """Commit files that hold the undeleted rows of others in their place; on failure they are deleted.
+
+    Raises :class:`CommitConflict` if another writer replaced a file or deleted rows of it since ``state``.
+    """
+    made = _without_vectors(state, before)
+
+    def discard() -> None:
+        discard_entries(state.store, state.paths, state.schema, after)
+        discard_index(state, [e for c in made for e in c.new])
+
+    plan = CommitPlan(
+        kind="COMPACT",
+        adds=tuple(after),
+        deletes=tuple(before),
+        index=tuple(made),
+        requires_schema=state.schema.id,
+    )
+    return commit(state.store, state.paths, plan, state.schema, user, on_failure=discard)
 
 
 def _still(
@@ -330,12 +353,11 @@ def _rewrite(state: TableState, groups: Sequence[tuple[ManifestEntry, ...]], run
     return out
 
 
-def _index_changes(state: TableState, done: Sequence[_Done]) -> list[IndexChange]:
+def _without_vectors(state: TableState, before: Sequence[ManifestEntry]) -> list[IndexChange]:
     """The index files without the vectors of files that were written anew."""
     slots: dict[tuple[bytes, int], set[str]] = {}
-    for d in done:
-        for e in d.before:
-            slots.setdefault((e.partition, e.bucket), set()).add(e.file.file_name)
+    for e in before:
+        slots.setdefault((e.partition, e.bucket), set()).add(e.file.file_name)
     out: list[IndexChange] = []
     try:
         for slot, names in slots.items():

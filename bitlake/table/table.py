@@ -261,10 +261,11 @@ class Table(TableWrites):
         """
         state = self.state()
         self.check_writable(state)
-        entries = self._partition_files(state, where)
+        entries = self.partition_files(state, where)
         return backfill(state, entries, self.state, self._runner(), self._commit_user(state))
 
-    def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        """The live files of the partitions for which a condition holds; raises :class:`InvalidRequest` for others."""
         entries = state.entries()
         if where is None:
             return list(entries)

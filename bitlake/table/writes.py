@@ -122,13 +122,14 @@ class TableWrites:
         ``where`` may narrow partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
         """
         state = self.state()
-        files = self._partition_files(state, where)
+        files = self.partition_files(state, where)
         if state.schema.primary_keys:
             return keyed.compact(self, state, files, full)
         self.check_writable(state)
         return compact_append(state, files, self.state, self._runner(), self._commit_user(state), full)
 
-    def _partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        """The live files of the partitions for which a condition can hold."""
         raise NotImplementedError
 
     # --- commits -----------------------------------------------------------------------------------------------------

@@ -72,6 +72,8 @@ class Rerouter:
         """What can be said of the rows so far: all but those of the last key."""
         if not rows.num_rows:
             return None
+        # Fields that forbid NULL in one table and not in another are different to Arrow.
+        rows = pa.table(rows.columns, names=rows.column_names)
         both = rows if self._held is None else pa.concat_tables([self._held, rows])
         starts = self._starts(both)
         self._held = both.slice(int(starts[-1]))

@@ -1,0 +1,170 @@
+"""``CALL sys.compact``: the buckets of keys, small files and deleted rows, or all rows in another order.
+
+Parameters as Paimon's procedure has them.  The work runs on the executors, bucket by bucket and group by group; options
+given with the call hold for it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake import _clock
+from bitlake.errors import InvalidRequest
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.optiontypes import parse_duration_ms
+from bitlake.metadata.schema import TableSchema
+from bitlake.spark.context import EngineContext
+from bitlake.spark.runner import SparkRunner
+from bitlake.spark.sort_compact import STRATEGIES, order_columns, sort_compact
+from bitlake.table import keyed
+from bitlake.table.append_compact import compact_append
+from bitlake.table.append_update import retrying
+from bitlake.table.state import TableState
+from bitlake.table.table import Table
+
+NAMES = (
+    "table",
+    "partitions",
+    "compact_strategy",
+    "order_strategy",
+    "order_by",
+    "where",
+    "options",
+    "partition_idle_time",
+    "buckets",
+)
+"""The procedure's parameters, in order."""
+
+
+def compact(context: EngineContext, table: Table, arguments: Mapping[str, Any]) -> DataFrame:
+    """Run the procedure with the arguments given, by name; returns TRUE."""
+    given = {n: _text(n, arguments.get(n)) for n in NAMES}
+    full = _word("compact_strategy", given["compact_strategy"] or "full", ("full", "minor")) == "full"
+    strategy = _word("order_strategy", given["order_strategy"] or "none", ("none", *STRATEGIES))
+    where, idle, buckets = given["where"], given["partition_idle_time"], given["buckets"]
+    if given["partitions"]:
+        if where:
+            raise InvalidRequest("sys.compact takes either 'partitions' or 'where', not both")
+        where = _condition(given["partitions"])
+    if (strategy == "none") != (not given["order_by"]):
+        raise InvalidRequest("sys.compact: 'order_by' goes with the 'order_strategy' order, zorder or hilbert")
+    if strategy != "none" and (idle or buckets):
+        raise InvalidRequest("sys.compact: 'partition_idle_time' and 'buckets' do not go with an 'order_strategy'")
+    table = _Overridden(table, given["options"])
+
+    def step(state: TableState) -> None:
+        table.check_writable(state, keyed=True)
+        entries = table.partition_files(state, where)
+        if strategy != "none":
+            columns = order_columns(table.name, state.schema, given["order_by"] or "")
+            if state.schema.primary_keys or state.schema.num_buckets != -1:
+                raise InvalidRequest(
+                    f"table '{table.name}' keeps its rows by bucket; only append tables without buckets can be sorted"
+                )
+            sort_compact(context, table, state, entries, table.scan_of(state, where), strategy, columns)
+            return
+        if idle:
+            entries = _idle(entries, _clock.local_ms() - _duration(idle))
+        if buckets:
+            wanted = _numbers(table.name, state.schema, buckets)
+            entries = [e for e in entries if e.bucket in wanted]
+        if state.schema.primary_keys:
+            keyed.compact(table, state, entries, full)
+        else:
+            user = table.publisher(state).user
+            compact_append(state, entries, table.state, SparkRunner(context.spark), user, full)
+
+    retrying(table.state, step)
+    return context.rows([("result", T.BooleanType())], [(True,)])
+
+
+class _Overridden(Table):
+    """A table with some options changed, for one call; they are not stored."""
+
+    def __init__(self, table: Table, text: str | None) -> None:
+        self.__dict__.update(table.__dict__)
+        self._extra: dict[str, str] = {}
+        for part in filter(None, (p.strip() for p in (text or "").split(","))):
+            name, sign, value = part.partition("=")
+            if not sign or not name.strip():
+                raise InvalidRequest(f"'options' are name=value, between commas, and '{part}' is not")
+            self._extra[name.strip()] = value.strip()
+        if opt.BUCKET.name in self._extra:
+            raise InvalidRequest("a compaction cannot change 'bucket'; INSERT OVERWRITE the table with its own rows")
+        stored = super().state().schema.options
+        opt.check_alter(stored, {**stored, **self._extra}, True)
+
+    def state(self) -> TableState:
+        """The table now, with the options changed."""
+        found = super().state()
+        return replace(found, schema=found.schema.with_options(self._extra))
+
+
+def _text(name: str, value: Any) -> str | None:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if not isinstance(value, str):
+        raise InvalidRequest(f"sys.compact: '{name}' must be text, and is {value!r}")
+    return value
+
+
+def _word(name: str, text: str, allowed: Sequence[str]) -> str:
+    if text.lower() not in allowed:
+        raise InvalidRequest(f"sys.compact: '{name}' is one of {', '.join(allowed)}, not '{text}'")
+    return text.lower()
+
+
+def _duration(text: str) -> int:
+    try:
+        return parse_duration_ms(text)
+    except ValueError as e:
+        raise InvalidRequest(f"sys.compact: 'partition_idle_time' is a duration such as '1 h', not '{text}'") from e
+
+
+def _condition(text: str) -> str:
+    """``a=1,b=2;a=3`` as a condition: commas are AND, semicolons OR."""
+    either = []
+    for partition in filter(None, (p.strip() for p in text.split(";"))):
+        both = []
+        for pair in partition.split(","):
+            name, sign, value = pair.partition("=")
+            if not sign:
+                raise InvalidRequest(f"sys.compact: 'partitions' are name=value, and '{pair.strip()}' is not")
+            name, value = name.strip().replace("`", "``"), value.strip().strip("'\"")
+            literal = value.replace("\\", "\\\\").replace("'", "\\'")
+            both.append(f"`{name}` = '{literal}'")
+        either.append(f"({' AND '.join(both)})")
+    return " OR ".join(either)
+
+
+def _idle(entries: Sequence[ManifestEntry], before: int) -> list[ManifestEntry]:
+    """The files of partitions that got none since a time."""
+    last: dict[bytes, int] = {}
+    for e in entries:
+        last[e.partition] = max(last.get(e.partition, 0), e.file.creation_time or 0)
+    return [e for e in entries if last[e.partition] <= before]
+
+
+def _numbers(table: str, schema: TableSchema, text: str) -> set[int]:
+    """``0,2-4`` as bucket numbers."""
+    total = schema.num_buckets
+    if total <= 0:
+        raise InvalidRequest(f"table '{table}' has no fixed buckets to choose from")
+    out: set[int] = set()
+    for part in text.split(","):
+        low, sign, high = part.strip().partition("-")
+        try:
+            first = int(low)
+            last = int(high) if sign else first
+        except ValueError as e:
+            raise InvalidRequest(f"sys.compact: 'buckets' are numbers and ranges such as 0,2-4, not '{text}'") from e
+        if not 0 <= first <= last < total:
+            raise InvalidRequest(f"sys.compact: table '{table}' has buckets 0 to {total - 1}, not '{part.strip()}'")
+        out.update(range(first, last + 1))
+    return out
