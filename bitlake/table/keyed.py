@@ -14,7 +14,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
-from bitlake.table.append_update import STATEMENT_TRIES, changed, named_values
+from bitlake.table.append_update import changed, named_values
 from bitlake.table.commit import Overwrite
 from bitlake.table.create import check_options
 from bitlake.table.lsm.model import BucketChange
@@ -31,6 +31,10 @@ from bitlake.table.merge.spec import (
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.table.upsert import Rows, batches_of, can_repeat, prepared, write_changes
+
+
+_TRIES = 20
+"""How often rows are written in all while other writers keep extending the same dynamic buckets."""
 
 
 class Target(Protocol):
@@ -53,7 +57,7 @@ def upsert(
     If another writer changed what the rows' places depend on (a dynamic bucket's index), they are written again, where
     they can be gone through a second time.
     """
-    tries = STATEMENT_TRIES if can_repeat(rows) else 1
+    tries = _TRIES if can_repeat(rows) else 1
     for left in range(tries - 1, -1, -1):
         state = table.state()
         check_keyed(table.name, state.schema)
