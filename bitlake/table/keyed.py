@@ -32,7 +32,6 @@ from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.table.upsert import Rows, batches_of, can_repeat, prepared, write_changes
 
-
 _TRIES = 20
 """How often rows are written in all while other writers keep extending the same dynamic buckets."""
 
