@@ -16,6 +16,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.schema import near
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
+from bitlake.spark.rescale import rescale_table
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_table_name
 from bitlake.table.expire import Retention
@@ -193,6 +194,15 @@ PROCEDURES = {
             ),
             "Delete old snapshots and the files that only they needed; tags, branches and consumers hold theirs.",
             _expire_snapshots,
+        ),
+        Procedure(
+            "rescale",
+            (
+                Parameter("table", True, "the table, as 'db.table'"),
+                Parameter("bucket_num", False, "how many buckets; without it, as many as the option says by now"),
+            ),
+            "Spread a table's rows over another number of fixed buckets.",
+            lambda context, arguments: rescale_table(context, _table(context, arguments["table"]), arguments),
         ),
         Procedure(
             "rewrite_file_index",

@@ -38,6 +38,7 @@ from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.option_rules import check_reading
 from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
 from bitlake.table.partitions import PartitionReader
+from bitlake.table.rescale import rescale
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
@@ -176,6 +177,13 @@ class Table(TableWrites):
     def disable_deletion_vectors(self) -> TableSchema:
         """Switch deletion vectors off: compacts fully, since without them deleted rows would come back."""
         return switch_deletion_vectors(self, False)
+
+    def rescale(self, buckets: int) -> None:
+        """Spread the rows over another number of fixed buckets, by an overwrite with the table's own rows.
+
+        Raises :class:`InvalidRequest` for a table without fixed buckets.
+        """
+        rescale(self, buckets)
 
     # --- columns -----------------------------------------------------------------------------------------------------
 

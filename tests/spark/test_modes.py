@@ -73,3 +73,25 @@ def test_vectors_are_switched_by_procedures(lake: bitlake.Lake) -> None:
     assert ask(lake, "SELECT * FROM k ORDER BY id") == [[0, 9], *wanted[1:]]
     with pytest.raises(NotFound, match="nope"):
         lake.sql("CALL sys.enable_deletion_vectors('nope')")
+
+
+@pytest.mark.parametrize("key", ["PRIMARY KEY (id) NOT ENFORCED", ""])
+@pytest.mark.parametrize("vectors", ["true", "false"])
+def test_buckets_are_rescaled_on_spark(lake: bitlake.Lake, key: str, vectors: str) -> None:
+    options = f"'bucket' = '2', 'deletion-vectors.enabled' = '{vectors}'" + ("" if key else ", 'bucket-key' = 'id'")
+    lake.sql(f"CREATE TABLE k (id INT NOT NULL, n STRING{', ' + key if key else ''}) TBLPROPERTIES ({options})")
+    lake.sql("INSERT INTO k SELECT cast(id AS INT), concat('n', id) FROM range(500)")
+    lake.sql("DELETE FROM k WHERE id < 20")
+    wanted = ask(lake, "SELECT * FROM k ORDER BY id")
+    assert len(wanted) == 480
+    assert ask(lake, "CALL sys.rescale('k', 3)") == [[True]]
+    assert ask(lake, "SELECT * FROM k ORDER BY id") == wanted
+    assert {e.total_buckets for e in lake.table("k").state().entries()} == {3}
+    lake.sql("INSERT INTO k VALUES (0, 'again')")
+    assert ask(lake, "SELECT n FROM k WHERE id = 0") == [["again"]]
+    lake.sql("ALTER TABLE k SET TBLPROPERTIES ('bucket' = '4')")
+    with pytest.raises(bitlake.BitlakeError, match="INSERT OVERWRITE"):
+        lake.sql("INSERT INTO k VALUES (1, 'refused'), (2, 'x'), (3, 'y')")
+    assert ask(lake, "CALL sys.rescale('k')") == [[True]]
+    assert {e.total_buckets for e in lake.table("k").state().entries()} == {4}
+    assert len(ask(lake, "SELECT * FROM k")) == 481

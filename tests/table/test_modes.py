@@ -19,7 +19,6 @@ from bitlake.table import keyed, live
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.index_files import index_entries, write_vectors
 from bitlake.table.modes import is_settled
-from bitlake.table.rescale import rescale
 from bitlake.table.table import Table
 from bitlake.table.upsert import prepared, write_changes
 from bitlake.table.write import write_rows
@@ -349,23 +348,23 @@ def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
             late.append(table.commit_files(old, write_rows(old, iter([batch(dict(rows))]), table.store), "WRITE"))
 
     store = Meddling("snapshot/snapshot-", write_late)
-    rescale(through(table, store), 5)
+    through(table, store).rescale(5)
     assert late
     table.compact()
     assert rows_of(table) == model
     assert {e.total_buckets for e in table.state().entries()} == {5}
     snapshot = table.snapshot
-    rescale(table, 5)
+    table.rescale(5)
     assert table.snapshot == snapshot, "nothing to do"
     table.append(batch({7777: 1}))
     with pytest.raises(InvalidRequest, match="0 buckets"):
-        rescale(table, 0)
+        table.rescale(0)
 
 
 def test_tables_without_fixed_buckets_are_not_rescaled(tmp_path: Path) -> None:
     table = make(tmp_path, bucket="-1")
     with pytest.raises(InvalidRequest, match="no fixed number of buckets"):
-        rescale(table, 3)
+        table.rescale(3)
 
 
 def test_dynamic_buckets_stay_dynamic(tmp_path: Path) -> None:
