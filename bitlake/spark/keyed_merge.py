@@ -17,7 +17,17 @@ from pyspark.sql import functions as F
 from bitlake.errors import InvalidRequest
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.keyed import KIND, write_kinds
-from bitlake.spark.merge_clauses import ACTION, Clause, Merged, clauses_of, items, matched_twice, new_rows, old_column
+from bitlake.spark.merge_clauses import (
+    ACTION,
+    Clause,
+    Merged,
+    clauses_of,
+    items,
+    matched_twice,
+    new_rows,
+    old_column,
+    unmatched,
+)
 from bitlake.spark.merge_source import Source, equal_columns, key_predicates, source_column
 from bitlake.spark.target import Target
 from bitlake.sql import statements as st
@@ -50,13 +60,15 @@ def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merg
     with ExitStack() as stack:
         for clauses, of, join in ((matched, near, "JOIN"), (left, target, "LEFT ANTI JOIN")):
             if clauses:
-                found = of.query(f"SELECT {items(target, clauses, old=True)} FROM", f"{join} {source.item} {on}")
+                found = of.query(
+                    f"SELECT {source.hint}{items(target, clauses, old=True)} FROM", f"{join} {source.item} {on}"
+                )
                 rows = stack.enter_context(_kept(name, found.where(F.col(ACTION).isNotNull())))
                 _count(target, clauses, rows, done)
                 frames.append(_written(target, rows, clauses))
         if missing:
-            before = f"SELECT {items(target, missing, old=False)} FROM {source.item} LEFT ANTI JOIN"
-            found = near.query(before, on, read_for=statement.condition)
+            texts = unmatched(source, statement.condition, items(target, missing, old=False))
+            found = near.query(*texts, read_for=statement.condition)
             frames.append(_written(target, found, missing))
         total = write_kinds(target, functools.reduce(DataFrame.union, frames), "MERGE")
     done.inserted = total - done.updated - done.deleted

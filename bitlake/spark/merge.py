@@ -22,7 +22,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.delete import retried
 from bitlake.spark.dml import write_frame
 from bitlake.spark.keyed_merge import merge_keyed
-from bitlake.spark.merge_clauses import Clause, Merged, action, clauses_of, items, matched_twice, new_rows
+from bitlake.spark.merge_clauses import Clause, Merged, action, clauses_of, items, matched_twice, new_rows, unmatched
 from bitlake.spark.merge_source import Source, key_predicates, source_of
 from bitlake.spark.positions import Gathered, gather
 from bitlake.spark.runner import SparkRunner
@@ -150,8 +150,8 @@ class _Merge:
     def _find(self, target: Target, clauses: Sequence[Clause], join: str) -> Gathered:
         chosen = action(clauses)
         before = (
-            f"SELECT file, position, action FROM (SELECT {target.path} AS file, {target.index} AS position, "
-            f"{chosen} AS action FROM"
+            f"SELECT file, position, action FROM (SELECT {self.source.hint}{target.path} AS file, "
+            f"{target.index} AS position, {chosen} AS action FROM"
         )
         frame = target.query(before, f"{join}) WHERE action IS NOT NULL", positions=True)
         found = gather(frame, f"MERGE INTO '{target.table.name}'")
@@ -173,14 +173,16 @@ class _Merge:
         if not hits:
             return []
         # Rows that no source row matches are known by where they are.
-        join = f"JOIN {self.source.item} ON ({self.statement.condition})" if clauses is self.matched else ""
-        frame = self.target.query(f"SELECT {items(self.target, clauses, old=True)} FROM", join, hits=hits)
+        joined = clauses is self.matched
+        join = f"JOIN {self.source.item} ON ({self.statement.condition})" if joined else ""
+        before = f"SELECT {self.source.hint if joined else ''}{items(self.target, clauses, old=True)} FROM"
+        frame = self.target.query(before, join, hits=hits, refiltered=joined)
         return [new_rows(self.target, frame, updating)]
 
     def _inserted(self) -> DataFrame:
-        before = f"SELECT {items(self.target, self.missing, old=False)} FROM {self.source.item} LEFT ANTI JOIN"
         condition = self.statement.condition
-        frame = self.near.query(before, f"ON ({condition})", read_for=condition)
+        chosen = items(self.target, self.missing, old=False)
+        frame = self.near.query(*unmatched(self.source, condition, chosen), read_for=condition)
         return new_rows(self.target, frame, self.missing)
 
     def _write(self, frames: Sequence[DataFrame]) -> list[ManifestEntry]:

@@ -72,7 +72,7 @@ def _assigned(target: Target, source: Source, clause: st.MergeClause, star: str)
         if name is None:
             raise NotFound(
                 f"table '{target.table.name}': {star} needs every column, and the source of MERGE has no "
-                f"'{field.name}'; it has {', '.join(source.frame.columns)}"
+                f"'{field.name}'; it has {', '.join(source.columns.values())}"
             )
         out.append(st.Assignment((field.name,), source.column(name)))
     return out
@@ -111,6 +111,16 @@ def items(target: Target, clauses: Sequence[Clause], old: bool) -> str:
                 value = _case(clauses, {clause.number: clause.values[field.name]})
                 out.append(f"{value} AS {_SET}_{clause.number}_{i}")
     return ", ".join(out)
+
+
+def unmatched(source: Source, condition: str, chosen: str) -> tuple[str, str]:
+    """What stands before and after the target in a query of ``chosen`` over the source's rows that match none of it.
+
+    They are found by the numbers of those that do match, which a join with a source sent to every task gives.
+    """
+    found = "__bitlake_matched"
+    before = f"SELECT {chosen} FROM {source.item} LEFT ANTI JOIN (SELECT {source.hint}{source.row} AS {found} FROM"
+    return before, f"JOIN {source.item} ON ({condition})) AS {found} ON {source.row} = {found}.{found}"
 
 
 def _case(clauses: Sequence[Clause], results: Mapping[int, str]) -> str:

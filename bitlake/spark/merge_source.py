@@ -23,7 +23,6 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.query import query
 from bitlake.spark.target import Target, quoted
 from bitlake.spark.types import spark_type
-from bitlake.spark.write import is_local
 from bitlake.sql import statements as st
 from bitlake.sql.cursor import Cursor
 from bitlake.table.data_file import arrow_to_physical
@@ -33,6 +32,9 @@ MOST_KEYS = 1000
 """A source of so many rows or fewer is asked for its keys, a larger one for their range."""
 LEAST_BYTES = 16 << 20
 """A target smaller than this is not worth asking the source first."""
+MOST_SENT = 500_000
+"""A source of so many rows or fewer is sent to every task."""
+ROW = "__bitlake_row"
 _UNNAMED = "__bitlake_source"
 _INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
 _PRUNED = (*_INTEGERS, Root.DATE, Root.DECIMAL, Root.TIMESTAMP, Root.TIMESTAMP_LTZ, Root.VARCHAR)
@@ -45,6 +47,17 @@ class Source:
     frame: DataFrame
     view: str
     alias: str
+    rows: int
+
+    @property
+    def hint(self) -> str:
+        """What tells Spark to send a small source to every task, rather than the target's rows around."""
+        return f"/*+ BROADCAST({quoted(self.alias)}) */ " if self.rows <= MOST_SENT else ""
+
+    @property
+    def row(self) -> str:
+        """The column that numbers the source's rows, in SQL text."""
+        return self.column(ROW)
 
     @property
     def item(self) -> str:
@@ -54,7 +67,7 @@ class Source:
     @property
     def columns(self) -> dict[str, str]:
         """Its columns by lower-case name."""
-        return {c.lower(): c for c in self.frame.columns}
+        return {c.lower(): c for c in self.frame.columns if c != ROW}
 
     def column(self, name: str) -> str:
         """A column of the source in SQL text."""
@@ -71,16 +84,15 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
         alias = Cursor(statement.source).parts("a table name")[-1]
     item = statement.source if statement.source_alias is None else f"{statement.source} AS {statement.source_alias}"
     frame = query(context, f"{statement.with_} SELECT * FROM {item}".lstrip())
-    constant = is_local("MERGE's source", frame)
-    if not constant:
-        with spark_errors("reading the source of MERGE"):
-            frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    with spark_errors("reading the source of MERGE"):
+        frame = frame.withColumn(ROW, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
+        # Counted, it is there, and Spark knows how large it is when it plans the joins.
+        rows = frame.count()
     try:
         with context.views([frame]) as (view,):
-            yield Source(frame, view, alias)
+            yield Source(frame, view, alias, rows)
     finally:
-        if not constant:
-            frame.unpersist()
+        frame.unpersist()
 
 
 def key_predicates(target: Target, source: Source, condition: str) -> tuple[Predicate, ...]:
@@ -96,8 +108,8 @@ def key_predicates(target: Target, source: Source, condition: str) -> tuple[Pred
     fields = [f for f, _ in pairs]
     columns = [F.col(quoted(c)) for _, c in pairs]
     with spark_errors("reading the keys of MERGE's source"):
-        few = source.frame.select(*columns).limit(MOST_KEYS + 1).toArrow()
-        if few.num_rows <= MOST_KEYS:
+        if source.rows <= MOST_KEYS:
+            few = source.frame.select(*columns).toArrow()
             return tuple(_one_of(f, few.column(i)) for i, f in enumerate(fields))
         bounds = [b for c in columns for b in (F.min(c), F.max(c))]
         row = source.frame.select(*bounds).toArrow()

@@ -101,12 +101,14 @@ class Target:
         positions: bool = False,
         deleted_too: bool = False,
         hits: Hits | None = None,
+        refiltered: bool = False,
         read_for: str | None = None,
     ) -> DataFrame:
         """The query ``[WITH …] <before> <the target> <after>``, lazy.
 
         With ``positions`` the target has the columns :attr:`path` and :attr:`index`; ``deleted_too`` gives the rows of
-        its deletion vectors as well, for which Spark's own reader can be used; ``hits`` limits it to these rows.
+        its deletion vectors as well, for which Spark's own reader can be used; ``hits`` limits it to these rows
+        (and some more, if the text is told to be ``refiltered``: to filter them itself).
         ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
         """
         head = f"{self.with_} {before} ".lstrip()
@@ -130,7 +132,7 @@ class Target:
             if deleted_too:
                 wanted = replace(wanted, state=with_deleted(self.state), _planned=[])
             if hits is not None:
-                wanted = only_hits(wanted, hits)
+                wanted = only_hits(wanted, hits, refiltered)
             frames.append(reader.frame(wanted, exact=False))
         try:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):

@@ -20,15 +20,14 @@ from bitlake.errors import CommitConflict
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
+from bitlake.metadata.index_manifest import vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.append_delete import discard_index, read_all, unaware, vector_change, vector_files
+from bitlake.table.append_delete import discard_index, read_all, unaware, vector_change, vector_files, vectors_of
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.changes import CommitPlan, IndexChange
 from bitlake.table.commit import commit
-from bitlake.table.index_files import index_entries
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import Runner
 from bitlake.table.sizing import target_file_size
@@ -196,15 +195,9 @@ def compact_append(
     return last
 
 
-def _vectors(state: TableState) -> list[IndexFileEntry]:
-    if not state.schema.opts.of(opt.DV_ENABLED):
-        return []
-    return [e for e in index_entries(state.store, state.paths, state.snapshot) if e.index_type == DELETION_VECTORS]
-
-
 def _groups(state: TableState, entries: Sequence[ManifestEntry], full: bool) -> list[tuple[ManifestEntry, ...]]:
     rules = Rules.of(state.schema)
-    places = vectors_by_file(_vectors(state))
+    places = vectors_by_file(vectors_of(state))
     deleted = {name: place.cardinality for name, (_, place) in places.items()}
     index_of = {name: index.file_name for name, (index, _) in places.items()}
     buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
@@ -330,7 +323,7 @@ def _still(
 def _rows_gone(state: TableState, files: Sequence[ManifestEntry]) -> dict[str, DeletionVector]:
     """The vectors of data files that have one, by name."""
     counts = {e.file.file_name: e.file.row_count for e in files}
-    indexes = [e for e in _vectors(state) if any(r.data_file in counts for r in e.ranges or ())]
+    indexes = [e for e in vectors_of(state) if any(r.data_file in counts for r in e.ranges or ())]
     found = read_all(state, indexes, counts)
     return {name: vector for name, vector in found.items() if name in counts}
 
@@ -361,7 +354,7 @@ def _without_vectors(state: TableState, before: Sequence[ManifestEntry]) -> list
     out: list[IndexChange] = []
     try:
         for slot, names in slots.items():
-            mine = [e for e in _vectors(state) if (e.partition, e.bucket) == slot]
+            mine = [e for e in vectors_of(state) if (e.partition, e.bucket) == slot]
             base = vector_files(state, mine, names)
             if not any(r.data_file in names for e in base for r in e.ranges or ()):
                 continue

@@ -11,7 +11,7 @@ are replaced, with what else is in them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
+from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.tree import sources_of
@@ -86,13 +86,25 @@ def _ask_file(store: Store, request: ReadRequest, task: FileTask) -> bytes:
     return serialize(rows)
 
 
-def only_hits(scan: Scan, hits: Hits) -> Scan:
-    """A scan of just these rows of the same snapshot, by its columns; its plan is made, so it must not be refined."""
+def only_hits(scan: Scan, hits: Hits, refiltered: bool = False) -> Scan:
+    """A scan of just these rows of the same snapshot, by its columns; its plan is made, so it must not be refined.
+
+    ``refiltered``: who reads it drops other rows himself, so that files of which nothing is deleted may be read whole.
+    """
     state = scan.state
     entries = [e for e in state.entries() if e.file.file_name in hits]
     partitions = PartitionReader(state.schema, state.paths)
+    marked: Collection[str] = vectors_by_file(vectors_of(state)) if refiltered else hits
     files = tuple(
-        PlannedFile(e, partitions.data_path(e), partitions.values(e.partition), _selection(e, hits)) for e in entries
+        PlannedFile(
+            e,
+            partitions.data_path(e),
+            partitions.values(e.partition),
+            _selection(e, hits),
+            # To a reader, rows that were not hit are as good as deleted: no file may be read whole for a few of them.
+            deleted=e.file.row_count - len(hits[e.file.file_name]) if e.file.file_name in marked else 0,
+        )
+        for e in entries
     )
     plan = Plan(
         table=state.name,
@@ -109,6 +121,13 @@ def only_hits(scan: Scan, hits: Hits) -> Scan:
         metrics=ScanMetrics(),
     )
     return replace(scan, predicate=None, row_limit=None, order=(), _planned=[plan])
+
+
+def vectors_of(state: TableState) -> list[IndexFileEntry]:
+    """The index files of deletion vectors that readers of a table apply."""
+    if not state.schema.opts.of(opt.DV_ENABLED):
+        return []
+    return [e for e in index_entries(state.store, state.paths, state.snapshot) if e.index_type == DELETION_VECTORS]
 
 
 def _selection(entry: ManifestEntry, hits: Hits) -> Selection:
@@ -175,7 +194,7 @@ def mark(state: TableState, hits: Hits) -> RowsGone:
     for entry in state.entries():
         if entry.file.file_name in hits:
             buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-    vectors = [e for e in index_entries(state.store, state.paths, state.snapshot) if e.index_type == DELETION_VECTORS]
+    vectors = vectors_of(state)
     by_bucket: dict[tuple[bytes, int], list[IndexFileEntry]] = {}
     for index in vectors:
         by_bucket.setdefault((index.partition, index.bucket), []).append(index)

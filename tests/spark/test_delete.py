@@ -12,6 +12,7 @@ from dml_model import OPTIONS, Model
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.spark import delete, scan
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +28,13 @@ def files_of(lake: bitlake.Lake) -> set[str]:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_random_conditions(lake: bitlake.Lake, name: str) -> None:
+@pytest.mark.parametrize("where", ["driver", "executors"])
+def test_random_conditions(lake: bitlake.Lake, name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if where == "executors":
+        if "bucketed" in name:
+            pytest.skip("the same as without buckets")
+        monkeypatch.setattr(scan, "DRIVER_ROWS", -1)
+        monkeypatch.setattr(delete, "DRIVER_BYTES", 0)
     model = Model(lake, OPTIONS[name], seed=len(name), partitioned=name in ("vectors", "copy-on-write"))
     for turn in range(4):
         model.delete(model.condition())
@@ -87,13 +94,26 @@ def test_values_of_deleted_rows_are_not_computed(lake: bitlake.Lake) -> None:
     assert lake.sql("DELETE FROM t WHERE 10 / a > 3").collect()[0][0] == 1
 
 
+def test_what_an_index_answers_starts_no_job(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Model(lake, OPTIONS["vectors"], seed=4, partitioned=False)
+    rows = model.rows
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("Spark was asked")
+
+    monkeypatch.setattr(delete, "gather", never)
+    monkeypatch.setattr(delete, "SparkRunner", lambda _: None)
+    count = sum(r[2] == "x" for r in rows)
+    assert lake.sql("DELETE FROM t AS target WHERE target.b = 'x'").collect()[0][0] == count
+    model.rows = [r for r in rows if r[2] != "x"]
+    model.check()
+
+
 def test_a_concurrent_delete_of_the_same_rows_is_done_once(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writers find the same rows; the second commits later, and finds them gone."""
-    from bitlake.spark import delete as module
-
     lake.sql("CREATE TABLE t (a INT) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
     lake.sql("INSERT INTO t VALUES (1), (2), (3), (4)")
-    plain, others = module.condition_hits, [1]
+    plain, others = delete.condition_hits, [1]
 
     def late(target: Any, condition: str | None) -> Any:
         hits = plain(target, condition)
@@ -102,7 +122,7 @@ def test_a_concurrent_delete_of_the_same_rows_is_done_once(lake: bitlake.Lake, m
             assert lake.table("t").delete("a <= 2") == 2
         return hits
 
-    monkeypatch.setattr(module, "condition_hits", late)
+    monkeypatch.setattr(delete, "condition_hits", late)
     assert lake.sql("DELETE FROM t WHERE a <= 3").collect()[0][0] == 1
     assert lake.sql("SELECT a FROM t").collect() == [(4,)]
 
