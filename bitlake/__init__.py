@@ -7,6 +7,7 @@
 """
 
 from bitlake.errors import (
+    AccessDenied,
     AlreadyExists,
     BitlakeError,
     CommitConflict,
@@ -22,6 +23,7 @@ from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
 __all__ = [
+    "AccessDenied",
     "AlreadyExists",
     "BitlakeError",
     "CommitConflict",

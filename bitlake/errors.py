@@ -7,7 +7,8 @@
     ├── NotFound              a database, table, column, file or procedure is not there
     ├── AlreadyExists         it is there already
     ├── CommitConflict        another writer won: read again and retry
-    ├── StorageUnavailable    the store did not answer, or refused access: retry or fix access
+    ├── StorageUnavailable    the store did not answer: retry
+    │   └── AccessDenied      it refused (credentials, rights, read-only): retrying does not help, fix access
     ├── CorruptError          bytes that do not mean what they should
     └── UnsupportedFeature    valid in the format, but this version cannot do it
 
@@ -39,6 +40,10 @@ class CommitConflict(BitlakeError):
 
 class StorageUnavailable(BitlakeError):
     """The store failed, timed out or refused access."""
+
+
+class AccessDenied(StorageUnavailable):
+    """The store refused: wrong or expired credentials, missing rights, or it is read-only; nothing was changed."""
 
 
 class CorruptError(BitlakeError):

@@ -35,6 +35,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """A real S3 server process on loopback, one for a test process; tests use folders of their own in its bucket."""
+    import s3_server
+
+    with s3_server.running() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """The Spark session of this test process, made on first use and stopped at the end."""
     from bitlake.spark.session import get_or_create

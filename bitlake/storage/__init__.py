@@ -1,5 +1,5 @@
-"""Files on local disk, and wrappers that count or break calls; the only room that touches a file system."""
+"""Files on disk and in object stores, and wrappers that count or break calls; the only room that touches either."""
 
-from bitlake.storage.base import FileInfo, Store, open_store
+from bitlake.storage.base import FileInfo, Store, has_cheap_rename, open_store
 
-__all__ = ["FileInfo", "Store", "open_store"]
+__all__ = ["FileInfo", "Store", "has_cheap_rename", "open_store"]

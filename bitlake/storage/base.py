@@ -7,11 +7,11 @@ partition folders legitimately hold ``%3A`` and Paimon treats paths as plain tex
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bitlake.errors import UnsupportedFeature
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 
@@ -50,7 +50,11 @@ class Store(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder is there."""
+        """Whether a file is there; ask :meth:`dir_exists` about folders, which object stores do not have."""
+        ...
+
+    def dir_exists(self, path: str) -> bool:
+        """Whether a folder is there; in an object store, whether any file is in it."""
         ...
 
     def list(self, directory: str) -> list[FileInfo]:
@@ -72,6 +76,10 @@ class Store(Protocol):
         """Delete a file; a missing one is fine."""
         ...
 
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete many files, with as few requests as the system can; missing ones are fine."""
+        ...
+
     def delete_dir(self, path: str) -> None:
         """Delete a folder with all it holds; a missing one is fine."""
         ...
@@ -87,7 +95,8 @@ class Store(Protocol):
     def open_output(self, path: str) -> Any:
         """A writable binary file (an Arrow ``NativeFile`` or alike) for a new, possibly large file; parents are made.
 
-        The file may be visible before it is closed: nothing may refer to it before that.
+        The file may be visible before it is closed: nothing may refer to it before that.  Where the result has a
+        method ``discard``, it closes without making the file.
         """
         ...
 
@@ -96,7 +105,10 @@ class Store(Protocol):
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file to a name that nobody uses yet; missing parent folders of the target are made."""
+        """Move a file or folder to a name that nobody uses yet; missing parent folders of the target are made.
+
+        An object store copies and then deletes: see :func:`has_cheap_rename`.
+        """
         ...
 
 
@@ -106,16 +118,39 @@ def scheme_of(uri: str) -> str:
     return "file" if match is None else match.group(1).lower()
 
 
-def open_store(uri: str) -> Store:
-    """The store that holds ``uri``: a plain path, ``file:/…`` or ``file:///…``.
+def has_cheap_rename(store: Store, path: str) -> bool:
+    """Whether files can be written anywhere and then moved; else writers put them where they belong at once.
 
-    Raises :class:`UnsupportedFeature` for any other scheme.
+    Also whether Spark's JVM finds these files by itself: the plain PySpark wheel has no jar for any object store.
+    """
+    return store.local_path(path) is not None
+
+
+def open_store(
+    uri: str, options: Mapping[str, str] | None = None, *, configured: Mapping[str, str] | None = None
+) -> Store:
+    """The store that holds ``uri``: a plain path, ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``memory://``.
+
+    ``options`` are how to reach it (:mod:`bitlake.storage.object_options`); ``configured`` is a larger configuration,
+    such as a Spark session's, of which only what is about such a store counts.
+
+    Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for options it does not know.
     """
     scheme = scheme_of(uri)
     if scheme == "file":
         from bitlake.storage.local import LocalStore
 
+        if options:
+            raise InvalidRequest(f"local files take no storage options, and '{next(iter(options))}' was given")
         return LocalStore()
+    from bitlake.storage.object_options import KINDS
+
+    if scheme in KINDS:
+        # Only whoever uses such a store waits until its library is loaded.
+        from bitlake.storage.object_store import ObjectStore
+
+        return ObjectStore(uri, options, configured)
     raise UnsupportedFeature(
-        f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path or file:///path"
+        f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
+        f"of {', '.join(f'{k}://' for k in KINDS)}"
     )

@@ -63,6 +63,11 @@ class CountingStore:
         self._count("exists", path)
         return self.inner.exists(path)
 
+    def dir_exists(self, path: str) -> bool:
+        """Counted :meth:`Store.dir_exists`."""
+        self._count("dir_exists", path)
+        return self.inner.dir_exists(path)
+
     def list(self, directory: str) -> builtins.list[FileInfo]:
         """Counted :meth:`Store.list`."""
         self._count("list", directory)
@@ -82,6 +87,12 @@ class CountingStore:
         """Counted :meth:`Store.delete`."""
         self._count("delete", path)
         self.inner.delete(path)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Counted :meth:`Store.delete_all`: one call, whatever it deletes."""
+        for path in paths[:1]:
+            self._count("delete_all", path)
+        self.inner.delete_all(paths)
 
     def delete_dir(self, path: str) -> None:
         """Counted :meth:`Store.delete_dir`."""

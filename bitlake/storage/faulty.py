@@ -76,6 +76,10 @@ class FaultyStore:
         """May fail."""
         return self._call("exists", path, lambda: self.inner.exists(path))
 
+    def dir_exists(self, path: str) -> bool:
+        """May fail."""
+        return self._call("dir_exists", path, lambda: self.inner.dir_exists(path))
+
     def list(self, directory: str) -> builtins.list[FileInfo]:
         """May fail."""
         return self._call("list", directory, lambda: self.inner.list(directory))
@@ -91,6 +95,11 @@ class FaultyStore:
     def delete(self, path: str) -> None:
         """May fail."""
         self._call("delete", path, lambda: self.inner.delete(path))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """May fail, before each file: what deletes many may be stopped at any of them."""
+        for path in paths:
+            self.delete(path)
 
     def delete_dir(self, path: str) -> None:
         """May fail."""

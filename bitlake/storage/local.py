@@ -23,10 +23,12 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake._clock import new_uuid
-from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.storage.base import FileInfo, scheme_of
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV, errno.EACCES}
+
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def strip_scheme(path: str) -> str:
@@ -54,7 +56,8 @@ def _mapped(action: str, path: str) -> Iterator[None]:
             raise StorageUnavailable(f"cannot {action} {path}: {why}") from e
         raise NotFound(f"no such file: {path}") from e
     except OSError as e:
-        raise StorageUnavailable(f"cannot {action} {path}: {e.strerror or e}") from e
+        kind = AccessDenied if e.errno in _REFUSED else StorageUnavailable
+        raise kind(f"cannot {action} {path}: {e.strerror or e}") from e
     except ValueError as e:
         if "\0" not in path and not isinstance(e, UnicodeError):
             raise
@@ -104,6 +107,13 @@ class LocalStore:
         except NotFound:
             return False
         return True
+
+    def dir_exists(self, path: str) -> bool:
+        """Whether a folder is there."""
+        try:
+            return os.path.isdir(strip_scheme(path))
+        except ValueError:  # a name that no folder can have
+            return False
 
     def list(self, directory: str) -> builtins.list[FileInfo]:
         """The entries of a folder, sorted by name; empty when it is missing."""
@@ -155,6 +165,11 @@ class LocalStore:
         """Delete a file; a missing one is fine."""
         with contextlib.suppress(NotFound), _mapped("delete", path):
             os.unlink(strip_scheme(path))
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete files; missing ones are fine."""
+        for path in paths:
+            self.delete(path)
 
     def delete_dir(self, path: str) -> None:
         """Delete a folder with all it holds; a missing one is fine."""

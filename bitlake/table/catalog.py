@@ -56,12 +56,12 @@ class FileSystemCatalog:
 
     def database_exists(self, name: str) -> bool:
         """Whether the database's folder is there; ``default`` always is."""
-        return name == DEFAULT_DATABASE or self.store.exists(self.database_path(name))
+        return name == DEFAULT_DATABASE or self.store.dir_exists(self.database_path(name))
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Make a database; raises :class:`AlreadyExists` unless ``if_not_exists``."""
         path = self.database_path(name)
-        if self.store.exists(path):
+        if self.store.dir_exists(path):
             if if_not_exists:
                 return
             raise AlreadyExists(f"database '{name}' exists already in {self.warehouse}")
@@ -70,7 +70,7 @@ class FileSystemCatalog:
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Delete a database; one that holds tables only with ``cascade``."""
         path = self.database_path(name)
-        if not self.store.exists(path):
+        if not self.store.dir_exists(path):
             if if_exists:
                 return
             raise self._no_database(name)
@@ -95,7 +95,7 @@ class FileSystemCatalog:
             raise self._no_database(database)
         path = self.database_path(database)
         folders = [f.name for f in self.store.list(path) if f.is_dir and not f.name.startswith((".", "_"))]
-        return sorted(f for f in folders if self.store.exists(f"{path}/{f}/schema"))
+        return sorted(f for f in folders if self.store.dir_exists(f"{path}/{f}/schema"))
 
     def table_exists(self, name: Identifier) -> bool:
         """Whether the table has a schema."""
@@ -146,7 +146,6 @@ class FileSystemCatalog:
             raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS")
         schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
         paths = TablePaths(self.table_path(name))
-        self.store.make_dirs(paths.schema_dir)
         if not self.store.create(paths.schema(0), schema.to_json().encode()):
             if if_not_exists:
                 return False
@@ -163,9 +162,8 @@ class FileSystemCatalog:
         if not self.database_exists(new.database):
             raise self._no_database(new.database)
         target = self.table_path(new)
-        if self.store.exists(target):
+        if self.store.dir_exists(target):
             raise AlreadyExists(f"table '{new}' exists already: drop it first")
-        self.store.make_dirs(self.database_path(new.database))
         self.store.rename(self.table_path(old), target)
 
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bitlake import _clock
-from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
@@ -141,6 +141,11 @@ class _Committer:
                 races += 1
                 failed: Exception | None = None
                 wait = chance.uniform(0, min(self.options.of(opt.COMMIT_MIN_WAIT) << min(races, 5), _RACE_WAIT_MS))
+            except AccessDenied as e:  # waiting changes nothing
+                self._discard_all(writer)
+                if self.uncertain:
+                    raise self._unknown(f"commit to {self.paths.root} failed ({e}); ") from e
+                raise
             except (StorageUnavailable, _Unknown) as e:
                 self._discard_all(writer)
                 failures += 1
@@ -161,8 +166,7 @@ class _Committer:
         if failed is not None and (late or failures > self.options.of(opt.COMMIT_MAX_RETRIES)):
             message = f"commit to {self.paths.root} failed {failures} times ({failed.__cause__ or failed}); "
             if self.uncertain:
-                message += f"whether it took place is unknown: look for a snapshot with uuid {self.uuid}"
-                raise OutcomeUnknown(message, self.uuid) from failed
+                raise self._unknown(message) from failed
             raise StorageUnavailable(message + "nothing of it is visible") from failed
         if late or races > _MOST_RACES:
             self._discard_all(writer)
@@ -171,6 +175,10 @@ class _Committer:
                 + (f" and 'commit.timeout' = {timeout} ms passed" if late else "")
                 + "; nothing is visible, try again"
             )
+
+    def _unknown(self, message: str) -> OutcomeUnknown:
+        said = f"{message}whether it took place is unknown: look for a snapshot with uuid {self.uuid}"
+        return OutcomeUnknown(said, self.uuid)
 
     def _discard_all(self, writer: ManifestWriter) -> None:
         writer.discard()
@@ -216,7 +224,7 @@ class _Committer:
         self.uncertain = True
         try:
             self._publish(snapshot)
-        except _Lost:
+        except (_Lost, AccessDenied):
             self.uncertain = False
             writer.take_back(held)
             writer.discard(mark)
@@ -276,6 +284,8 @@ class _Committer:
         try:
             if self.store.create(self.paths.snapshot(snapshot.id), snapshot.to_json().encode()):
                 return
+        except AccessDenied:
+            raise  # a store that refuses has not done it
         except (StorageUnavailable, NotFound) as e:
             self.tried.append(snapshot.id)
             raise _Unknown from e

@@ -35,6 +35,8 @@ from bitlake.table.runner import LocalRunner
 
 _DELETERS = 16
 """Files deleted at a time: object stores and network disks answer slowly, and each call is independent."""
+_TOGETHER = 256
+"""Files deleted by one call: one request to an object store, and enough calls for all threads elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,9 @@ def _take(partitions: PartitionReader, entry: ManifestEntry, data: dict[str, Non
 
 
 def _delete(store: Store, files: Iterable[str]) -> None:
-    LocalRunner(_DELETERS).run(list(files), store.delete)
+    names = list(files)
+    parts = [names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)]
+    LocalRunner(_DELETERS).run(parts, store.delete_all)
 
 
 __all__ = ["Expiry", "Retention", "expire", "plan_expiry"]

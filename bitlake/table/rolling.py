@@ -36,9 +36,13 @@ _LEAST_ROWS = 1024
 
 def discard_files(store: Store, paths: Iterable[str]) -> None:
     """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
-    for path in paths:
-        with contextlib.suppress(StorageUnavailable):
-            store.delete(path)
+    gone = list(paths)
+    try:
+        store.delete_all(gone)
+    except StorageUnavailable:
+        for path in gone:
+            with contextlib.suppress(StorageUnavailable):
+                store.delete(path)
 
 
 def place_index(
@@ -169,8 +173,8 @@ class RollingWriter(abc.ABC):
     def abort(self) -> None:
         """Delete everything this writer made."""
         if self._output is not None:
-            with contextlib.suppress(OSError):
-                self._output.close()
+            with contextlib.suppress(OSError, StorageUnavailable):
+                getattr(self._output, "discard", self._output.close)()
             self._writer = self._output = None
         discard_files(self._store, [p for path in self._made for p in (path, index_file_name(path))])
 

@@ -1,0 +1,336 @@
+"""Object stores (S3 and its compatibles, GCS, Azure, this process's memory) through obstore.
+
+What is different from a file system, and what that means here:
+
+* there are no folders: names have slashes in them.  ``list`` shows what looks like one; :meth:`ObjectStore.make_dirs`
+  leaves an empty object ``.folder``, or nobody would see that a database without tables exists;
+* there is no rename: :meth:`ObjectStore.rename` copies, then deletes.  Writers put files where they belong instead;
+* an object appears as a whole when its upload ends.  *Conditional* creation (``If-None-Match: *``) is the atomic step
+  that a commit needs; stores that do not know it answer an error, never an overwrite;
+* an answer may get lost.  Reading, replacing and deleting are simply tried again.  A conditional creation is not: its
+  second try would find what the first one made.  So :meth:`ObjectStore.create` itself tries again, and if a name is
+  then taken, it looks whether these very bytes are there.  Bytes that must be told apart (snapshots) hold a uuid.
+
+Keys are the text of the path, nothing decoded: partition folders legitimately hold ``%3A``.
+"""
+
+from __future__ import annotations
+
+import builtins
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import obstore
+import pyarrow as pa
+from obstore import exceptions as ob
+from obstore import store as stores
+
+from bitlake.errors import AccessDenied, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.storage.base import FileInfo
+from bitlake.storage.object_errors import FAILURES, is_short, lacks_bucket, mapped, translated
+from bitlake.storage.object_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
+from bitlake.storage.object_options import KINDS, StoreOptions, store_options
+
+FOLDER_MARK = ".folder"
+"""The empty object that makes a folder without files be seen; hidden, as every name with a dot before it is."""
+_COPIES = 16
+"""Server-side copies at a time."""
+_DELETES = 1000
+"""Keys in one bulk request, as many as S3 takes."""
+
+_memories: dict[str, Any] = {}
+"""memory://NAME/… by name: one store for the whole process, as a disk is."""
+_memory_lock = threading.Lock()
+
+
+class ObjectStore:
+    """The :class:`~bitlake.storage.base.Store` of one kind of object store; all buckets with the same options."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
+        self._check(uri)
+        self._options = store_options(uri, options or {}, lenient=lenient)
+        self._clients: dict[tuple[str, bool], Any] = {}
+        self._lock = threading.Lock()
+        self._client(uri.split("://", 1)[1].split("/", 1)[0], True)  # wrong options are told at once
+
+    def __repr__(self) -> str:
+        return f"ObjectStore({self._options!r})"
+
+    def __getstate__(self) -> StoreOptions:
+        if self._options.kind == "memory":
+            raise InvalidRequest(
+                "memory:// is in this process only: Spark's executors cannot reach it; "
+                "connect to a folder or a bucket to use SQL that runs on them"
+            )
+        return self._options
+
+    def __setstate__(self, state: StoreOptions) -> None:
+        self._options = state
+        self._clients = {}
+        self._lock = threading.Lock()
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, path: str) -> bytes:
+        """The whole object."""
+        client, key = self._at(path)
+        with self._mapped("read", path):
+            return obstore.get(client, key).bytes().to_bytes()
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        return self.read_ranges(path, [(offset, length)])[0]
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Several ranges, ten requests at a time; one request for ranges less than a megabyte apart."""
+        for offset, length in ranges:
+            if offset < 0 or length < 0:
+                raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
+        full = [r for r in ranges if r[1]]
+        if not full:
+            size = self.size(path)
+            _check_ends(path, ranges, size)
+            return [b""] * len(ranges)
+        client, key = self._at(path)
+        with self._mapped("read", path):
+            try:
+                found = obstore.get_ranges(client, key, starts=[o for o, _ in full], lengths=[n for _, n in full])
+            except FAILURES as e:
+                if is_short(e):
+                    _check_ends(path, ranges, self.size(path))
+                raise
+        parts = [part.to_bytes() for part in found]
+        if any(len(part) != length for part, (_, length) in zip(parts, full)):
+            _check_ends(path, ranges, self.size(path))
+            raise StorageUnavailable(f"cannot read {path}: the store sent fewer bytes than asked for; try again")
+        rest = iter(parts)
+        return [next(rest) if length else b"" for _, length in ranges]
+
+    def size(self, path: str) -> int:
+        """The object's size in bytes."""
+        client, key = self._at(path)
+        with self._mapped("stat", path):
+            return int(obstore.head(client, key)["size"])
+
+    def exists(self, path: str) -> bool:
+        """Whether an object of this name is there; of folders, see :meth:`dir_exists`."""
+        try:
+            self.size(path)
+        except NotFound:
+            return False
+        return True
+
+    def dir_exists(self, path: str) -> bool:
+        """Whether any object's name begins like this folder's."""
+        client, key = self._at(path)
+        with self._mapped("list", path):
+            return any(len(chunk) for chunk in obstore.list(client, prefix=key or None, chunk_size=1))
+
+    def list(self, directory: str) -> builtins.list[FileInfo]:
+        """The entries of a folder, sorted by name; empty when it is missing."""
+        client, key = self._at(directory)
+        with self._mapped("list", directory):
+            found = obstore.list_with_delimiter(client, key or None)
+        skip = len(key) + 1 if key else 0
+        out = [FileInfo(name[skip:], 0, True, 0) for name in found["common_prefixes"]]
+        for entry in found["objects"]:
+            name = entry["path"][skip:]
+            if name:  # Hadoop marks a folder by an object of its own name and a slash
+                out.append(FileInfo(name, entry["size"], False, int(entry["last_modified"].timestamp() * 1000)))
+        return sorted(out, key=lambda f: f.name)
+
+    def open_input(self, path: str) -> Any:
+        """An Arrow file that reads ranges."""
+        size = self.size(path)
+        return pa.PythonFile(RangedFile(lambda o, n: self.read_range(path, o, n), size, path), mode="r")
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create the object if it is absent, atomically.
+
+        Raises :class:`StorageUnavailable` when the outcome stays unknown, :class:`AccessDenied` only when surely
+        nothing was made.
+        """
+        client, key = self._at(path, retries=False)
+        options = self._options
+        unknown = False
+        started = time.monotonic()
+        for attempt in range(options.max_retries + 1):
+            try:
+                obstore.put(client, key, data, mode="create", use_multipart=False)
+                return True
+            except ob.AlreadyExistsError:
+                return unknown and self.read(path) == data
+            except FAILURES as e:
+                failed = self._translated(e, "create", path)
+                if not unknown and isinstance(failed, AccessDenied | InvalidRequest):
+                    raise failed from None
+                if isinstance(failed, NotFound) or lacks_bucket(e):  # nor can an object be there
+                    raise failed from None
+                # A refusal after an unknown outcome decides nothing about it.
+                unknown = True
+                if isinstance(failed, AccessDenied):
+                    failed = StorageUnavailable(str(failed))
+            wait = min(10.0, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
+            if attempt == options.max_retries or time.monotonic() + wait - started > options.retry_seconds:
+                break
+            time.sleep(wait)
+        raise failed
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write or replace the object."""
+        client, key = self._at(path)
+        with self._mapped("write", path):
+            obstore.put(client, key, data)
+
+    def open_output(self, path: str) -> Any:
+        """A file whose parts are uploaded as they fill; it is there once it is closed."""
+        client, key = self._at(path)
+        with self._mapped("write", path):
+            writer = obstore.open_writer(client, key, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_A_TIME)
+        return UploadFile(writer, lambda: self._mapped("write", path))
+
+    def delete(self, path: str) -> None:
+        """Delete an object; a missing one is fine."""
+        self.delete_all([path])
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete many objects, a thousand with a request; missing ones are fine."""
+        by_client: dict[int, tuple[Any, builtins.list[str], str]] = {}
+        for path in paths:
+            client, key = self._at(path)
+            by_client.setdefault(id(client), (client, [], path))[1].append(key)
+        for client, keys, path in by_client.values():
+            self._delete(client, keys, path)
+
+    def _delete(self, client: Any, keys: Sequence[str], path: str) -> None:
+        for start in range(0, len(keys), _DELETES):
+            part = builtins.list(keys[start : start + _DELETES])
+            try:
+                with self._mapped("delete", path):
+                    obstore.delete(client, part)
+            except NotFound:
+                # Stores that miss a missing one may have stopped there: one by one.
+                for key in part if len(part) > 1 else ():
+                    self._delete(client, [key], path)
+
+    def delete_dir(self, path: str) -> None:
+        """Delete whatever begins with this folder's name; nothing there is fine."""
+        client, key = self._at(path)
+        if not key:
+            raise InvalidRequest(f"'{path}' is a whole bucket: delete it with the tools of its store")
+        keys: builtins.list[str] = []
+        with self._mapped("list", path):
+            for chunk in obstore.list(client, prefix=key):
+                keys += [entry["path"] for entry in chunk]
+        self._delete(client, keys, path)
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder be seen, by an empty object in it."""
+        if not self.dir_exists(path):
+            self.write(f"{path}/{FOLDER_MARK}", b"")
+
+    def local_path(self, path: str) -> str | None:
+        """None: objects have no path on this machine."""
+        return None
+
+    def rename(self, source: str, target: str) -> None:
+        """Copy an object, or all of a folder, within the store, then delete the source.  Not one atomic step.
+
+        A table's ``schema`` folder, which makes it be a table, is copied last and deleted first, so that nobody sees
+        a table with half of its files under either name.
+        """
+        client, key = self._at(source)
+        other, to = self._at(target)
+        if other is not client:
+            raise InvalidRequest(f"cannot move {source} to {target}: that is another bucket")
+        with self._mapped("move", source):
+            if self.exists(source):
+                obstore.copy(client, key, to)
+                obstore.delete(client, key)
+                return
+            keys = [entry["path"] for chunk in obstore.list(client, prefix=key) for entry in chunk]
+            if not keys:
+                raise NotFound(f"no such file: {source}")
+            first = [k for k in keys if not k.startswith(f"{key}/schema/")]
+            last = [k for k in keys if k.startswith(f"{key}/schema/")]
+            with ThreadPoolExecutor(_COPIES, "bitlake-copies") as pool:
+                for part in (first, last):
+                    for _ in pool.map(lambda k: obstore.copy(client, k, to + k[len(key) :]), part):
+                        pass
+        for part in (last, first):
+            self._delete(client, part, source)
+
+    # --- clients ---------------------------------------------------------------------------------------------------
+
+    def _check(self, uri: str) -> None:
+        scheme, found, rest = uri.partition("://")
+        host = rest.split("/", 1)[0]
+        if not found or scheme.lower() not in KINDS or not host:
+            raise InvalidRequest(
+                f"an object store's path is like s3://bucket/folder, and this has no bucket: {scheme}://"
+            )
+        if ("@" in host or ":" in host) and KINDS[scheme.lower()] != "azure":
+            raise InvalidRequest(
+                f"a path may hold no credentials, or they would be shown wherever it is: give {scheme}:// paths "
+                "storage_options instead"
+            )
+
+    def _at(self, path: str, retries: bool = True) -> tuple[Any, str]:
+        """The client of a path's bucket, and the key in it."""
+        scheme, found, rest = path.partition("://")
+        if not found or KINDS.get(scheme.lower()) != self._options.kind:
+            raise InvalidRequest(f"{path} is not in this store, which is {self._options.kind}")
+        bucket, _, key = rest.partition("/")
+        return self._client(bucket, retries), key.strip("/")
+
+    def _client(self, bucket: str, retries: bool) -> Any:
+        with self._lock:
+            found = self._clients.get((bucket, retries))
+            if found is None:
+                found = self._clients[bucket, retries] = self._new_client(bucket, retries)
+            return found
+
+    def _new_client(self, bucket: str, retries: bool) -> Any:
+        options = self._options
+        if options.kind == "memory":
+            with _memory_lock:
+                return _memories.setdefault(bucket, stores.MemoryStore())
+        made: dict[str, Any] = {
+            "config": dict(options.values),
+            "client_options": dict(options.client),
+            "retry_config": options.retry() if retries else {**options.retry(), "max_retries": 0},
+        }
+        try:
+            if options.kind == "s3":
+                return stores.S3Store(bucket, **made)
+            if options.kind == "gcs":
+                return stores.GCSStore(bucket, **made)
+            return stores.AzureStore(bucket.partition("@")[0], **made)
+        except FAILURES as e:
+            raise InvalidRequest(
+                f"the storage options for '{bucket}' do not fit together: {options.scrubbed(str(e).splitlines()[0])}"
+            ) from None
+
+    def _mapped(self, action: str, path: str) -> AbstractContextManager[None]:
+        return mapped(action, path, _bucket(path), self._options)
+
+    def _translated(self, error: Exception, action: str, path: str) -> BitlakeError:
+        return translated(error, action, path, _bucket(path), self._options)
+
+
+def _bucket(path: str) -> str:
+    return path.partition("://")[2].split("/", 1)[0]
+
+
+def _check_ends(path: str, ranges: Sequence[tuple[int, int]], size: int) -> None:
+    for offset, length in ranges:
+        if offset + length > size:
+            missing = offset + length - size
+            raise CorruptError(f"the file ends {missing} bytes before the end of a range of {length}", offset, path)

@@ -1,0 +1,380 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import threading
+from collections.abc import Iterator
+
+import flaky_proxy
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import s3_server
+
+from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.storage import Store, has_cheap_rename, open_store
+from bitlake.storage.object_files import PART_BYTES, RangedFile
+from bitlake.storage.object_store import ObjectStore
+
+
+@pytest.fixture(params=["memory", "s3"])
+def place(request: pytest.FixtureRequest) -> tuple[Store, str]:
+    """A store and an empty folder in it."""
+    name = request.node.name.replace("[", "-").replace("]", "")
+    if request.param == "memory":
+        return open_store(f"memory://{name}/root"), f"memory://{name}/root"
+    endpoint = request.getfixturevalue("s3_endpoint")
+    root = f"s3://{s3_server.BUCKET}/{name}"
+    return open_store(root, s3_server.options(endpoint)), root
+
+
+def test_bytes_come_back_under_names_as_they_are(place: tuple[Store, str]) -> None:
+    store, root = place
+    for name in ("plain", "dt=2024-01-01 10%3A00%3A00/x", "ü ö/+&#?", "a/b/c/d"):
+        store.write(f"{root}/{name}", name.encode())
+    for name in ("plain", "dt=2024-01-01 10%3A00%3A00/x", "ü ö/+&#?", "a/b/c/d"):
+        assert store.read(f"{root}/{name}") == name.encode()
+        assert store.size(f"{root}/{name}") == len(name.encode())
+        assert store.exists(f"{root}/{name}")
+    assert [(f.name, f.is_dir) for f in store.list(root)] == [
+        ("a", True),
+        ("dt=2024-01-01 10%3A00%3A00", True),
+        ("plain", False),
+        ("ü ö", True),
+    ]
+    assert store.list(f"{root}/a/b/c")[0].size == 7
+    assert store.list(f"{root}/a/b/c")[0].mtime_ms > 1_600_000_000_000
+    assert store.local_path(root) is None and not has_cheap_rename(store, root)
+
+
+def test_missing_things(place: tuple[Store, str]) -> None:
+    store, root = place
+    assert store.list(f"{root}/no") == []
+    assert not store.exists(f"{root}/no") and not store.dir_exists(f"{root}/no")
+    store.delete(f"{root}/no")
+    store.delete_all([f"{root}/no", f"{root}/nor"])
+    store.delete_dir(f"{root}/no")
+    for ask in (store.read, store.size, store.open_input, lambda p: store.read_range(p, 0, 1)):
+        with pytest.raises(NotFound, match="no such file"):
+            ask(f"{root}/no")
+    with pytest.raises(NotFound):
+        store.rename(f"{root}/no", f"{root}/other")
+
+
+def test_ranges_are_exact_or_corrupt(place: tuple[Store, str]) -> None:
+    store, root = place
+    path = f"{root}/f"
+    store.write(path, b"abcdefghij")
+    assert store.read_ranges(path, [(8, 2), (0, 3), (10, 0), (3, 1)]) == [b"ij", b"abc", b"", b"d"]
+    assert store.read_ranges(path, [(0, 0)]) == [b""]
+    with pytest.raises(CorruptError, match="ends 1 bytes before"):
+        store.read_range(path, 8, 3)
+    with pytest.raises(CorruptError, match="ends 25 bytes before"):
+        store.read_range(path, 30, 5)
+    with pytest.raises(CorruptError):
+        store.read_range(path, 11, 0)
+    with pytest.raises(InvalidRequest):
+        store.read_range(path, -1, 3)
+
+
+def test_exactly_one_of_many_creates(place: tuple[Store, str]) -> None:
+    store, root = place
+    won: list[int] = []
+
+    def run(number: int) -> None:
+        if store.create(f"{root}/f", str(number).encode()):
+            won.append(number)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(won) == 1
+    assert store.read(f"{root}/f") == str(won[0]).encode()
+
+
+def test_folders_are_made_and_deleted(place: tuple[Store, str]) -> None:
+    store, root = place
+    store.make_dirs(f"{root}/db.db")
+    assert store.dir_exists(f"{root}/db.db")
+    assert [(f.name, f.is_dir) for f in store.list(root)] == [("db.db", True)]
+    store.make_dirs(f"{root}/db.db")
+    store.write(f"{root}/db.db/t/x", b"1")
+    store.write(f"{root}/db.dbx", b"not in that folder")
+    store.delete_dir(f"{root}/db.db")
+    assert [f.name for f in store.list(root)] == ["db.dbx"]
+
+
+def test_files_and_folders_move(place: tuple[Store, str]) -> None:
+    store, root = place
+    store.write(f"{root}/a/one", b"1")
+    store.rename(f"{root}/a/one", f"{root}/b/two")
+    assert store.read(f"{root}/b/two") == b"1" and not store.exists(f"{root}/a/one")
+    for name in ("schema/schema-0", "bucket-0/data", "snapshot/snapshot-1"):
+        store.write(f"{root}/t/{name}", name.encode())
+    store.rename(f"{root}/t", f"{root}/u")
+    assert not store.dir_exists(f"{root}/t")
+    assert store.read(f"{root}/u/bucket-0/data") == b"bucket-0/data"
+    assert sorted(f.name for f in store.list(f"{root}/u")) == ["bucket-0", "schema", "snapshot"]
+
+
+def test_many_are_deleted_with_few_requests(s3_endpoint: str) -> None:
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        store = open_store("s3://lake/x", s3_server.options(proxy.endpoint))
+        paths = [f"s3://lake/many/{i}" for i in range(40)]
+        for path in paths:
+            store.write(path, b"")
+        proxy.seen.clear()
+        store.delete_all(paths)
+        assert len(proxy.seen) == 1
+        assert store.list("s3://lake/many") == []
+
+
+def test_large_files_are_uploaded_in_parts_and_read_in_few_requests(s3_endpoint: str) -> None:
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        store = open_store("s3://lake/x", s3_server.options(proxy.endpoint))
+        path = "s3://lake/large/file"
+        block = os.urandom(1 << 20)
+        with store.open_output(path) as out:
+            for _ in range(2 * (PART_BYTES >> 20) + 1):
+                out.write(block)
+            assert out.tell() == 2 * PART_BYTES + (1 << 20)
+            assert not store.exists(path), "nobody sees half a file"
+        assert sum(method == "PUT" for method, _, _ in proxy.seen) == 3
+        assert store.size(path) == 2 * PART_BYTES + (1 << 20)
+        proxy.seen.clear()
+        with store.open_input(path) as source:
+            assert source.size() == 2 * PART_BYTES + (1 << 20)
+            count = 0
+            while part := source.read(100_000):
+                assert part == (block * 2)[count % len(block) :][: len(part)]
+                count += len(part)
+        assert count == 2 * PART_BYTES + (1 << 20)
+        assert len(proxy.seen) <= 10
+
+
+def test_what_an_exception_leaves_is_not_made(place: tuple[Store, str]) -> None:
+    store, root = place
+    with contextlib.suppress(KeyError), store.open_output(f"{root}/f") as out:
+        out.write(b"half")
+        raise KeyError
+    output = store.open_output(f"{root}/f")
+    output.write(b"half")
+    output.discard()
+    del output
+    assert not store.exists(f"{root}/f")
+
+
+def test_arrow_writes_and_reads_parquet(place: tuple[Store, str]) -> None:
+    store, root = place
+    table = pa.table({"a": range(100_000), "b": [str(i) for i in range(100_000)]})
+    with store.open_output(f"{root}/f.parquet") as out:
+        pq.write_table(table, out)
+    with store.open_input(f"{root}/f.parquet") as source:
+        assert pq.read_table(source).equals(table)
+
+
+def test_a_ranged_file_reads_as_a_plain_one() -> None:
+    data = bytes(range(256)) * 4000
+    asked: list[tuple[int, int]] = []
+
+    def fetch(offset: int, length: int) -> bytes:
+        assert offset >= 0 and length > 0 and offset + length <= len(data)
+        asked.append((offset, length))
+        return data[offset : offset + length]
+
+    ours, plain = RangedFile(fetch, len(data), "f"), io.BytesIO(data)
+    moves = [(0, 10), (5, 100), (1_000_000, 50_000), (999_990, 30), (300_000, 200_000), (1_024_000, 5), (2_000_000, 1)]
+    for offset, length in moves:
+        assert ours.seek(offset) == plain.seek(offset)
+        assert ours.read(length) == plain.read(length)
+        assert ours.tell() == offset + len(data[offset : offset + length])
+    ours.seek(0)
+    asked.clear()
+    while ours.read(1000):
+        pass
+    assert sum(n for _, n in asked) <= len(data), "nothing is fetched twice"
+    assert len(asked) <= 5
+
+
+# --- options and secrets ----------------------------------------------------------------------------------------------
+
+
+def test_options_of_three_spellings_mean_the_same() -> None:
+    ours = ObjectStore(
+        "s3://b/x", {"access_key_id": "k", "secret_access_key": "s", "endpoint": "http://h", "region": "r"}
+    )
+    paimon = ObjectStore(
+        "s3a://b/x", {"s3.access-key": "k", "s3.secret-key": "s", "s3.endpoint": "http://h", "s3.region": "r"}
+    )
+    conf = {
+        "spark.hadoop.fs.s3a.access.key": "k",
+        "spark.hadoop.fs.s3a.secret.key": "s",
+        "spark.hadoop.fs.s3a.endpoint": "http://h",
+        "spark.hadoop.fs.s3a.endpoint.region": "r",
+        "spark.hadoop.fs.s3a.threads.max": "10",
+        "spark.app.name": "x",
+    }
+    spark = ObjectStore("s3://b/x", None, conf)
+    assert ours._options == paimon._options == spark._options
+    given = ObjectStore("s3://b/x", {"access_key_id": "other", "secret_access_key": "o"}, conf)
+    assert given._options.get("access_key_id") == "other" and given._options.get("region") == "r"
+    azure = ObjectStore(
+        "abfss://box@acc.dfs.core.windows.net/x", {"fs.azure.account.key.acc.dfs.core.windows.net": "c2VjcmV0"}
+    )
+    assert azure._options.get("account_name") == "acc" and azure._options.get("account_key") == "c2VjcmV0"
+    assert open_store("gs://b/x", {"skip_signature": "true"})
+
+
+def test_virtual_hosts() -> None:
+    store = ObjectStore("s3://b/x", {"s3.endpoint": "https://h:9", "s3.path.style.access": "false"})
+    assert store._options.get("endpoint") == "https://b.h:9"
+
+
+def test_the_environment_is_looked_at_and_taken_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "from-outside")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden-outside")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-outside")
+    packed = pickle.dumps(ObjectStore("s3://b/x"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name)
+    assert pickle.loads(packed)._options.get("secret_access_key") == "hidden-outside"
+    # A key of one's own is never paired with somebody else's token.
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "token-outside")
+    own = ObjectStore("s3://b/x", {"access_key_id": "k", "secret_access_key": "s"})
+    assert own._options.get("session_token") is None
+
+
+def test_secrets_are_in_no_text(s3_endpoint: str) -> None:
+    options = s3_server.options(s3_endpoint)
+    store = open_store("s3://lake/x", options)
+    texts = [repr(store), str(store), repr(store._options), str(vars(store))]  # type: ignore[attr-defined]
+    for bad in ({"accesskey": s3_server.SECRET}, {"max_retries": "-1"}, {"access_key_id": s3_server.KEY}):
+        with pytest.raises(InvalidRequest) as e:
+            open_store("s3://lake/x", bad)
+        texts.append(str(e.value))
+    with pytest.raises(InvalidRequest, match="no credentials") as e:
+        open_store(f"s3://{s3_server.KEY}:{s3_server.SECRET}@lake/x")
+    texts.append(str(e.value))
+    for text in texts:
+        assert s3_server.KEY not in text and s3_server.SECRET not in text
+
+
+def test_wrong_options_are_told() -> None:
+    with pytest.raises(InvalidRequest, match="no storage option for s3://"):
+        open_store("s3://b/x", {"colour": "red"})
+    with pytest.raises(InvalidRequest, match="takes no storage options"):
+        open_store("memory://b/x", {"region": "x"})
+    with pytest.raises(InvalidRequest, match="local files take no storage options"):
+        open_store("/tmp/x", {"region": "x"})
+    with pytest.raises(InvalidRequest, match="must be a text"):
+        open_store("s3://b/x", {"region": 5})  # type: ignore[dict-item]
+    with pytest.raises(InvalidRequest, match="no bucket"):
+        open_store("s3:///x")
+    with pytest.raises(InvalidRequest, match="not in this store"):
+        open_store("s3://b/x", {"skip_signature": "true"}).read("/tmp/x")
+
+
+def test_a_memory_store_cannot_be_sent_away() -> None:
+    with pytest.raises(InvalidRequest, match="in this process only"):
+        pickle.dumps(open_store("memory://m/x"))
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy(s3_endpoint: str) -> Iterator[flaky_proxy.Proxy]:
+    with flaky_proxy.running(s3_endpoint) as made:
+        yield made
+
+
+def at(proxy: flaky_proxy.Proxy, **more: str) -> Store:
+    return open_store("s3://lake/x", {**s3_server.options(proxy.endpoint), **more})
+
+
+@pytest.mark.parametrize("trouble", [flaky_proxy.UNAVAILABLE, flaky_proxy.DROP, flaky_proxy.LOSE_ANSWER])
+def test_reads_and_replacing_writes_are_tried_again(proxy: flaky_proxy.Proxy, trouble: str) -> None:
+    store = at(proxy)
+    proxy.plan = lambda method, path, number: trouble if number % 2 == 0 else flaky_proxy.PASS
+    path = f"s3://lake/retry/{len(trouble)}"
+    store.write(path, b"x" * 1000)
+    assert store.read(path) == b"x" * 1000
+    assert store.read_ranges(path, [(0, 5), (990, 10)]) == [b"x" * 5, b"x" * 10]
+    assert [f.size for f in store.list("s3://lake/retry") if path.endswith(f.name)] == [1000]
+    store.delete(path)
+    assert not store.exists(path)
+    assert proxy.count(trouble) >= 5
+
+
+def test_cut_and_slow_answers(proxy: flaky_proxy.Proxy) -> None:
+    store = at(proxy)
+    data = os.urandom(100_000)
+    store.write("s3://lake/cut/f", data)
+    proxy.seen.clear()
+    proxy.plan = lambda method, path, number: flaky_proxy.CUT if number == 0 else flaky_proxy.SLOW
+    assert store.read("s3://lake/cut/f") == data
+    proxy.seen.clear()
+    assert store.read_range("s3://lake/cut/f", 50_000, 40_000) == data[50_000:90_000]
+
+
+@pytest.mark.parametrize("trouble", [flaky_proxy.UNAVAILABLE, flaky_proxy.DROP, flaky_proxy.LOSE_ANSWER])
+def test_a_creation_whose_answer_is_lost_is_found_out(proxy: flaky_proxy.Proxy, trouble: str) -> None:
+    store = at(proxy)
+    path = f"s3://lake/created/{len(trouble)}"
+    proxy.plan = lambda method, path, number: trouble if number == 0 else flaky_proxy.PASS
+    assert store.create(path, b"mine")
+    assert store.read(path) == b"mine"
+    proxy.seen.clear()
+    assert not store.create(path, b"other"), "somebody's bytes are there, and not these"
+    assert store.read(path) == b"mine"
+
+
+def test_a_store_that_stays_away_is_given_up(proxy: flaky_proxy.Proxy) -> None:
+    store = at(proxy, max_retries="2", retry_timeout="5")
+    proxy.plan = lambda method, path, number: flaky_proxy.UNAVAILABLE
+    with pytest.raises(StorageUnavailable, match="503"):
+        store.read("s3://lake/x/y")
+    assert len(proxy.seen) == 3
+    proxy.seen.clear()
+    with pytest.raises(StorageUnavailable, match="503"):
+        store.create("s3://lake/x/y", b"")
+    assert len(proxy.seen) == 3
+    gone = open_store("s3://lake/x", {**s3_server.options("http://127.0.0.1:9"), "max_retries": "1"})
+    with pytest.raises(StorageUnavailable, match="cannot read s3://lake/x/y"):
+        gone.read("s3://lake/x/y")
+
+
+def test_refusals_are_told_at_once(proxy: flaky_proxy.Proxy) -> None:
+    store = at(proxy)
+    store.write("s3://lake/refused/f", b"1")
+    proxy.seen.clear()
+    proxy.plan = lambda method, path, number: flaky_proxy.REFUSE
+    for work in (
+        lambda: store.read("s3://lake/refused/f"),
+        lambda: store.list("s3://lake/refused"),
+        lambda: store.create("s3://lake/refused/g", b""),
+        lambda: store.write("s3://lake/refused/g", b""),
+        lambda: store.delete("s3://lake/refused/f"),
+    ):
+        with pytest.raises(AccessDenied, match="check the credentials") as e:
+            work()
+        assert e.value.__cause__ is None and s3_server.SECRET not in str(e.value)
+    assert len(proxy.seen) == 5
+    with pytest.raises(AccessDenied), store.open_output("s3://lake/refused/g") as out:
+        out.write(b"1")
+
+
+def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
+    store = open_store("s3://nowhere/x", s3_server.options(s3_endpoint))
+    for work in (
+        lambda: store.read("s3://nowhere/f"),
+        lambda: store.list("s3://nowhere/x"),
+        lambda: store.create("s3://nowhere/x", b""),
+        lambda: store.write("s3://nowhere/x", b""),
+    ):
+        with pytest.raises(StorageUnavailable, match="no bucket 'nowhere'"):
+            work()
