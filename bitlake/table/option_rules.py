@@ -35,6 +35,11 @@ _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
 _NOT_KNOWN: Mapping[str, str | None] = {
     "pk-clustering-override": "false",
     "chain-table.enabled": "false",
+    "partition.expiration-time": None,
+    "partition.end-input-to-done": "false",
+    "tag.automatic-creation": "none",
+    "tag.callbacks": None,
+    "commit.callbacks": None,
     "clustering.incremental": "false",
     "postpone.merge-on-read": "false",
     "batch-scan-mode": "none",

@@ -174,6 +174,8 @@ REFUSED = [
     ({"sequence.snapshot-ordering": "true"}, "would not be honoured"),
     ({"pk-clustering-override": "true"}, "would not be honoured"),
     ({"chain-table.enabled": "true"}, "would not be honoured"),
+    ({"partition.expiration-time": "7 d"}, "would not be honoured"),
+    ({"tag.automatic-creation": "process-time"}, "would not be honoured"),
     ({"postpone.merge-on-read": "true"}, "would not be honoured"),
     ({"scan.mode": "latest-full"}, "would not be honoured"),
     ({"scan.snapshot-id": "1"}, "would not be honoured"),
