@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ import pyarrow as pa
 from bitlake.errors import InvalidRequest
 from bitlake.sql.parse import parse_table_name
 from bitlake.storage import open_store
+from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier
 from bitlake.table.create import ColumnSpec
+from bitlake.table.opening import open_table
 from bitlake.table.plan import Plan
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
@@ -30,14 +33,20 @@ def connect(
     spark: SparkSession | None = None,
     database: str = DEFAULT_DATABASE,
     timezone: str = "UTC",
+    storage_options: Mapping[str, str] | None = None,
 ) -> Lake:
-    """Open the lake in a folder (a path or ``file://`` URI); the folder is made by the first table.
+    """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``,
+    ``memory://``); the folder is made by the first table.
 
     ``spark`` is the session that SQL runs on; without one, the active session is taken, or a local one is started the
     first time SQL is used.  Tables are read and written in this process without any Spark.  ``timezone`` is the zone in
     which scans read timestamp literals without one (SQL takes the session's ``spark.sql.session.timeZone``).
+
+    ``storage_options`` say how to reach an object store, in Paimon's names (``s3.endpoint``, ``s3.access-key``,
+    ``s3.secret-key`` …), Hadoop's (``fs.s3a.access.key`` …) or obstore's; what they do not say is taken from the Spark
+    session's ``spark.hadoop.fs.*`` settings, then from the environment.  Their values are in no text and no file.
     """
-    return Lake(path, spark=spark, database=database, timezone=timezone)
+    return Lake(path, spark=spark, database=database, timezone=timezone, storage_options=storage_options)
 
 
 class Lake:
@@ -50,9 +59,11 @@ class Lake:
         spark: SparkSession | None = None,
         database: str = DEFAULT_DATABASE,
         timezone: str = "UTC",
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.path = _absolute(path)
-        self.catalog = FileSystemCatalog(open_store(self.path), self.path)
+        store = open_store(self.path, storage_options, configured=_configured(self.path, spark))
+        self.catalog = FileSystemCatalog(store, self.path)
         self._spark = spark
         self._engine: SparkEngine | None = None
         self._database = database
@@ -135,17 +146,11 @@ class Lake:
     def table(self, name: str) -> Table:
         """A table by name, ``orders`` or ``db.orders``, as in SQL also with backticks and in upper or lower case.
 
+        ``orders$branch_dev`` is a branch of it, to read and to write; ``orders$snapshots`` a system table, to read.
         Raises :class:`bitlake.errors.NotFound`.
         """
         identifier = self.catalog.find(self._identify(name))
-        self.catalog.load_schema(identifier)
-        return Table(
-            str(identifier),
-            self.catalog.table_path(identifier),
-            self.catalog.store,
-            timezone=self._timezone,
-            to_spark=self._to_spark,
-        )
+        return open_table(self.catalog, identifier, timezone=self._timezone, to_spark=self._to_spark)
 
     def create_table(
         self,
@@ -210,6 +215,15 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     if text.startswith("file://localhost/"):
         return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
     return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
+
+
+def _configured(path: str, spark: SparkSession | None) -> Mapping[str, str]:
+    """The settings of the session, or of the active one if there is one; only object stores need any."""
+    if scheme_of(path) == "file" or (spark is None and "pyspark" not in sys.modules):
+        return {}
+    from bitlake.spark.session import settings
+
+    return settings(spark)
 
 
 def _comment(field: pa.Field) -> str | None:

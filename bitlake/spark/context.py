@@ -15,6 +15,7 @@ from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import SparkReader, is_lasting
 from bitlake.sql.statements import TableName
 from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.opening import open_table
 from bitlake.table.table import Table
 
 _numbers = itertools.count()
@@ -43,12 +44,10 @@ class EngineContext:
 
     def table(self, name: Identifier) -> Table:
         """The table; raises :class:`bitlake.errors.NotFound`."""
-        self.catalog.load_schema(name)
         reader = SparkReader(self.spark, self.catalog.store)
-        return Table(
-            str(name),
-            self.catalog.table_path(name),
-            self.catalog.store,
+        return open_table(
+            self.catalog,
+            name,
             timezone=self.timezone,
             to_spark=reader.frame,
             runner=lambda: SparkRunner(self.spark),

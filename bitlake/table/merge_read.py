@@ -22,7 +22,7 @@ from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.merge.engine import merge_rows
 from bitlake.table.merge.levels import LEVEL, Levels
 from bitlake.table.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec
-from bitlake.table.read import ReadRequest, generated, read_file
+from bitlake.table.read import STORED_SYSTEM, ReadRequest, generated, read_file
 
 
 def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
@@ -54,7 +54,7 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
         together = pa.concat_tables(tables)
         if by_level:
             together = Levels.of(spec.keys, together).chunk
-        merged = merge_rows(spec, together, columns)
+        merged = merge_rows(spec, together, columns, keep_deletes=not STORED_SYSTEM.keys().isdisjoint(asked))
     except InvalidRequest as e:
         raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
     positions = np.arange(merged.num_rows, dtype=np.int64)

@@ -32,6 +32,7 @@ from bitlake.table.fetch import (
     stream,
     stream_whole,
 )
+from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
 from bitlake.table.planner import physical_array
 from bitlake.types import DataField, arrow_field, arrow_type
 
@@ -39,6 +40,9 @@ FILE_PATH = "__paimon_file_path"
 ROW_INDEX = "__paimon_row_index"
 PARTITION = "__paimon_partition"
 BUCKET = "__paimon_bucket"
+STORED_SYSTEM = {VALUE_KIND: pa.int8(), SEQUENCE_NUMBER: pa.int64()}
+"""What files of primary-key tables store beside the columns.  Asked for, merging keeps deleted rows; rows of append
+tables are +I, and have no number."""
 
 # Above this share of a file's rows nearly every page holds a chosen one: reading all of it in order is cheaper than
 # picking (scattered rows reach every page far earlier; the reader then touches all of them anyway).
@@ -59,8 +63,9 @@ class ReadRequest:
 
 
 def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
-    """Paimon's metadata columns by name, with their Arrow types."""
+    """Paimon's metadata columns by name, with their Arrow types, and the columns of :data:`STORED_SYSTEM`."""
     return {
+        **{name: pa.field(name, kind) for name, kind in STORED_SYSTEM.items()},
         FILE_PATH: pa.field(FILE_PATH, pa.string(), False),
         ROW_INDEX: pa.field(ROW_INDEX, pa.int64(), False),
         PARTITION: pa.field(PARTITION, pa.struct([arrow_field(f) for f in partition_fields]), False),
@@ -208,7 +213,8 @@ class _FileColumns:
             for f in [self._mapping.fields[c]]
             if f is not None
         ]
-        self.names = list(dict.fromkeys(wanted))
+        stored = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
+        self.names = list(dict.fromkeys([*wanted, *stored]))
 
     def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
         count = len(positions)
@@ -218,7 +224,10 @@ class _FileColumns:
         for name in self.needed:
             if name in extra:
                 fields.append(extra[name])
-                arrays.append(self.metadata(name, positions))
+                if name in self.names:
+                    arrays.append(rows.column(name).cast(extra[name].type))
+                else:
+                    arrays.append(self.metadata(name, positions))
                 continue
             field_ = self._schema.field(name)
             fields.append(arrow_field(field_).with_nullable(True))
@@ -244,6 +253,10 @@ class _FileColumns:
             return pa.array(np.full(count, self._task.bucket, np.int32))
         if name == FILE_PATH:
             return pa.repeat(self._task.path, count)
+        if name == VALUE_KIND:
+            return pa.array(np.zeros(count, np.int8))
+        if name == SEQUENCE_NUMBER:
+            return pa.nulls(count, pa.int64())
         members = self._schema.partition_fields
         arrays = [_repeat(f, v, count) for f, v in zip(members, self._task.partition, strict=True)]
         if not members:
@@ -254,8 +267,8 @@ class _FileColumns:
 def generated(
     task: FileTask, request: ReadRequest, columns: Sequence[str], positions: np.ndarray
 ) -> dict[str, pa.Array]:
-    """Those of the columns that are metadata columns, for rows at these positions."""
-    known = metadata_fields(request.schema.partition_fields)
+    """Those of the columns that are metadata columns (but not stored), for rows at these positions."""
+    known = metadata_fields(request.schema.partition_fields).keys() - STORED_SYSTEM
     maker = _FileColumns(task, request, [])
     return {c: maker.metadata(c, positions) for c in columns if c in known}
 
@@ -310,6 +323,7 @@ __all__ = [
     "FILE_PATH",
     "PARTITION",
     "ROW_INDEX",
+    "STORED_SYSTEM",
     "FileTask",
     "ReadCounts",
     "ReadRequest",

@@ -273,7 +273,7 @@ class Scan:
                     table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
                 yield self._typed(table, plan.root)
                 return
-            for table in _side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):
+            for table in side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):
                 if left is not None:
                     table = table.slice(0, left)
                     left -= table.num_rows
@@ -296,7 +296,7 @@ class Scan:
         return retyped(table, schema)
 
 
-def _side_by_side(count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int) -> Iterator[pa.Table]:
+def side_by_side(count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int) -> Iterator[pa.Table]:
     """What ``read(0)``, ``read(1)``, … yield, in order, with up to ``ahead`` of them under way.
 
     A single file streams; of several, each is gathered by its thread.

@@ -34,22 +34,25 @@ from bitlake.table.alter import (
 from bitlake.table.backfill import backfill
 from bitlake.table.create import check_options
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
+from bitlake.table.history import Moment, TableHistory, When
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.option_rules import check_reading
 from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
 from bitlake.table.partitions import PartitionReader
+from bitlake.table.references import branch_names
 from bitlake.table.rescale import rescale
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
-from bitlake.table.state import TableState, load_state, state_at
+from bitlake.table.state import TableState, load_state
+from bitlake.table.travel import Time
 from bitlake.table.writes import TableWrites
 from bitlake.types import arrow_schema
 
 _ALTER_TRIES = 20
 
 
-class Table(TableWrites):
+class Table(TableWrites, TableHistory):
     """A handle on a table by name; every call looks at the table as it is then."""
 
     def __init__(
@@ -61,10 +64,11 @@ class Table(TableWrites):
         timezone: str = "UTC",
         to_spark: ToSpark | None = None,
         runner: Callable[[], Runner] = LocalRunner,
+        branch: str | None = None,
     ) -> None:
         self.name = name
         self.store = store
-        self._paths = TablePaths(root)
+        self._paths = TablePaths(root, branch)
         self._timezone = timezone
         self._to_spark = to_spark
         self._runner = runner
@@ -84,6 +88,9 @@ class Table(TableWrites):
     def state(self) -> TableState:
         """The table now; raises :class:`NotFound` if it is gone."""
         state = load_state(self.name, self._paths, self.store)
+        if state is None and self._paths.branch is not None:
+            names = ", ".join(branch_names(self.store, self._paths)) or "only main"
+            raise NotFound(f"table '{self.name}': there is no branch '{self._paths.branch}'; its branches: {names}")
         if state is None:
             raise NotFound(f"table '{self.name}' does not exist: {self._paths.root} holds no schema")
         return state
@@ -112,15 +119,27 @@ class Table(TableWrites):
         limit: int | None = None,
         *,
         snapshot: int | None = None,
+        tag: str | None = None,
+        timestamp: Time | None = None,
+        incremental_between: tuple[Moment, Moment] | None = None,
+        mode: str = "auto",
     ) -> Scan:
         """Describe rows to read: these columns (default: all), where this holds, at most so many.
 
-        ``where`` is a Spark SQL condition; ``snapshot`` an id: the table as it was then, with the columns it had.
+        ``where`` is a Spark SQL condition.  One of ``snapshot`` (an id), ``tag`` and ``timestamp`` (the last snapshot
+        committed at or before it): the table as it was then, with the columns it had.  ``incremental_between`` two
+        snapshot ids or tags: rows that came between them, by ``mode`` (see :meth:`changes`).
         Nothing of the data is read before the scan is asked for it.  Raises :class:`NotFound` for a snapshot that has
         expired, or never was.
         """
-        state = self.state() if snapshot is None else state_at(self.state(), snapshot)
-        scan = self.scan_of(state, where)
+        when = When(snapshot, tag, timestamp)
+        if incremental_between is None:
+            scan = self.scan_of(self.at(when))
+        elif when != When():
+            raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
+        else:
+            scan = self.changes(*incremental_between, mode=mode, kinds=False)
+        scan = scan if where is None else scan.where(where)
         if columns is not None:
             scan = scan.select(columns)
         return scan.limit(limit)

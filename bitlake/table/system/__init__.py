@@ -1,0 +1,1 @@
+"""A table's metadata as tables: `t$snapshots` and the like."""

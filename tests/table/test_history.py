@@ -1,0 +1,238 @@
+"""A table's past: moments of it, changes between them, tags and branches of a table handle, going back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.table import live
+from bitlake.table.expire import Retention
+from bitlake.table.table import Table
+
+COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+NESTED = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("l", pa.list_(pa.int32())),
+        pa.field("m", pa.map_(pa.string(), pa.int32())),
+        pa.field("s", pa.struct([("x", pa.int32()), ("y", pa.list_(pa.string()))])),
+    ]
+)
+
+
+def rows(ids: list[int], value: str) -> pa.Table:
+    return pa.table({"id": ids, "v": [value] * len(ids)}, schema=COLUMNS)
+
+
+def values(scan: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(r.values()) for r in scan.to_arrow().to_pylist())
+
+
+@pytest.fixture
+def appended(tmp_path: Path) -> Table:
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("t", COLUMNS)
+    for i in range(1, 5):
+        table.append(rows([i], f"v{i}"))
+    return table
+
+
+def keyed(tmp_path: Path, schema: pa.Schema = COLUMNS, **options: str) -> Table:
+    given = {"bucket": "1", "primary-key": "id", **{k.replace("_", "-"): v for k, v in options.items()}}
+    return bitlake.connect(str(tmp_path / "lake")).create_table("k", schema, options=given)
+
+
+# --- moments ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_scan_reads_a_snapshot_a_tag_or_a_time(appended: Table) -> None:
+    appended.create_tag("two", 2)
+    assert values(appended.scan(snapshot=1)) == [(1, "v1")]
+    assert values(appended.scan(tag="two", where="id > 1")) == [(2, "v2")]
+    state = appended.state()
+    times = [live.load_snapshot(state.store, state.paths, i).time_millis for i in (1, 2, 3, 4)]
+    for number, at in enumerate(times, 1):
+        same = max(i for i, t in enumerate(times, 1) if t == at)
+        assert appended.scan(timestamp=at).count() == same >= number
+    assert appended.scan(timestamp="9999-12-31 00:00:00").count() == 4
+    with pytest.raises(NotFound, match="no snapshot as old as 1970-01-01 .* the first one kept, 1"):
+        appended.scan(timestamp="1970-01-01")
+    with pytest.raises(InvalidRequest, match="'soon' is no time"):
+        appended.scan(timestamp="soon")
+    with pytest.raises(InvalidRequest, match="give one of snapshot and tag"):
+        appended.scan(snapshot=1, tag="two")
+    with pytest.raises(NotFound, match="has no tag 'three'; its tags: two"):
+        appended.scan(tag="three")
+
+
+def test_an_expired_snapshot_says_which_are_kept(appended: Table) -> None:
+    appended.create_tag("one", 1)
+    appended.expire_snapshots(Retention(1, 1, 1 << 60, 100))
+    with pytest.raises(NotFound, match="has no snapshot 2: snapshots 4 to 4 are kept"):
+        appended.scan(snapshot=2)
+    assert values(appended.scan(tag="one")) == [(1, "v1")]
+    with pytest.raises(NotFound, match="changed between snapshots 1 and 4: snapshots 4 to 4 are kept"):
+        appended.scan(incremental_between=(1, 4))
+    assert values(appended.scan(incremental_between=(3, 4))) == [(4, "v4")]
+
+
+def test_a_moment_has_the_columns_it_had(appended: Table) -> None:
+    appended.add_column("w", "INT")
+    assert appended.scan(snapshot=4).schema.names == ["id", "v"]
+    assert appended.scan().schema.names == ["id", "v", "w"]
+
+
+# --- changes ----------------------------------------------------------------------------------------------------------
+
+
+def test_changes_of_an_append_table(appended: Table) -> None:
+    assert values(appended.scan(incremental_between=(1, 3))) == [(2, "v2"), (3, "v3")]
+    assert values(appended.scan(incremental_between=(0, 1))) == [(1, "v1")]
+    assert values(appended.scan(incremental_between=(2, 2))) == []
+    assert values(appended.changes(3)) == [("+I", 4, "v4")]
+    appended.create_tag("a", 1)
+    appended.create_tag("b", 3)
+    assert values(appended.scan(incremental_between=("a", "b"), columns=["v"])) == [("v2",), ("v3",)]
+    assert appended.scan(incremental_between=("a", "b"), where="id = 3").count() == 1
+    with pytest.raises(InvalidRequest, match="an earlier tag"):
+        appended.scan(incremental_between=("b", "a"))
+    with pytest.raises(InvalidRequest, match="an earlier moment"):
+        appended.scan(incremental_between=(3, 1))
+    with pytest.raises(NotFound, match="between snapshots 1 and 9: snapshots 1 to 4 are kept"):
+        appended.scan(incremental_between=(1, 9))
+    with pytest.raises(InvalidRequest, match="no incremental mode"):
+        appended.scan(incremental_between=(1, 2), mode="both")
+
+
+def test_an_overwrite_is_in_the_difference_only(appended: Table) -> None:
+    appended.overwrite(rows([9], "new"))
+    assert values(appended.scan(incremental_between=(4, 5))) == []
+    assert values(appended.scan(incremental_between=(4, 5), mode="diff")) == [(9, "new")]
+
+
+def test_delta_merges_by_key_and_keeps_deletes_where_kinds_are_asked_for(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    table.upsert(rows([1, 2, 3], "old"))
+    table.upsert(rows([2], "new"))
+    table.upsert(rows([3], "gone"), ["-D"])
+    table.upsert(rows([2], "newest"))
+    first = 1
+    assert values(table.scan(incremental_between=(first, table.snapshot.id))) == [(2, "newest")]  # type: ignore[union-attr]
+    assert values(table.changes(first)) == [("+I", 2, "newest"), ("-D", 3, "gone")]
+    assert values(table.changes(first).select(["rowkind"])) == [("+I",), ("-D",)]
+    assert values(table.changes(first).where("rowkind = '-D' AND id > 1")) == [("-D", 3, "gone")]
+    assert table.changes(first).count() == 2 and table.changes(first).exists()
+    with pytest.raises(InvalidRequest, match="read the rows of changes"):
+        table.changes(first).min_max("id")
+
+
+def test_a_difference_compares_keys(tmp_path: Path) -> None:
+    table = keyed(tmp_path)
+    table.upsert(rows([1, 2, 3], "old"))
+    before = table.snapshot.id  # type: ignore[union-attr]
+    table.upsert(rows([2, 4], "new"))
+    table.upsert(rows([1], "x"), ["-D"])
+    table.upsert(rows([3], "old"))
+    table.compact(full=True)
+    assert values(table.changes(before, mode="diff")) == [("+I", 2, "new"), ("+I", 4, "new"), ("-D", 1, "old")]
+    assert values(table.scan(incremental_between=(before, table.snapshot.id), mode="diff")) == [(2, "new"), (4, "new")]  # type: ignore[union-attr]
+    assert values(table.changes(before, mode="diff").where("v = 'old'")) == [("-D", 1, "old")]
+    assert values(table.changes(0, before, mode="diff")) == [("+I", i, "old") for i in (1, 2, 3)]
+
+
+def test_nested_values_are_compared_too(tmp_path: Path) -> None:
+    table = keyed(tmp_path, NESTED)
+
+    def made(change: int) -> pa.Table:
+        full = [1, [1, None], [("a", 1)], {"x": 1, "y": ["p"]}]
+        empty = [2, [], [], {"x": None, "y": []}]
+        null = [3, None, None, None]
+        other = [4, [1, 2 + change], [("a", 1), ("b", change)], {"x": 1, "y": ["p", str(change)]}]
+        columns = zip(full, empty, null, other, strict=True)
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, NESTED, strict=True)], schema=NESTED)
+
+    table.upsert(made(0))
+    before = table.snapshot.id  # type: ignore[union-attr]
+    table.upsert(made(1))
+    changed = table.changes(before, mode="diff").select(["rowkind", "id"])
+    assert values(changed) == [("+I", 4)]
+
+
+def test_a_changelog_is_read_row_by_row(tmp_path: Path) -> None:
+    table = keyed(tmp_path, changelog_producer="input")
+    table.upsert(rows([1], "a"))
+    table.upsert(pa.concat_tables([rows([1], "a"), rows([1], "b"), rows([2], "c")]), ["-U", "+U", "+I"])
+    table.upsert(rows([2], "c"), ["-D"])
+    last = table.snapshot.id  # type: ignore[union-attr]
+    found = values(table.changes(0))
+    assert found == [("+I", 1, "a"), ("+I", 2, "c"), ("+U", 1, "b"), ("-D", 2, "c"), ("-U", 1, "a")]
+    assert values(table.scan(incremental_between=(0, last))) == [(1, "a"), (1, "b"), (2, "c")]
+    assert values(table.changes(0, mode="delta")) == [("+U", 1, "b"), ("-D", 2, "c")]
+
+
+def test_changes_by_time(appended: Table) -> None:
+    assert appended.changes_by_time(0, kinds=False).count() == 4
+    assert appended.changes_by_time("9990-01-01", kinds=False).count() == 0
+    assert appended.changes_by_time(0, 1, kinds=False).count() == 0
+
+
+# --- tags, branches, going back ---------------------------------------------------------------------------------------
+
+
+def test_tags_of_a_table(appended: Table) -> None:
+    assert appended.create_tag("a", 1) and not appended.create_tag("a", 2, if_not_exists=True)
+    with pytest.raises(AlreadyExists, match="has a tag 'a' already"):
+        appended.create_tag("a")
+    appended.rename_tag("a", "b")
+    appended.replace_tag("b", 3)
+    assert {n: t.snapshot.id for n, t in appended.tags().items()} == {"b": 3}
+    made = appended.create_tag_from_timestamp("c", 0)
+    assert made.id == 1 and appended.tags()["c"].snapshot.id == 1
+    with pytest.raises(NotFound, match="committed at 9999"):
+        appended.create_tag_from_timestamp("d", "9999-01-01")
+    appended.create_tag("e", retained_ms=1000)
+    assert appended.expire_tags() == []
+    assert appended.expire_tags("9999-01-01") == ["e"]
+    assert appended.delete_tag("c") and not appended.delete_tag("c", if_exists=True)
+
+
+def test_a_branch_is_read_and_written_by_its_name(appended: Table, tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    appended.create_tag("two", 2)
+    appended.create_branch("dev", "two")
+    dev = lake.table("t$branch_dev")
+    assert dev.branch == "dev" and appended.branch == "main" and appended.branches() == ["dev"]
+    dev.append(rows([7], "dev"))
+    assert values(dev.scan()) == [(1, "v1"), (2, "v2"), (7, "dev")]
+    assert appended.scan().count() == 4
+    with pytest.raises(InvalidRequest, match="in use"):
+        dev.delete_branch("dev")
+    with pytest.raises(NotFound, match="there is no branch 'devel'; its branches: dev"):
+        lake.table("t$branch_devel")
+    appended.delete_tag("two")
+    appended.fast_forward("dev")
+    assert values(appended.scan()) == [(1, "v1"), (2, "v2"), (7, "dev")]
+    appended.rename_branch("dev", "old")
+    assert appended.delete_branch("old") and not appended.delete_branch("old", if_exists=True)
+
+
+def test_rolling_back(appended: Table) -> None:
+    appended.create_tag("two", 2)
+    with pytest.raises(InvalidRequest, match="tags two hold later ones"):
+        appended.rollback(1)
+    with pytest.raises(InvalidRequest, match="one of snapshot, tag and timestamp"):
+        appended.rollback(1, tag="two")
+    assert appended.rollback(3) == (4, 3)
+    assert appended.rollback(tag="two") == (3, 2)
+    assert values(appended.scan()) == [(1, "v1"), (2, "v2")]
+    appended.delete_tag("two")
+    with pytest.raises(NotFound):
+        appended.rollback(timestamp=0)
+    with pytest.raises(NotFound, match="has no snapshot 4"):
+        appended.rollback(4)
+    appended.append(rows([5], "again"))
+    assert appended.snapshot is not None and appended.snapshot.id == 3
