@@ -29,6 +29,7 @@ from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
 from bitlake.storage import Store
+from bitlake.storage.base import scheme_of
 from bitlake.table.cache import Cache
 from bitlake.table.evolution import map_fields
 from bitlake.table.plan import Plan, PlannedFile
@@ -96,7 +97,8 @@ def choose(plan: Plan) -> ReadChoice:
         sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
         # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is no quicker than Python:
         # 4M rows of 4 files, 5 % deleted, aggregated, 2 busy cores: 4.7 s joined, 3.9 s picked, 3.6 s undeleted.
-        foreign = f.deleted > 0 or f.merge is not None
+        # Nor does the plain PySpark wheel know any object store.
+        foreign = f.deleted > 0 or f.merge is not None or scheme_of(f.path) != "file"
         foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))

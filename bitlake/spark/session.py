@@ -75,6 +75,12 @@ def _installed() -> bool:
     return True
 
 
+def settings(spark: SparkSession | None) -> dict[str, str]:
+    """All settings of a session (of the active one without one): Spark's configuration, the ``spark.hadoop.*`` too."""
+    session = spark or SparkSession.getActiveSession()
+    return {} if session is None else dict(session.conf.getAll)
+
+
 def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
     """The active Spark session, or a new local one set up for bitlake.
 

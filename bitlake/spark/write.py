@@ -6,7 +6,8 @@ JVM and Python reads back only the columns that are indexed.  ``docs/decisions/0
 
 Path of a row: query → (partitioned or bucketed tables: a group column and ``REBALANCE`` by it, so that a task writes
 few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`try_adopt` on
-the executors (statistics, indexes, rename) → commit on the driver.
+the executors (statistics, indexes, rename) → commit on the driver.  Object stores are unknown to the JVM and cannot
+rename: there Python workers write the files where they belong (:mod:`bitlake.spark.write_formats`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.key_hash import bucket_column
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write_formats import write_files
-from bitlake.storage import Store
+from bitlake.storage import Store, has_cheap_rename
 from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
 from bitlake.table.data_file import file_format
 from bitlake.table.partitions import discard_entries
@@ -73,16 +74,18 @@ class SparkWriter:
         schema = state.schema
         staging = f"{state.paths.root}/{_STAGING}/{_clock.new_uuid()}"
         context = AdoptContext.of(state, self._store)
+        moves = has_cheap_rename(self._store, staging)
         try:
-            if file_format(schema) != "parquet":
+            if file_format(schema) != "parquet" or not moves:
                 prepared = self._prepared(state, frame, order, tasks)
                 columns = [f.name for f in schema.fields]
-                return write_files(self._store, context, prepared, columns, staging)
+                return write_files(self._store, context, prepared, columns, staging if moves else None)
             self._stage(state, self._prepared(state, frame, order, tasks), staging)
             staged = list(self._staged(staging))
             return self._adopt(schema, context, staged)
         finally:
-            self._store.delete_dir(staging)
+            if moves:
+                self._store.delete_dir(staging)
 
     def _prepared(self, state: TableState, frame: DataFrame, order: Sequence[Column], tasks: int) -> DataFrame:
         """The rows as the table takes them, brought together by partition and bucket (with a group column) if any."""

@@ -1,9 +1,13 @@
-"""Writing a DataFrame as ORC or Avro files: rows go as Arrow batches to :class:`DataFileWriter` on the executors.
+"""Writing a DataFrame with Python workers: rows go as Arrow batches to :class:`DataFileWriter` on the executors.
+
+So ORC and Avro files are written, and all files of object stores, which Spark's JVM does not know.
 
 Spark's own writers of these formats know neither Paimon's type attributes (ORC) nor its timestamps and maps (Avro), so
 the rows leave the JVM here, unlike for Parquet (``docs/decisions/0003-spark-writes.md``).  Each task writes complete
 data files with statistics and indexes into ``<table>/.staging/<uuid>``, laid out like the table; the driver then moves
-them into place.  A task that runs twice writes under other names, and only its successful run counts.
+them into place.  Where moving is copying, they are written into place at once; a task that is killed then leaves files
+that nothing names, for orphan cleaning.  A task that runs twice writes under other names, and only its successful run
+counts.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from bitlake.spark.pickling import dumps, loads
 from bitlake.storage import Store
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker, discard_files
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.write import fit, split_groups
 
 log = logging.getLogger("bitlake")
@@ -34,14 +38,16 @@ Written = tuple[list[ManifestEntry], list[str]]
 
 
 def write_files(
-    store: Store, context: AdoptContext, frame: DataFrame, columns: list[str], staging: str
+    store: Store, context: AdoptContext, frame: DataFrame, columns: list[str], staging: str | None
 ) -> list[ManifestEntry]:
     """Write the frame's ``columns`` (grouped by partition and bucket already) and return the new files' entries.
+
+    ``staging`` is a folder for files on their way; None to write them into place.
 
     Raises what the writer raised on an executor, as it is; files already moved into place are then deleted.
     """
     schema, table = context.schema, context.table
-    call = dumps((store, schema, table, staging))
+    call = dumps((store, schema, table, context.paths if staging is None else TablePaths(staging)))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"result": pa.array([_attempt(call, batches)], pa.binary())})
@@ -49,27 +55,31 @@ def write_files(
     with spark_errors(f"writing to table '{table}'"):
         found = frame.select(*["`" + c.replace("`", "``") + "`" for c in columns]).mapInArrow(work, "result binary")
         results = [loads(value) for value in found.toArrow().column("result").to_pylist()]
-    done: list[Written] = []
-    for error, written in results:
-        if error is not None:
-            raise error
-        done.append(written)
+    done: list[Written] = [written for error, written in results if error is None]
+    entries = [entry for made, _ in done for entry in made]
+    error = next((error for error, _ in results if error is not None), None)
+    if error is not None:
+        if staging is None:
+            discard_entries(store, context.paths, schema, entries)
+        raise error
     for problem in (p for _, problems in done for p in problems):
         log.warning("%s", problem)
-    return _move(store, context, [entry for entries, _ in done for entry in entries], staging)
+    return context.in_sequence(entries) if staging is None else _move(store, context, entries, staging)
 
 
 def _attempt(call: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
     try:
-        store, schema, table, staging = loads(call)
-        return dumps((None, _write(store, schema, table, staging, batches)))
+        store, schema, table, paths = loads(call)
+        return dumps((None, _write(store, schema, table, paths, batches)))
     except Exception as e:  # noqa: BLE001 - carried to the driver, where it is raised with its own type
         return dumps((e, None))
 
 
-def _write(store: Store, schema: TableSchema, table: str, staging: str, batches: Iterator[pa.RecordBatch]) -> Written:
-    """One task: its rows as data files under ``staging``."""
-    maker = FileMaker.of(TablePaths(staging), schema, store)
+def _write(
+    store: Store, schema: TableSchema, table: str, paths: TablePaths, batches: Iterator[pa.RecordBatch]
+) -> Written:
+    """One task: its rows as data files of a table at ``paths``."""
+    maker = FileMaker.of(paths, schema, store)
     writers: dict[tuple[tuple[Any, ...], int], DataFileWriter] = {}
     names = AdoptContext(table, maker.paths, schema, _clock.new_uuid(), ()).file_names()
     try:
