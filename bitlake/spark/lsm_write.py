@@ -5,7 +5,7 @@ Python workers make them files, compact what is due, and tell the driver what to
 Path of a row: query → its bucket (:mod:`bitlake.spark.key_hash`, :mod:`bitlake.spark.bucket_assign`) → one shuffle by
 (partition, bucket) → a sort by key, ``sequence.field``, arrival, which spills → Arrow batches →
 :class:`bitlake.table.lsm.bucket.BucketWriter`.  Memory holds a batch of a bucket at a time; only descriptions of files
-come back to the driver.  ``docs/decisions/0008-primary-key-writes.md`` has what was measured.
+come back to the driver.  ``docs/decisions/0009-primary-key-writes.md`` has what was measured.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -30,6 +31,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.key_hash import bucket_column, quoted
 from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.scan import DRIVER_BYTES
 from bitlake.spark.write import is_local, tagged
 from bitlake.storage import Store
 from bitlake.table import upsert
@@ -50,6 +52,9 @@ from bitlake.types import AtomicType, Root, arrow_schema
 log = logging.getLogger("bitlake")
 
 ARRIVAL = "__bitlake_arrival"
+_MOST_ROWS = 1 << 19
+"""Rows of one task that may come to the driver."""
+_TOO_MANY = "bitlake: these rows are too many for the driver"
 _BATCH_ROWS = 1 << 16
 """Rows handed to a writer at a time: Spark's own batches of 10,000 make the work around them visible."""
 
@@ -76,9 +81,9 @@ def write_changes(
     if kind_column is not None:
         columns.append(quoted(kind_column).cast("tinyint").alias(VALUE_KIND))
     aligned = frame.select(*columns)
-    if is_local(table.name, frame) and not has_not_null_inside(schema.fields) and not is_cross_partition(schema):
-        with spark_errors(f"writing to table '{table.name}'"):
-            local = aligned.toArrow()
+    here = not has_not_null_inside(schema.fields) and not is_cross_partition(schema)
+    local = _little(context, table.name, frame, aligned) if here else None
+    if local is not None:
         batches = upsert.prepared(table.name, schema, [local], None if kind_column is None else VALUE_KIND)
         return upsert.write_changes(state, batches, table.publisher(state).user, fresh=fresh, compact=compact)
     states = {} if fresh else bucket_states(state)
@@ -94,6 +99,30 @@ def write_changes(
             bucket = bucket_column(schema)
             rows = rows.withColumn(BUCKET, F.lit(POSTPONE_BUCKET) if bucket is None else bucket)
         return _written(state, job, *_brought_together(schema, rows, parallelism(context)))
+
+
+def _little(context: EngineContext, table: str, frame: DataFrame, aligned: DataFrame) -> pa.Table | None:
+    """The rows, if they are constants or Spark thinks that they are few: no tasks of Python workers for these.
+
+    As elsewhere (:data:`bitlake.spark.scan.DRIVER_BYTES`), only so much comes through the driver.  Spark's estimate may
+    be wrong, so tasks that find more rows than that stop the job.  Measured on 200,000 rows (14 MB) with deletion
+    vectors, compaction included: 1.9 s of processor time, and 2.4 s through a shuffle and Python workers.
+    """
+    with spark_errors(f"writing to table '{table}'"):
+        if is_local(table, frame):
+            return aligned.toArrow()
+        plan = getattr(frame, "_jdf", None)
+        if plan is None or int(str(plan.queryExecution().optimizedPlan().stats().sizeInBytes())) > DRIVER_BYTES:
+            return None
+        number = F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1))
+        enough = F.when(number < _MOST_ROWS, F.lit(True)).otherwise(F.raise_error(F.lit(_TOO_MANY)).cast("boolean"))
+        try:
+            with tagged(context.spark):
+                return aligned.where(enough).toArrow()
+        except PySparkException as e:
+            if _TOO_MANY not in str(e):
+                raise
+            return None
 
 
 def _brought_together(schema: TableSchema, rows: DataFrame, most: int) -> tuple[DataFrame, bool]:
