@@ -61,7 +61,8 @@ class CommitPlan:
     ``changelog`` are changelog files; an overwrite takes none, as in Paimon.  ``index``: at most one change for each
     (partition, bucket, type).  ``computed_on`` is the id of the snapshot (0: none yet) that a compaction looked old
     rows up in: a file above level 0 that came since and overlaps one added or taken from level 0 here is a conflict,
-    since its rows were not looked up.
+    since its rows were not looked up.  ``alone_since`` is the id of the snapshot (0: none yet) in which the keys of
+    new rows were looked up in all partitions: if other rows came since, a key could end up in two.
     """
 
     kind: str
@@ -73,6 +74,7 @@ class CommitPlan:
     index: tuple[IndexChange, ...] = ()
     computed_on: int | None = None
     sequences: Mapping[Bucket, int] = field(default_factory=dict)
+    alone_since: int | None = None
 
     @property
     def checked(self) -> bool:
@@ -155,6 +157,7 @@ class Changes:
                 f"snapshot {latest.id} of {self.paths.root} came after {read}, whose rows were to be written again; "
                 "read the table again and retry"
             )
+        self._check_alone(latest)
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not plan.checked and not bucketed and not plan.sequences:
             return Delta(plan.adds, self._index(latest, (), plan.adds))
@@ -265,6 +268,21 @@ class Changes:
                 f"another writer added rows to bucket {taken[0].bucket} of {self.paths.root} meanwhile; "
                 "read the table again and retry"
             )
+
+    def _check_alone(self, latest: Snapshot | None) -> None:
+        since = self.plan.alone_since
+        if since is None or latest is None:
+            return
+        for number in range(since + 1, latest.id + 1):
+            try:
+                quiet = load_snapshot(self.store, self.paths, number).commit_kind == "COMPACT"
+            except NotFound:
+                quiet = False
+            if not quiet:
+                raise CommitConflict(
+                    f"snapshot {number} of {self.paths.root} may hold the same keys in other partitions: they were "
+                    f"looked up in snapshot {since}; read the table again and retry"
+                )
 
     def _check_seen(self, rest: Sequence[ManifestEntry]) -> None:
         """Files above level 0 that a compaction has not looked keys up in may hold keys that it took from level 0."""

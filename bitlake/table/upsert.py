@@ -17,11 +17,13 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.hashing import Int32s
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.lsm.bucket import BucketWriter
+from bitlake.table.lsm.cross_partition import is_cross_partition
+from bitlake.table.lsm.cross_places import CrossPlaces
 from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
 from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
@@ -92,13 +94,10 @@ class _Writing:
         self._done: list[BucketChange] = []
         self._number = random.Random(_clock.new_uuid()).randrange(2**31 - 1)
         self._assigner: DynamicAssigner | None = None
-        if self._schema.num_buckets == -1:
-            keys = self._schema.primary_keys
-            if any(p not in keys for p in self._schema.partition_keys):
-                raise UnsupportedFeature(
-                    f"table '{state.name}': a primary key without all partition columns is written by Spark only: "
-                    "use SQL's INSERT, or lake.write_dataframe"
-                )
+        self._places: CrossPlaces | None = None
+        if is_cross_partition(self._schema):
+            self._places = CrossPlaces(state, self._states)
+        elif self._schema.num_buckets == -1:
             self._assigner = DynamicAssigner(self._context, state.store, self._states)
 
     def write(self, rows: pa.Table) -> None:
@@ -118,7 +117,11 @@ class _Writing:
             return
         rows = pa.concat_tables(self._pending)
         self._pending, self._bytes = [], 0
-        shares = list(spread(rows, self._schema, None if self._assigner is None else self._assigner.assign))
+        if self._places is not None:
+            rows, buckets = self._places.place(rows)
+            shares = list(spread(rows, self._schema, buckets=buckets))
+        else:
+            shares = list(spread(rows, self._schema, None if self._assigner is None else self._assigner.assign))
         for share in shares:
             slot = (share.partition, share.bucket)
             if share.hashes is not None:

@@ -11,7 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.codec.binary_row import decode_row
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest
 from bitlake.formats.reader import reader_for
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.table.index_files import index_entries
@@ -386,10 +386,4 @@ def test_postponed_rows_get_buckets_when_they_are_compacted(
 def test_what_has_no_primary_key_cannot_be_upserted(tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", COLUMNS)
     with pytest.raises(InvalidRequest, match="no primary key"):
-        table.upsert(rows_of([row(1)]))
-
-
-def test_keys_that_cross_partitions_are_sparks(tmp_path: Path) -> None:
-    table = made(tmp_path, primary_key="id", bucket="-1", partitioned="yes")
-    with pytest.raises(UnsupportedFeature, match="Spark"):
         table.upsert(rows_of([row(1)]))

@@ -30,6 +30,7 @@ from bitlake.table.changes import SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles
 from bitlake.table.lsm.bucket import compact_bucket
+from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
 from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.lsm.renumber import Renumbering, renumber_file
@@ -185,6 +186,7 @@ class Publisher:
                 changelog=tuple(changelog),
                 index=index,
                 sequences=_first_sequences(adds) if overwrite is None else {},
+                alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
             )
             moved: list[ManifestEntry] | None = None
             try:

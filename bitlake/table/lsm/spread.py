@@ -38,8 +38,10 @@ class Share:
     hashes: Int32s | None = None
 
 
-def spread(rows: pa.Table, schema: TableSchema, assign: Assign | None = None) -> Iterator[Share]:
-    """Give rows their buckets: the hash of fixed ones, ``assign``'s for dynamic ones.
+def spread(
+    rows: pa.Table, schema: TableSchema, assign: Assign | None = None, buckets: Int32s | None = None
+) -> Iterator[Share]:
+    """Give rows their buckets: those given, else the hash of fixed ones, ``assign``'s for dynamic ones.
 
     Rows of one key stay in their order.
     """
@@ -48,7 +50,9 @@ def spread(rows: pa.Table, schema: TableSchema, assign: Assign | None = None) ->
     rows = one_chunk(rows)
     partitions = group_codes(rows, schema.partition_fields, np.zeros(rows.num_rows, np.int32))
     hashes = None
-    if assign is None:
+    if buckets is not None:
+        pass
+    elif assign is None:
         fields = schema.bucket_fields
         columns = [rows.column(f.name) for f in fields]
         function = schema.opts.of(opt.BUCKET_FUNCTION)
