@@ -1,0 +1,288 @@
+"""Tables in a bucket: everything a table does, over a real S3 server process, and what its failures leave."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import flaky_proxy
+import pyarrow as pa
+import pytest
+import s3_server
+from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, SLOW, UNAVAILABLE
+
+import bitlake
+from bitlake.errors import AccessDenied, StorageUnavailable
+from bitlake.table import live
+from bitlake.table.commit import OutcomeUnknown
+from bitlake.table.expire import Retention
+from bitlake.table.index_access import forget_all
+from bitlake.table.read import forget_footers
+
+APPENDS, BATCH = 12, 20
+_APPENDER = """
+import sys
+import bitlake, s3_server, test_object_stores as t
+endpoint, root, who = sys.argv[1:]
+table = bitlake.connect(root, storage_options=s3_server.options(endpoint)).table("t")
+for number in range(t.APPENDS):
+    table.append(t.rows(range(number * t.BATCH, (number + 1) * t.BATCH), who))
+"""
+
+
+def rows(ids: Any, who: str = "a") -> pa.Table:
+    listed = list(ids)
+    return pa.table(
+        {
+            "id": pa.array(listed, pa.int64()),
+            "who": pa.array([who] * len(listed), pa.string()),
+            "status": pa.array([f"s{i % 5}" for i in listed], pa.string()),
+        }
+    )
+
+
+def forget() -> None:
+    live.clear_caches()
+    forget_footers()
+    forget_all()
+
+
+def ids(table: bitlake.Table, where: str | None = None) -> list[int]:
+    forget()
+    return sorted(table.scan(columns=["id"], where=where).to_arrow().column("id").to_pylist())
+
+
+@pytest.fixture(params=["memory", "s3"])
+def lake(request: pytest.FixtureRequest) -> bitlake.Lake:
+    name = request.node.name.replace("[", "-").replace("]", "")
+    if request.param == "memory":
+        return bitlake.connect(f"memory://{name}/wh")
+    endpoint = request.getfixturevalue("s3_endpoint")
+    return bitlake.connect(f"s3://lake/{name}", storage_options=s3_server.options(endpoint))
+
+
+@pytest.fixture
+def proxy(s3_endpoint: str) -> Iterator[flaky_proxy.Proxy]:
+    with flaky_proxy.running(s3_endpoint) as made:
+        yield made
+
+
+def through(proxy: flaky_proxy.Proxy, root: str, **options: str) -> bitlake.Lake:
+    return bitlake.connect(root, storage_options={**s3_server.options(proxy.endpoint), **options})
+
+
+def test_databases_and_tables_come_and_go(lake: bitlake.Lake) -> None:
+    assert lake.databases() == []
+    lake.create_database("db")
+    assert lake.databases() == ["db"] and lake.tables("db") == []
+    table = lake.create_table("db.t", rows([]).schema)
+    table.append(rows(range(10)))
+    assert lake.tables("db") == ["t"]
+    moved = lake.rename_table("db.t", "db.u")
+    assert lake.tables("db") == ["u"] and ids(moved) == list(range(10))
+    moved.append(rows([10]))
+    assert len(ids(moved)) == 11
+    lake.drop_table("db.u")
+    assert lake.tables("db") == [] and lake.databases() == ["db"]
+    lake.drop_database("db")
+    assert lake.databases() == []
+
+
+@pytest.mark.parametrize("made", ["parquet", "orc", "avro"])
+def test_an_append_table_lives_in_a_bucket(lake: bitlake.Lake, made: str) -> None:
+    options = {
+        "file.format": made,
+        "file-index.bitmap.columns": "status",
+        "file-index.in-manifest-threshold": "1 b",
+        "deletion-vectors.enabled": "true",
+    }
+    table = lake.create_table("t", rows([]).schema, options=options, partition_by=["who"])
+    table.append(rows(range(100), "a b%3Ac"))
+    table.append(rows(range(100, 200), "z"))
+    assert ids(table) == list(range(200))
+    assert ids(table, "status = 's3' AND id < 50") == list(range(3, 50, 5))
+    assert table.delete("status IN ('s1', 's3')") == 80
+    assert table.update({"status": "new"}, "id = 4") == 1
+    assert ids(table, "status = 'new'") == [4]
+    left = [i for i in range(200) if i % 5 not in (1, 3)]
+    assert ids(table) == left
+    table.compact(full=True)
+    assert ids(table) == left
+    first = [i for i in left if i < 100]
+    table.overwrite(rows([7], "z"), partition={"who": "z"})
+    assert ids(table) == sorted([*first, 7])
+    table.alter_options({"file-index.bloom-filter.columns": "id"})
+    assert table.rewrite_file_index()
+    assert ids(table, "id = 42") == [42]
+    expired = table.expire_snapshots(Retention(retain_max=1, retain_min=1, older_than_ms=2**60))
+    assert expired.data_files
+    assert ids(table) == sorted([*first, 7])
+
+
+def test_a_primary_key_table_lives_in_a_bucket(lake: bitlake.Lake) -> None:
+    table = lake.create_table("t", rows([]).schema, primary_key=["id"], options={"bucket": "2"})
+    table.upsert(rows(range(100), "old"))
+    table.upsert(rows(range(50, 150), "new"))
+    assert ids(table, "who = 'new'") == list(range(50, 150))
+    table.delete("id < 10")
+    table.compact(full=True)
+    assert ids(table) == list(range(10, 150))
+    assert ids(table, "who = 'old'") == list(range(10, 50))
+
+
+@pytest.mark.slow
+def test_two_processes_lose_no_commit(s3_endpoint: str) -> None:
+    root = "s3://lake/two-processes"
+    lake = bitlake.connect(root, storage_options=s3_server.options(s3_endpoint))
+    table = lake.create_table("t", rows([]).schema)
+    paths = [str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path[:0] = {paths!r}\n{_APPENDER}", s3_endpoint, root, f"w{i}"]
+        )
+        for i in range(2)
+    ]
+    try:
+        assert [p.wait(120) for p in started] == [0, 0]
+    finally:
+        for p in started:
+            p.kill()
+    forget()
+    found = table.scan().to_arrow()
+    pairs = zip(found.column("who").to_pylist(), found.column("id").to_pylist(), strict=True)
+    assert Counter(pairs) == Counter((f"w{w}", i) for w in range(2) for i in range(APPENDS * BATCH))
+    assert live.latest_snapshot_id(table.store, table.state().paths) == 2 * APPENDS
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def is_snapshot(method: str, path: str) -> bool:
+    return method == "PUT" and "/snapshot/snapshot-" in path
+
+
+@pytest.mark.parametrize("trouble", [UNAVAILABLE, DROP, LOSE_ANSWER])
+def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, trouble: str) -> None:
+    table = through(proxy, f"s3://lake/lost-{len(trouble)}").create_table("t", rows([]).schema)
+    hurt: list[str] = []
+
+    def plan(method: str, path: str, number: int) -> str:
+        if is_snapshot(method, path) and path not in hurt:
+            hurt.append(path)
+            return trouble
+        return PASS
+
+    proxy.plan = plan
+    for i in range(3):
+        snapshot = table.append(rows([i]))
+        assert snapshot is not None and snapshot.id == i + 1
+    assert len(hurt) == 3
+    assert ids(table) == [0, 1, 2]
+    assert live.latest_snapshot_id(table.store, table.state().paths) == 3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_lost_or_doubled_on_a_bad_line(proxy: flaky_proxy.Proxy, seed: int) -> None:
+    chance = random.Random(seed)
+    table = through(proxy, f"s3://lake/bad-line-{seed}").create_table("t", rows([]).schema)
+    proxy.plan = lambda method, path, number: chance.choices(
+        [PASS, UNAVAILABLE, DROP, LOSE_ANSWER, SLOW], [80, 5, 5, 5, 5]
+    )[0]
+    for i in range(6):
+        table.append(rows(range(10 * i, 10 * i + 10)))
+    table.compact(full=True)
+    assert ids(table) == list(range(60))
+    assert sum(done != PASS for _, _, done in proxy.seen) > 5
+
+
+def test_a_commit_that_stays_unknown_says_so(proxy: flaky_proxy.Proxy) -> None:
+    options = {"commit.max-retries": "0"}
+    lake = through(proxy, "s3://lake/unknown", max_retries="0")
+    table = lake.create_table("t", rows([]).schema, options=options)
+    table.append(rows([1]))
+    proxy.plan = lambda method, path, number: LOSE_ANSWER if is_snapshot(method, path) else PASS
+    with pytest.raises(OutcomeUnknown, match="whether it took place is unknown") as e:
+        table.append(rows([2]))
+    assert s3_server.SECRET not in str(e.value)
+    proxy.plan = lambda method, path, number: PASS
+    assert ids(table) == [1, 2], "it did, and its files are there"
+    found = live.latest_snapshot(table.store, table.state().paths)
+    assert found is not None and found.uuid == e.value.uuid
+
+
+def test_a_read_only_store_refuses_and_stays_readable(proxy: flaky_proxy.Proxy) -> None:
+    table = through(proxy, "s3://lake/read-only").create_table("t", rows([]).schema)
+    table.append(rows([1]))
+    proxy.plan = lambda method, path, number: PASS if method in ("GET", "HEAD") else REFUSE
+    proxy.seen.clear()
+    with pytest.raises(AccessDenied, match=r"check the credentials, and that they may write to 'lake'"):
+        table.append(rows([2]))
+    with pytest.raises(AccessDenied):
+        table.delete("id = 1")
+    assert proxy.count(REFUSE) < 30, "refusals are not tried again"
+    assert ids(table) == [1]
+    proxy.plan = lambda method, path, number: REFUSE if is_snapshot(method, path) else PASS
+    with pytest.raises(AccessDenied):
+        table.append(rows([3]))
+    proxy.plan = lambda method, path, number: PASS
+    assert ids(table) == [1]
+    assert len([f for f in table.store.list(f"{table.path}/bucket-0") if f.name.startswith("data-")]) == 1
+
+
+def test_wrong_credentials_and_buckets(proxy: flaky_proxy.Proxy) -> None:
+    through(proxy, "s3://lake/credentials").create_table("t", rows([]).schema)
+    proxy.plan = lambda method, path, number: REFUSE
+    with pytest.raises(AccessDenied, match="check the credentials"):
+        through(proxy, "s3://lake/credentials").table("t")
+    with pytest.raises(AccessDenied):
+        through(proxy, "s3://lake/credentials").create_table("u", rows([]).schema)
+    proxy.plan = lambda method, path, number: PASS
+    for work in ("tables", "create"):
+        lake = through(proxy, "s3://nowhere/wh")
+        with pytest.raises(StorageUnavailable, match="no bucket 'nowhere'"):
+            lake.databases() if work == "tables" else lake.create_table("t", rows([]).schema)
+
+
+def test_no_secret_is_in_any_object(s3_endpoint: str) -> None:
+    root = "s3://lake/secrets"
+    lake = bitlake.connect(root, storage_options=s3_server.options(s3_endpoint))
+    table = lake.create_table("t", rows([]).schema, options={"file-index.bitmap.columns": "status"})
+    table.append(rows(range(10)))
+    store = table.store
+
+    def walk(folder: str) -> Iterator[str]:
+        for info in store.list(folder):
+            yield from walk(f"{folder}/{info.name}") if info.is_dir else [f"{folder}/{info.name}"]
+
+    names = list(walk(root))
+    assert len(names) >= 7
+    for name in names:
+        content = store.read(name)
+        assert s3_server.SECRET.encode() not in content and s3_server.KEY.encode() not in content
+    for text in (repr(lake), repr(table), repr(table.scan()), repr(store), str(table.scan().explain())):
+        assert s3_server.SECRET not in text and s3_server.KEY not in text
+
+
+def test_a_selective_read_takes_few_requests_and_bytes(proxy: flaky_proxy.Proxy) -> None:
+    options = {"file-index.bitmap.columns": "status", "file-index.in-manifest-threshold": "1 b"}
+    wide = pa.table(
+        {
+            "id": pa.array(range(200_000), pa.int64()),
+            "status": pa.array([f"s{i // 500}" for i in range(200_000)]),
+            "text": pa.array([random.Random(i).randbytes(24).hex() for i in range(200_000)]),
+        }
+    )
+    table = through(proxy, "s3://lake/selective").create_table("t", wide.schema, options=options)
+    table.append(wide)
+    size = table.state().entries()[0].file.file_size
+    forget()
+    proxy.seen.clear()
+    proxy.received = 0
+    assert table.scan(where="status = 's77'").to_arrow().num_rows == 500
+    assert len(proxy.seen) <= 16
+    assert proxy.received < size / 10, (proxy.received, size, proxy.seen)
