@@ -25,8 +25,9 @@ from bitlake.table.commit import Overwrite
 from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.lsm.publish import publish
+from bitlake.table.partition_spec import overwrite_scope
 from bitlake.table.state import TableState
-from bitlake.table.table import Table, overwrite_scope
+from bitlake.table.table import Table
 from bitlake.table.write import write_rows
 from bitlake.types import DataField, arrow_type
 

@@ -11,16 +11,25 @@ from bitlake.errors import InvalidRequest
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.changes import Overwrite
 from bitlake.table.data_file import arrow_to_physical
+from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.types import arrow_type
 
 
-def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None) -> Overwrite:
+def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *, filled: bool = True) -> Overwrite:
     """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec.
 
-    The spec's values are physical (:mod:`bitlake.predicate.tree`).
+    The spec's values are physical (:mod:`bitlake.predicate.tree`); ``filled`` says that new rows take their place.
+    Raises :class:`InvalidRequest` for columns that do not partition the table, and for new rows in some partitions of
+    a table whose keys are unique over all of them: the others might hold their keys.
     """
     if partition is None:
         return Overwrite(partition=None, dynamic=False)
+    if filled and is_cross_partition(schema):
+        raise InvalidRequest(
+            f"partitions of a table whose primary key ({', '.join(schema.primary_keys)}) lacks a partition column cannot be "
+            "overwritten one by one: their new rows may have keys of other partitions; TRUNCATE the partition and "
+            "INSERT, or overwrite the whole table"
+        )
     if not partition:
         return Overwrite(partition=None, dynamic=bool(schema.partition_keys))
     keys = {k.lower(): k for k in schema.partition_keys}

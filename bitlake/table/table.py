@@ -37,7 +37,6 @@ from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.history import Moment, TableHistory, When
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.option_rules import check_reading
-from bitlake.table.partition_spec import overwrite_scope as overwrite_scope
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import branch_names
 from bitlake.table.rescale import rescale

@@ -11,7 +11,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.predicate.tree import Predicate
 from bitlake.storage import Store
-from bitlake.table import keyed
+from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_compact import compact_append
 from bitlake.table.append_delete import RowsGone
 from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
@@ -81,14 +81,18 @@ class TableWrites:
         """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns how many.
 
         With ``deletion-vectors.enabled`` data files of append tables stay, else those with such rows are written anew.
-        Tables with a primary key get a -D row for each, where their merge engine takes it.
+        Tables with a primary key get a -D row for each, where their merge engine takes it; else they are as these.
         """
 
         def step(state: TableState) -> int:
             scan = self.scan_of(state, where)
             if keyed.deletes_by_rows(state):
                 return keyed.delete(self, scan)
-            self.check_writable(state, keyed.marks_rows(state))
+            self.check_writable(state, keyed=True)
+            if keyed_rewrite.rewrites(state):
+                return keyed_rewrite.delete(
+                    self, state, lambda now: self.scan_of(now, where), self._runner(), self.commit_rows
+                )
             return delete_rows(scan, self._runner(), self.commit_rows)
 
         return retrying(self.state, step)
@@ -114,7 +118,7 @@ class TableWrites:
         self.check_writable(state, keyed=True)
         if partition is not None and not partition:
             raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
-        return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition))
+        return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition, filled=False))
 
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
         """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.

@@ -387,3 +387,14 @@ def test_what_has_no_primary_key_cannot_be_upserted(tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", COLUMNS)
     with pytest.raises(InvalidRequest, match="no primary key"):
         table.upsert(rows_of([row(1)]))
+
+
+def test_partitions_cannot_be_overwritten_where_keys_are_unique_over_all(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), ("p", pa.string())])
+    options = {"primary-key": "k", "bucket": "-1"}
+    table = bitlake.connect(str(tmp_path)).create_table("default.t", schema, partition_by=["p"], options=options)
+    rows = pa.table({"k": [1], "p": ["a"]}, schema=schema)
+    for partition in ({"p": "a"}, {}):
+        with pytest.raises(InvalidRequest, match="TRUNCATE the partition and INSERT"):
+            table.overwrite(rows, partition)
+    table.truncate({"p": "a"})
