@@ -12,6 +12,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.spark import keyed
 
 pytestmark = pytest.mark.spark
 
@@ -100,6 +101,22 @@ def test_marked_rows_where_the_engine_takes_no_deletes(lake: bitlake.Lake) -> No
     check(lake, [(1, 1, "x", "p"), (3, 3, "y", "p")])
     lake.sql("INSERT INTO t VALUES (2, 1, 'w', 'p')")
     check(lake, [(1, 1, "x", "p"), (2, 1, "w", "p"), (3, 3, "y", "p")])
+
+
+def test_an_update_that_comes_second_computes_again(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(lake, {"bucket": "1", "deletion-vectors.enabled": "true"})
+    lake.sql("INSERT INTO t VALUES (1, 1, 'x', 'p'), (2, 2, 'x', 'p')")
+    plain, others = keyed.publish, [1]
+
+    def late(*arguments: Any, **named: Any) -> Any:
+        if others:
+            others.pop()
+            assert lake.table("t").update({"a": 50}, "id = 1") == 1
+        return plain(*arguments, **named)
+
+    monkeypatch.setattr(keyed, "publish", late)
+    assert lake.sql("UPDATE t SET a = a + 1").collect()[0][0] == 2
+    check(lake, [(1, 51, "x", "p"), (2, 3, "x", "p")])
 
 
 @pytest.mark.parametrize(
