@@ -26,8 +26,8 @@ def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *,
         return Overwrite(partition=None, dynamic=False)
     if filled and is_cross_partition(schema):
         raise InvalidRequest(
-            f"partitions of a table whose primary key ({', '.join(schema.primary_keys)}) lacks a partition column cannot be "
-            "overwritten one by one: their new rows may have keys of other partitions; TRUNCATE the partition and "
+            f"partitions of tables whose key ({', '.join(schema.primary_keys)}) lacks a partition column cannot "
+            "be overwritten one by one: their new rows may have keys of other partitions; TRUNCATE the partition and "
             "INSERT, or overwrite the whole table"
         )
     if not partition:
