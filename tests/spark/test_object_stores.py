@@ -1,0 +1,107 @@
+"""SQL on tables in a bucket: a real S3 server process, and Spark with nothing but the PySpark wheel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import flaky_proxy
+import pytest
+import s3_server
+
+import bitlake
+from bitlake.errors import AccessDenied, InvalidRequest
+from bitlake.spark import scan as spark_scan
+
+
+@pytest.fixture(scope="module")
+def lake(spark: Any, s3_endpoint: str) -> bitlake.Lake:
+    made = bitlake.connect("s3://lake/sql", spark=spark, storage_options=s3_server.options(s3_endpoint))
+    made.sql("CREATE DATABASE db")
+    return made
+
+
+def rows(lake: bitlake.Lake, text: str) -> list[tuple[Any, ...]]:
+    return [tuple(r) for r in lake.sql(text).collect()]
+
+
+def test_append_tables(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.sql(
+        "CREATE TABLE db.t (id BIGINT, s STRING, p STRING) PARTITIONED BY (p) "
+        "TBLPROPERTIES ('file-index.bitmap.columns' = 's', 'deletion-vectors.enabled' = 'true')"
+    )
+    lake.sql("INSERT INTO db.t VALUES (-1, 'local', 'x:y')")
+    lake.sql("INSERT INTO db.t SELECT id, concat('v', id % 10), concat('p', id % 3) FROM range(30000)")
+    table = lake.table("db.t")
+    assert not table.store.dir_exists(f"{table.path}/.staging")
+    assert rows(lake, "SELECT count(*), sum(id) FROM db.t") == [(30001, 449985000 - 1)]
+    # Little data is read on the driver; here executors are to do it.
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 0)
+    choice = spark_scan.choose(table.scan().plan())
+    assert choice.selective and not choice.native and not choice.driver
+    assert rows(lake, "SELECT p, count(*) FROM db.t GROUP BY p ORDER BY p") == [
+        ("p0", 10000),
+        ("p1", 10000),
+        ("p2", 10000),
+        ("x:y", 1),
+    ]
+    assert rows(lake, "SELECT id FROM db.t WHERE s = 'v3' AND id < 30 ORDER BY id") == [(3,), (13,), (23,)]
+    assert rows(lake, "DELETE FROM db.t WHERE id % 2 = 1") == [(15000,)]
+    assert rows(lake, "UPDATE db.t SET s = 'new' WHERE id = 4") == [(1,)]
+    lake.sql("CALL sys.compact(`table` => 'db.t', compact_strategy => 'full')")
+    assert rows(lake, "SELECT count(*), sum(id), count_if(s = 'new') FROM db.t") == [
+        (15001, sum(range(0, 30000, 2)) - 1, 1)
+    ]
+
+
+def test_primary_key_tables(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE db.k (id BIGINT, v STRING) TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '2')")
+    lake.sql("INSERT INTO db.k SELECT id, 'old' FROM range(2000)")
+    lake.sql("INSERT INTO db.k SELECT id, 'new' FROM range(1000, 3000)")
+    lake.sql("DELETE FROM db.k WHERE id < 10")
+    lake.sql("CALL sys.compact(`table` => 'db.k')")
+    assert rows(lake, "SELECT v, count(*) FROM db.k GROUP BY v ORDER BY v") == [("new", 2000), ("old", 990)]
+
+
+def test_a_write_that_fails_leaves_no_file(lake: bitlake.Lake, s3_endpoint: str, spark: Any) -> None:
+    lake.sql("CREATE TABLE db.r (id BIGINT)")
+    with flaky_proxy.running(s3_endpoint) as proxy:
+        options = s3_server.options(proxy.endpoint)
+        other = bitlake.connect("s3://lake/sql", spark=spark, storage_options=options)
+        proxy.plan = lambda method, path, number: (
+            flaky_proxy.REFUSE if method == "PUT" and "/snapshot/" in path else flaky_proxy.PASS
+        )
+        with pytest.raises(AccessDenied):
+            other.sql("INSERT INTO db.r SELECT id FROM range(1000)")
+    table = lake.table("db.r")
+    assert not table.store.list(f"{table.path}/bucket-0")
+    assert rows(lake, "SELECT count(*) FROM db.r") == [(0,)]
+
+
+def test_credentials_come_from_the_session(spark: Any, s3_endpoint: str) -> None:
+    keys = {
+        "spark.hadoop.fs.s3a.endpoint": s3_endpoint,
+        "spark.hadoop.fs.s3a.access.key": s3_server.KEY,
+        "spark.hadoop.fs.s3a.secret.key": s3_server.SECRET,
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
+    for name, value in keys.items():
+        spark.conf.set(name, value)
+    try:
+        lake = bitlake.connect("s3a://lake/from-session", spark=spark)
+        lake.sql("CREATE TABLE t (id INT)")
+        lake.sql("INSERT INTO t VALUES (1)")
+        assert rows(lake, "SELECT * FROM t") == [(1,)]
+        assert s3_server.SECRET not in repr(lake.table("t").store)
+    finally:
+        for name in keys:
+            spark.conf.unset(name)
+
+
+def test_memory_is_for_this_process(spark: Any) -> None:
+    lake = bitlake.connect("memory://sql/wh", spark=spark)
+    lake.sql("CREATE TABLE t (id INT)")
+    lake.sql("INSERT INTO t VALUES (1), (2)")
+    assert sorted(rows(lake, "SELECT * FROM t")) == [(1,), (2,)]
+    with pytest.raises(InvalidRequest, match="in this process only"):
+        lake.sql("INSERT INTO t SELECT id FROM range(10)")
