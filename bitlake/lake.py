@@ -13,7 +13,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.sql.parse import parse_table_name
 from bitlake.storage import open_store
 from bitlake.storage.base import scheme_of
-from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier
+from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
+from bitlake.table.catalogs import open_catalog
 from bitlake.table.create import ColumnSpec
 from bitlake.table.opening import open_table
 from bitlake.table.plan import Plan
@@ -34,6 +35,9 @@ def connect(
     database: str = DEFAULT_DATABASE,
     timezone: str = "UTC",
     storage_options: Mapping[str, str] | None = None,
+    catalog: str = "filesystem",
+    uri: str | None = None,
+    catalog_options: Mapping[str, str] | None = None,
 ) -> Lake:
     """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``,
     ``memory://``); the folder is made by the first table.
@@ -45,8 +49,21 @@ def connect(
     ``storage_options`` say how to reach an object store, in Paimon's names (``s3.endpoint``, ``s3.access-key``,
     ``s3.secret-key`` …), Hadoop's (``fs.s3a.access.key`` …) or obstore's; what they do not say is taken from the Spark
     session's ``spark.hadoop.fs.*`` settings, then from the environment.  Their values are in no text and no file.
+
+    ``catalog`` says where the names of tables are: ``filesystem``, in the folders themselves; ``jdbc``, in a database
+    at ``uri`` (``sqlite:////folder/file``, ``postgresql://host/name``), as Paimon's jdbc catalog has them: renaming is
+    one step, and several lakes may share it.  ``catalog_options`` are Paimon's: ``catalog-key``, ``jdbc.user`` ….
     """
-    return Lake(path, spark=spark, database=database, timezone=timezone, storage_options=storage_options)
+    return Lake(
+        path,
+        spark=spark,
+        database=database,
+        timezone=timezone,
+        storage_options=storage_options,
+        catalog=catalog,
+        uri=uri,
+        catalog_options=catalog_options,
+    )
 
 
 class Lake:
@@ -60,10 +77,13 @@ class Lake:
         database: str = DEFAULT_DATABASE,
         timezone: str = "UTC",
         storage_options: Mapping[str, str] | None = None,
+        catalog: str = "filesystem",
+        uri: str | None = None,
+        catalog_options: Mapping[str, str] | None = None,
     ) -> None:
         self.path = _absolute(path)
         store = open_store(self.path, storage_options, configured=_configured(self.path, spark))
-        self.catalog = FileSystemCatalog(store, self.path)
+        self.catalog = open_catalog(catalog, store, self.path, uri, catalog_options)
         self._spark = spark
         self._engine: SparkEngine | None = None
         self._database = database

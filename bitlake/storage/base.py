@@ -104,6 +104,13 @@ class Store(Protocol):
         """An Arrow ``NativeFile`` to read a file from start to end or at random; a context manager."""
         ...
 
+    def copy_dir(self, source: str, target: str) -> None:
+        """Copy a folder with all it holds to a name that nobody uses yet, a table's ``schema`` folder last.
+
+        Until that is there, nobody takes the copy for a table.  Raises :class:`NotFound` for a missing source.
+        """
+        ...
+
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder to a name that nobody uses yet; missing parent folders of the target are made.
 

@@ -118,6 +118,11 @@ class CountingStore:
         self._count("open_input", path)
         return self.inner.open_input(path)
 
+    def copy_dir(self, source: str, target: str) -> None:
+        """Counted :meth:`Store.copy_dir`."""
+        self._count("copy_dir", target)
+        self.inner.copy_dir(source, target)
+
     def rename(self, source: str, target: str) -> None:
         """Counted :meth:`Store.rename`."""
         self._count("rename", target)

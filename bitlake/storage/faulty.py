@@ -121,6 +121,10 @@ class FaultyStore:
         """May fail."""
         return self._call("open_input", path, lambda: self.inner.open_input(path))
 
+    def copy_dir(self, source: str, target: str) -> None:
+        """May fail."""
+        self._call("copy_dir", target, lambda: self.inner.copy_dir(source, target))
+
     def rename(self, source: str, target: str) -> None:
         """May fail."""
         self._call("rename", target, lambda: self.inner.rename(source, target))

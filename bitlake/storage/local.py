@@ -197,6 +197,14 @@ class LocalStore:
         with _mapped("read", path):
             return pa.OSFile(strip_scheme(path), "rb")
 
+    def copy_dir(self, source: str, target: str) -> None:
+        """Copy a folder, its ``schema`` folder last."""
+        from_, to = strip_scheme(source), strip_scheme(target)
+        with _mapped(f"copy {source} to", target):
+            shutil.copytree(from_, to, ignore=lambda folder, _: ["schema"] if folder == from_ else [])
+            if os.path.isdir(f"{from_}/schema"):
+                shutil.copytree(f"{from_}/schema", f"{to}/schema")
+
     def rename(self, source: str, target: str) -> None:
         """Move a file within the file system."""
         to = strip_scheme(target)

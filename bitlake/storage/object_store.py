@@ -244,6 +244,18 @@ class ObjectStore:
         """None: objects have no path on this machine."""
         return None
 
+    def copy_dir(self, source: str, target: str) -> None:
+        """Copy, within the store, whatever begins with this folder's name; its ``schema`` folder last."""
+        first, last = self._keys_in_order(source)
+        client, key = self._at(source)
+        other, to = self._at(target)
+        if other is not client:
+            raise InvalidRequest(f"cannot move {source} to {target}: that is another bucket")
+        with self._mapped("move", source), ThreadPoolExecutor(_COPIES, "bitlake-copies") as pool:
+            for part in (first, last):
+                for _ in pool.map(lambda k: obstore.copy(client, k, to + k[len(key) :]), part):
+                    pass
+
     def rename(self, source: str, target: str) -> None:
         """Copy an object, or all of a folder, within the store, then delete the source.  Not one atomic step.
 
@@ -252,24 +264,24 @@ class ObjectStore:
         """
         client, key = self._at(source)
         other, to = self._at(target)
-        if other is not client:
-            raise InvalidRequest(f"cannot move {source} to {target}: that is another bucket")
-        with self._mapped("move", source):
-            if self.exists(source):
+        if other is client and self.exists(source):
+            with self._mapped("move", source):
                 obstore.copy(client, key, to)
                 obstore.delete(client, key)
-                return
-            keys = [entry["path"] for chunk in obstore.list(client, prefix=key) for entry in chunk]
-            if not keys:
-                raise NotFound(f"no such file: {source}")
-            first = [k for k in keys if not k.startswith(f"{key}/schema/")]
-            last = [k for k in keys if k.startswith(f"{key}/schema/")]
-            with ThreadPoolExecutor(_COPIES, "bitlake-copies") as pool:
-                for part in (first, last):
-                    for _ in pool.map(lambda k: obstore.copy(client, k, to + k[len(key) :]), part):
-                        pass
-        for part in (last, first):
+            return
+        self.copy_dir(source, target)
+        for part in reversed(self._keys_in_order(source)):
             self._delete(client, part, source)
+
+    def _keys_in_order(self, folder: str) -> tuple[builtins.list[str], builtins.list[str]]:
+        """The keys of a folder: of a table all but its schemas, and these."""
+        client, key = self._at(folder)
+        with self._mapped("list", folder):
+            keys = [entry["path"] for chunk in obstore.list(client, prefix=key) for entry in chunk]
+        if not keys:
+            raise NotFound(f"no such file: {folder}")
+        schemas = [k for k in keys if k.startswith(f"{key}/schema/")]
+        return [k for k in keys if not k.startswith(f"{key}/schema/")], schemas
 
     # --- clients ---------------------------------------------------------------------------------------------------
 

@@ -145,12 +145,15 @@ class FileSystemCatalog:
                 return False
             raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS")
         schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
-        paths = TablePaths(self.table_path(name))
-        if not self.store.create(paths.schema(0), schema.to_json().encode()):
+        if not self.write_first_schema(name, schema):
             if if_not_exists:
                 return False
             raise AlreadyExists(f"table '{name}' was created by someone else at the same moment")
         return True
+
+    def write_first_schema(self, name: Identifier, schema: TableSchema) -> bool:
+        """Write a table's first schema; False if it has one, perhaps since this moment."""
+        return self.store.create(TablePaths(self.table_path(name)).schema(0), schema.to_json().encode())
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Give a table another name, by renaming its folder; also into another database.

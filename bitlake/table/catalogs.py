@@ -1,0 +1,38 @@
+"""Which catalog a lake has: where the names of its databases and tables are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bitlake.errors import InvalidRequest
+from bitlake.storage import Store
+from bitlake.storage.sql_database import open_database
+from bitlake.table.catalog import FileSystemCatalog
+from bitlake.table.jdbc_catalog import JdbcCatalog
+
+KINDS = ("filesystem", "jdbc")
+
+
+def open_catalog(
+    kind: str, store: Store, warehouse: str, uri: str | None = None, options: Mapping[str, str] | None = None
+) -> FileSystemCatalog:
+    """The catalog of a kind over a warehouse; ``uri`` and ``options`` are those of Paimon's catalog of that kind.
+
+    Raises :class:`InvalidRequest` for what the kind does not take, and what opening its database raises.
+    """
+    given = dict(options or {})
+    if kind == "filesystem":
+        if uri is not None or given:
+            what = "uri" if uri is not None else f"option '{next(iter(given))}'"
+            raise InvalidRequest(f"the filesystem catalog takes no {what}; say catalog='jdbc' for one in a database")
+        return FileSystemCatalog(store, warehouse)
+    if kind == "jdbc":
+        if not uri:
+            raise InvalidRequest("the jdbc catalog takes a uri: sqlite:////folder/file or postgresql://host/name")
+        key = given.pop("catalog-key", "jdbc")
+        wrong = [k for k in given if not k.startswith("jdbc.")]
+        if wrong:
+            raise InvalidRequest(f"'{wrong[0]}' is no option of the jdbc catalog; it takes catalog-key and jdbc.*")
+        properties = {k.removeprefix("jdbc."): v for k, v in given.items()}
+        return JdbcCatalog(store, warehouse, open_database(uri, properties), key)
+    raise InvalidRequest(f"'{kind}' is no catalog; it is one of {', '.join(KINDS)}")

@@ -1,0 +1,289 @@
+"""Paimon's ``jdbc`` catalog: names are rows of a database, and several lakes may share one.
+
+Tables (of ``org.apache.paimon.jdbc.JdbcUtils``; all columns are VARCHAR(255), values VARCHAR(1000))::
+
+    paimon_tables               catalog_key, database_name, table_name                                 the key
+    paimon_database_properties  catalog_key, database_name, property_key → property_value
+    paimon_table_properties     catalog_key, database_name, table_name, property_key → property_value
+
+A database exists when any row names it; property ``exists`` = ``true`` makes an empty one be seen, and ``location``
+says where its folder is.  A table's folder is ``<location>/<table>``, as in the filesystem catalog: whoever knows only
+the folders can read the tables.  The key of ``paimon_tables`` is what makes creating and renaming one atomic step: of
+two that want one name, one gets :class:`AlreadyExists`.  ``catalog_key`` tells lakes of one database apart.
+
+A rename takes effect when its transaction does.  On a file system the folder is renamed within it; a bucket's is
+copied before, and the old one deleted after, so that either name leads to a whole table at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bitlake.errors import AlreadyExists, InvalidRequest, StorageUnavailable
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store, has_cheap_rename
+from bitlake.storage.sql_database import SqlDatabase, Transaction
+from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier
+from bitlake.table.create import ColumnSpec, new_schema
+
+_EXISTS, _LOCATION = "exists", "location"
+_LONGEST = 1000
+"""Characters of a property's value; a longer one is only in the table's schema."""
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS paimon_tables (catalog_key VARCHAR(255) NOT NULL, database_name VARCHAR(255) NOT NULL, "
+    "table_name VARCHAR(255) NOT NULL, PRIMARY KEY (catalog_key, database_name, table_name))",
+    "CREATE TABLE IF NOT EXISTS paimon_database_properties (catalog_key VARCHAR(255) NOT NULL, "
+    "database_name VARCHAR(255) NOT NULL, property_key VARCHAR(255), property_value VARCHAR(1000), "
+    "PRIMARY KEY (catalog_key, database_name, property_key))",
+    "CREATE TABLE IF NOT EXISTS paimon_table_properties (catalog_key VARCHAR(255) NOT NULL, "
+    "database_name VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, "
+    "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name, table_name, property_key))",
+)
+_NAMES = ("paimon_tables", "paimon_database_properties", "paimon_table_properties")
+_OF_DATABASE = "catalog_key = ? AND database_name = ?"
+_OF_TABLE = f"{_OF_DATABASE} AND table_name = ?"
+
+
+class JdbcCatalog(FileSystemCatalog):
+    """Databases and tables that rows of a database name; their files are under one warehouse, as ever."""
+
+    def __init__(self, store: Store, warehouse: str, database: SqlDatabase, catalog_key: str = "jdbc") -> None:
+        super().__init__(store, warehouse)
+        self._database = database
+        self._key = catalog_key
+        self._prepare()
+
+    def __repr__(self) -> str:
+        return f"JdbcCatalog({self.warehouse!r}, {self._database.shown!r}, {self._key!r})"
+
+    def _prepare(self) -> None:
+        """Make the catalog's tables, unless they are there: whoever may only read can use those that are."""
+        try:
+            with self._database.transaction() as t:
+                for table in _NAMES:
+                    t.rows(f"SELECT 1 FROM {table} LIMIT 1")
+        except StorageUnavailable:
+            try:
+                self._create_tables()
+            except AlreadyExists:  # PostgreSQL says so when two do it at once
+                self._create_tables()
+
+    def _create_tables(self) -> None:
+        with self._database.transaction(write=True) as t:
+            for text in _TABLES:
+                t.run(text)
+
+    # --- databases -------------------------------------------------------------------------------------------------
+
+    def database_path(self, name: str) -> str:
+        """The folder of a database: its property ``location``, else where the filesystem catalog has it."""
+        usual = super().database_path(name)
+        with self._database.transaction() as t:
+            found = t.rows(
+                f"SELECT property_value FROM paimon_database_properties WHERE {_OF_DATABASE} AND property_key = ?",
+                (self._key, name, _LOCATION),
+            )
+        return str(found[0][0]).rstrip("/") if found and found[0][0] else usual
+
+    def databases(self) -> list[str]:
+        """The names of all databases, sorted."""
+        with self._database.transaction() as t:
+            found = t.rows(
+                "SELECT database_name FROM paimon_tables WHERE catalog_key = ? UNION "
+                "SELECT database_name FROM paimon_database_properties WHERE catalog_key = ?",
+                (self._key, self._key),
+            )
+        return sorted(str(name) for (name,) in found)
+
+    def database_exists(self, name: str) -> bool:
+        """Whether any row names the database; ``default`` always is there."""
+        if name == DEFAULT_DATABASE:
+            return True
+        with self._database.transaction() as t:
+            return self._has_database(t, name)
+
+    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+        """Make a database; raises :class:`AlreadyExists` unless ``if_not_exists``."""
+        location = super().database_path(name)
+        with self._database.transaction(write=True) as t:
+            if self._has_database(t, name):
+                if if_not_exists:
+                    return
+                raise AlreadyExists(f"database '{name}' exists already in {self._shown}")
+            self._insert_database(t, name, location)
+
+    def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
+        """Delete a database; one that holds tables only with ``cascade``."""
+        path = self.database_path(name)
+        with self._database.transaction(write=True) as t:
+            if not self._has_database(t, name):
+                if if_exists:
+                    return
+                raise self._no_database(name)
+            tables = self._tables(t, name)
+            if tables and not cascade:
+                raise InvalidRequest(
+                    f"database '{name}' is not empty (it has {len(tables)} tables, {tables[0]} first): "
+                    "drop them first, or add CASCADE"
+                )
+            for table in _NAMES:
+                t.run(f"DELETE FROM {table} WHERE {_OF_DATABASE}", (self._key, name))
+        # Only what the catalog named: the folder may hold what others put there.
+        for table in tables:
+            self.store.delete_dir(f"{path}/{table}")
+
+    # --- tables ----------------------------------------------------------------------------------------------------
+
+    def tables(self, database: str) -> list[str]:
+        """The names of a database's tables, sorted; raises :class:`NotFound` without the database."""
+        if not self.database_exists(database):
+            raise self._no_database(database)
+        with self._database.transaction() as t:
+            return self._tables(t, database)
+
+    def table_exists(self, name: Identifier) -> bool:
+        """Whether a row names the table."""
+        with self._database.transaction() as t:
+            return self._has_table(t, name)
+
+    def load_schema(self, name: Identifier) -> TableSchema:
+        """The table's latest schema; raises :class:`NotFound`, naming similar tables."""
+        if not self.table_exists(name):
+            raise self._no_table(name)
+        return super().load_schema(name)
+
+    def create_table(
+        self,
+        name: Identifier,
+        columns: Sequence[ColumnSpec],
+        *,
+        partition_keys: Sequence[str] = (),
+        primary_keys: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+    ) -> bool:
+        """Create a table by its row and its first schema; see :meth:`FileSystemCatalog.create_table`."""
+        if not self.database_exists(name.database):
+            raise self._no_database(name.database)
+        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
+        try:
+            with self._database.transaction(write=True) as t:
+                self._take(t, name)
+                if not self.write_first_schema(name, schema):
+                    raise AlreadyExists(
+                        f"the files of a table are in {self.table_path(name)} already, though the catalog "
+                        f"{self._shown} does not name it: move or delete them, or choose another name"
+                    )
+                self._insert_properties(t, name, schema)
+        except AlreadyExists:
+            if if_not_exists and self.table_exists(name):
+                return False
+            raise
+        return True
+
+    def rename_table(self, old: Identifier, new: Identifier) -> None:
+        """Give a table another name, in one step; also into another database.
+
+        Whoever has the table open by its old name finds it gone; rows written to a bucket's table by others in the
+        very moment of its renaming may stay behind.  Raises :class:`AlreadyExists` and :class:`NotFound`.
+        """
+        if not self.table_exists(old):
+            raise self._no_table(old)
+        if not self.database_exists(new.database):
+            raise self._no_database(new.database)
+        source, target = self.table_path(old), self.table_path(new)
+        if self.table_exists(new) or self.store.dir_exists(target):
+            raise AlreadyExists(f"table '{new}' exists already: drop it first")
+        cheap = has_cheap_rename(self.store, source)
+        if not cheap:
+            self.store.copy_dir(source, target)
+        moved = False
+        try:
+            with self._database.transaction(write=True) as t:
+                self._take(t, new)
+                gone = t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._of(old))
+                if not gone:
+                    raise self._no_table(old)
+                t.run(
+                    "UPDATE paimon_table_properties SET database_name = ?, table_name = ? WHERE " + _OF_TABLE,
+                    (new.database, new.table, *self._of(old)),
+                )
+                if cheap:
+                    self.store.rename(source, target)
+                    moved = True
+        except BaseException:
+            if moved:
+                self.store.rename(target, source)
+            elif not cheap:
+                self.store.delete_dir(target)
+            raise
+        if not cheap:
+            self.store.delete_dir(source)
+
+    def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
+        """Delete a table and everything in its folder."""
+        path = self.table_path(name)
+        with self._database.transaction(write=True) as t:
+            if not t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._of(name)):
+                if if_exists:
+                    return
+                raise self._no_table(name)
+            t.run(f"DELETE FROM paimon_table_properties WHERE {_OF_TABLE}", self._of(name))
+        self.store.delete_dir(path)
+
+    # --- rows ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _shown(self) -> str:
+        return f"{self._database.shown} (catalog-key '{self._key}')"
+
+    def _of(self, name: Identifier) -> tuple[str, str, str]:
+        return self._key, name.database, name.table
+
+    def _take(self, t: Transaction, name: Identifier) -> None:
+        """Take a table's name; raises :class:`AlreadyExists`."""
+        if self._has_table(t, name):
+            raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS")
+        if not self._has_database(t, name.database):
+            self._insert_database(t, name.database, super().database_path(name.database))
+        t.run("INSERT INTO paimon_tables (catalog_key, database_name, table_name) VALUES (?, ?, ?)", self._of(name))
+
+    def _has_database(self, t: Transaction, name: str) -> bool:
+        values = (self._key, name)
+        return bool(
+            t.rows(f"SELECT 1 FROM paimon_tables WHERE {_OF_DATABASE} LIMIT 1", values)
+            or t.rows(f"SELECT 1 FROM paimon_database_properties WHERE {_OF_DATABASE} LIMIT 1", values)
+        )
+
+    def _has_table(self, t: Transaction, name: Identifier) -> bool:
+        return bool(t.rows(f"SELECT 1 FROM paimon_tables WHERE {_OF_TABLE}", self._of(name)))
+
+    def _tables(self, t: Transaction, database: str) -> list[str]:
+        found = t.rows(f"SELECT table_name FROM paimon_tables WHERE {_OF_DATABASE}", (self._key, database))
+        return sorted(str(name) for (name,) in found)
+
+    def _insert_database(self, t: Transaction, name: str, location: str) -> None:
+        for key, value in ((_EXISTS, "true"), (_LOCATION, location)):
+            t.run(
+                "INSERT INTO paimon_database_properties (catalog_key, database_name, property_key, property_value) "
+                "VALUES (?, ?, ?, ?)",
+                (self._key, name, key, value),
+            )
+
+    def _insert_properties(self, t: Transaction, name: Identifier, schema: TableSchema) -> None:
+        shown = dict(schema.options)
+        if schema.primary_keys:
+            shown["primary-key"] = ",".join(schema.primary_keys)
+        if schema.partition_keys:
+            shown["partition"] = ",".join(schema.partition_keys)
+        for key, value in shown.items():
+            if len(value) <= _LONGEST:
+                t.run(
+                    "INSERT INTO paimon_table_properties "
+                    "(catalog_key, database_name, table_name, property_key, property_value) VALUES (?, ?, ?, ?, ?)",
+                    (*self._of(name), key, value),
+                )
+
+
+__all__ = ["JdbcCatalog"]
