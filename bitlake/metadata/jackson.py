@@ -35,6 +35,17 @@ def dumps(value: Any, depth: int = 0) -> str:
     return json.dumps(value)
 
 
+def flat(value: Any) -> str:
+    """The text of a value on one line, as Jackson writes it without its pretty printer."""
+    if isinstance(value, str):
+        return _quote(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_quote(k)}:{flat(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(flat, value)) + "]"
+    return json.dumps(value)
+
+
 def load_object(data: bytes, path: str) -> JsonObject:
     """Parse one JSON object; raises :class:`CorruptError` naming ``path``."""
     try:

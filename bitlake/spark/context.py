@@ -11,11 +11,15 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from bitlake.errors import InvalidRequest
+from bitlake.spark.relations import relation_scan, session_options, table_scan
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import SparkReader, is_lasting
 from bitlake.sql.statements import TableName
+from bitlake.sql.travel import Relation, take_relations
 from bitlake.table.catalog import FileSystemCatalog, Identifier
-from bitlake.table.opening import open_table
+from bitlake.table.opening import open_table, relation_exists
+from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
 _numbers = itertools.count()
@@ -31,15 +35,63 @@ class EngineContext:
         self.database = database
         self._views: Any = None
         self._kept: OrderedDict[int, tuple[DataFrame, str]] = OrderedDict()
+        self._relations: dict[str, Relation] = {}
+        self._moments: dict[str, Scan] = {}
+        self._settings: dict[str, str] | None = None
         self.timezone = "UTC"
         """The session's time zone, in which zone-less timestamp literals are read; as of :meth:`begin`."""
 
-    def begin(self) -> None:
-        """Look at the session's settings once for a statement: each look is a round trip to the JVM."""
+    def begin(self, text: str = "") -> str:
+        """Look at the session's settings once for a statement: each look is a round trip to the JVM.
+
+        Returns the statement's text with a plain name for each moment of a table and each table function in it; these
+        names are :meth:`scan`'s to resolve, until the next statement begins.
+        """
         self.timezone = str(self.spark.conf.get("spark.sql.session.timeZone"))
+        self._moments, self._relations = {}, {}
+        out, self._relations = take_relations(text, self.has)
+        return out
+
+    def has(self, name: TableName) -> bool:
+        """Whether a name is a lake table's, and no temporary view's, which would shadow it as it does in Spark."""
+        if name.catalog is not None:
+            return False
+        if name.table in self._relations:
+            return True
+        if not relation_exists(self.catalog, self.identify(name)):
+            return False
+        return name.database is not None or not self.is_view(name.table)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the session says of table options (``spark.paimon.…``); to fetch all settings takes a while."""
+        if self._settings is None:
+            every = self.spark.conf.getAll
+            self._settings = {k: v for k, v in every.items() if k.startswith("spark.paimon.")}
+        return self._settings
+
+    def forget_settings(self) -> None:
+        """Look at the session's settings anew: after SET and RESET."""
+        self._settings = None
+
+    def scan(self, name: TableName) -> Scan:
+        """The rows that a name in a query stands for; of a moment the same ones throughout a statement."""
+        relation = self._relations.get(name.table) if name.database is None else None
+        if relation is None:
+            identifier = self.identify(name)
+            table = self.table(identifier)
+            return table_scan(self, table, session_options(self, identifier.database, identifier.table))
+        found = self._moments.get(name.table)
+        if found is None:
+            found = self._moments[name.table] = relation_scan(self, relation)
+        return found
 
     def identify(self, name: TableName) -> Identifier:
         """The table's full name, in the current database unless it says another; case is ignored."""
+        if name.table in self._relations:
+            raise InvalidRequest(
+                f"'{self._relations[name.table].table}' AS OF an earlier moment, or its changes, can only be queried"
+            )
         return self.catalog.find(Identifier(name.database or self.database, name.table))
 
     def table(self, name: Identifier) -> Table:

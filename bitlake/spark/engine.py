@@ -67,7 +67,7 @@ class SparkEngine:
 
         Raises :class:`bitlake.errors.BitlakeError` of the kind that tells what to do; nothing is half-done then.
         """
-        self.context.begin()
+        text = self.context.begin(text)
         statement = parse_statement(text)
         handler = _HANDLERS.get(type(statement))
         if handler is not None:
@@ -85,7 +85,7 @@ class SparkEngine:
 
     def scans(self, text: str) -> tuple[Scan, ...]:
         """The scans of a query's lake tables, in the order they stand in the text."""
-        self.context.begin()
+        text = self.context.begin(text)
         statement = parse_statement(text)
         if not isinstance(statement, st.Query):
             raise InvalidRequest(f"only a query has scans, and this is {type(statement).__name__}: {text}")

@@ -7,6 +7,7 @@ all.  sqlglot only tells where the tables are, which columns they need and which
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,9 @@ from bitlake.sql.statements import TableName
 from bitlake.table.scan import Scan
 from bitlake.types import DataField
 
+_PAIMON_SETTING = re.compile(r"^(\s*(?:SET|RESET)\s+)(spark\.paimon\.[^=\s`]+)", re.I)
+"""Spark takes keys with dashes and stars in backquotes only; Paimon's are written without."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedQuery:
@@ -44,26 +48,30 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
     """Find the lake tables of a query and describe what each must give; nothing is read."""
 
     def resolve(name: TableName) -> Sequence[DataField] | None:
-        identifier = context.identify(name)
-        if not context.catalog.table_exists(identifier):
+        if not context.has(name):
             return None
-        # A temporary view of that name shadows the table, as it does in Spark.
-        if name.database is None and context.is_view(name.table):
-            return None
-        return context.catalog.load_schema(identifier).fields
+        found = scans_by_name[name] = context.scan(name)
+        return found.state.schema.fields
 
+    scans_by_name: dict[TableName, Scan] = {}
     analysis = analyse_query(text, resolve, context.timezone)
-    scans = tuple(_scan(context, use) for use in analysis.tables)
-    shape = shape_of(context, analysis, scans)
+    scans = tuple(_scan(context, use, scans_by_name[use.name]) for use in analysis.tables)
+    plain = all(type(scan) is Scan for scan in scans)  # what metadata can answer
+    shape = shape_of(context, analysis, scans) if plain else None
     if isinstance(shape, TopRows):
         first = first_rows(context, shape, scans[0])
         scans = scans if first is None else (first,)
     return PreparedQuery(analysis, scans, shape)
 
 
-def _scan(context: EngineContext, use: TableUse) -> Scan:
-    table = context.table(context.identify(use.name))
-    scan = table.scan(columns=use.columns)
+def _scan(context: EngineContext, use: TableUse, scan: Scan) -> Scan:
+    if use.columns is not None:
+        columns = use.columns
+        if type(scan) is not Scan:
+            # Rows of system tables have no place in files; and without a column, nothing would tell their number.
+            known = scan.state.schema.field_names
+            columns = tuple(c for c in columns if c in known) or known[:1]
+        scan = scan.select(columns)
     if use.predicate is None:
         return scan
     bound = bind(use.predicate, scan.state.schema.fields, context.timezone, on_unsupported="true")
@@ -138,8 +146,9 @@ def other(context: EngineContext, text: str) -> DataFrame:
             f"this statement cannot be run on lake table '{uses[0].name}'; "
             f"make a view of it first: CREATE TEMPORARY VIEW v AS SELECT * FROM {uses[0].name}"
         )
+    context.forget_settings()
     with spark_errors("running the statement"):
-        return context.spark.sql(text)
+        return context.spark.sql(_PAIMON_SETTING.sub(r"\1`\2`", text))
 
 
 def explain(context: EngineContext, statement: st.Explain) -> DataFrame:

@@ -25,12 +25,14 @@ from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
+from bitlake.spark.changes import changes_frame
 from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
 from bitlake.storage import Store
 from bitlake.storage.base import scheme_of
 from bitlake.table.cache import Cache
+from bitlake.table.change_scan import ChangeScan
 from bitlake.table.evolution import map_fields
 from bitlake.table.plan import Plan, PlannedFile
 from bitlake.table.read import (
@@ -58,6 +60,8 @@ SELECTIVE_SHARE = 0.05
 _SPARKS = (FILE_PATH, ROW_INDEX)
 """Metadata columns that Spark's Parquet reader has too, as ``_metadata``."""
 
+_MOST_NUMBERED = 1000
+"""More paths than this would make the query's own text large."""
 _frames: Cache[tuple[object, ...], DataFrame] = Cache(64)
 _lasting: weakref.WeakSet[DataFrame] = weakref.WeakSet()
 
@@ -109,12 +113,14 @@ def _positions(columns: Sequence[str]) -> bool:
     return any(c in _SPARKS for c in columns)
 
 
-def _spark_column(name: str) -> Column:
+def _spark_column(name: str, raw_paths: bool) -> Column:
     """A column of Spark's own Parquet reader; where rows are, under Paimon's names."""
     if name == ROW_INDEX:
         return F.col("_metadata.row_index").alias(name)
     if name != FILE_PATH:
         return F.col("`" + name.replace("`", "``") + "`")
+    if raw_paths:
+        return F.col("_metadata.file_path").alias(name)
     # A URI: escaped, so that a plus sign, which url_decode takes for a blank, is meant as such.
     uri = F.regexp_replace("_metadata.file_path", "^file:/*", "/")
     return F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B"))).alias(name)
@@ -158,12 +164,17 @@ class SparkReader:
         self._spark = spark
         self._store = store
 
-    def frame(self, scan: Scan, exact: bool = True) -> DataFrame:
+    def frame(self, scan: Scan, exact: bool = True, raw_paths: bool = False) -> DataFrame:
         """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
 
         Not ``exact``: at least these rows, in any order, for a query that filters, sorts and limits them itself.
+        ``raw_paths``: file paths may be given as Spark's URIs, which need no work in each row.
         """
         plan = scan.plan()
+        if isinstance(scan, ChangeScan):
+            size = sum(f.entry.file.file_size for f in plan.files)
+            here = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES and size <= DRIVER_BYTES
+            return changes_frame(self._spark, scan, frame_schema(scan), here)
         choice = choose(plan)
         if exact and scan.predicate is not None:  # Spark's reader filters nothing
             sure = tuple(f for f in choice.native if f.whole and f.selection.exact)
@@ -173,7 +184,7 @@ class SparkReader:
             return self.local(scan, types)
         parts = []
         if choice.native:
-            parts.append(self._native(plan, choice.native, types))
+            parts.append(self._native(plan, choice.native, types, raw_paths))
         if choice.selective:
             parts.append(self._selective(scan, plan, choice.selective, types))
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
@@ -186,10 +197,10 @@ class SparkReader:
             return self._spark.range(0, scan.count(), 1, 1).select()
         return local_frame(self._spark, scan.to_arrow(), types)
 
-    def _native(self, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
+    def _native(self, plan: Plan, files: Sequence[PlannedFile], types: T.StructType, raw_paths: bool) -> DataFrame:
         """Spark's Parquet reader over the files; nothing of them is read before the query runs."""
         paths = tuple(f.path for f in files)
-        key = (id(self._spark), types.json(), paths)
+        key = (id(self._spark), types.json(), paths, raw_paths)
         found = _frames.get(key)
         if found is None:
             stored = T.StructType([f for f in types.fields if f.name not in _SPARKS])
@@ -198,7 +209,7 @@ class SparkReader:
             # These are names of files, not patterns: partition folders may hold any character.
             found = reader.option("__globPaths__", "false").parquet(*[os.path.abspath(p) for p in paths])
             if len(stored) < len(types):
-                found = found.select(*[_spark_column(f.name) for f in types.fields])
+                found = found.select(*[_spark_column(f.name, raw_paths) for f in types.fields])
             _frames.put(key, found)
             _lasting.add(found)
         return found
@@ -209,14 +220,26 @@ class SparkReader:
         tasks = [dumps(t) for t in tasks_of(files, plan.schemas)]
         store = self._store
         schema = output_schema(scan.state.schema, scan.columns)
+        # Paths are long: rows bring their file's number, and Spark looks it up.
+        numbered = FILE_PATH in scan.columns and len(tasks) <= _MOST_NUMBERED
+        at = scan.columns.index(FILE_PATH) if numbered else -1
+        sent = T.StructType([T.StructField(f.name, T.IntegerType()) if f.name == FILE_PATH else f for f in types])
+        sent = sent if numbered else types
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for number in batch.column(0).to_pylist():
                     for table in read_file(store, loads(tasks[number]), request, ReadCounts()):
-                        yield from (retyped(table, schema) if schema.names else table).to_batches(max_chunksize=10_000)
+                        made = retyped(table, schema) if schema.names else table
+                        if numbered:
+                            made = made.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(made)))
+                        yield from made.to_batches(max_chunksize=10_000)
 
-        return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, types)
+        found = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, sent)
+        if not numbered:
+            return found
+        paths = F.array(*[F.lit(f.path) for f in files])
+        return found.withColumn(FILE_PATH, F.get(paths, F.col(FILE_PATH)))
 
 
 def _limited(frame: DataFrame, scan: Scan) -> DataFrame:

@@ -13,8 +13,8 @@ import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.predicate.dialect import SparkSql, caret, tokenize
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.sql import scope
 from bitlake.sql.columns import Mentions, unnamed_tables
@@ -34,7 +34,7 @@ def analyse_query(text: str, resolve: Resolve, timezone: str = "UTC") -> QueryAn
     """The lake tables a query uses, for :func:`replace_tables` to put other names in their places.
 
     ``timezone`` is the session's, for timestamp literals.  What Spark would not parse is passed as it is: no error is
-    raised here for wrong SQL.  Raises :class:`UnsupportedFeature` for time travel on a lake table.
+    raised here for wrong SQL.  Moments of tables are no names: :func:`bitlake.sql.travel.take_relations` comes before.
     """
     try:
         tokens = tokenize(text)
@@ -52,7 +52,7 @@ def analyse_query(text: str, resolve: Resolve, timezone: str = "UTC") -> QueryAn
     else:
         found = _from_tree(tree, names, tables, timezone)
     mentions = Mentions(text, tokens)
-    return QueryAnalysis(tuple(_use(found[start], mentions, tables, text) for start in sorted(found)), text)
+    return QueryAnalysis(tuple(_use(found[start], mentions, tables) for start in sorted(found)), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +128,8 @@ def _from_tree(tree: exp.Expr, names: list[NameUse], tables: _Tables, timezone: 
     return out
 
 
-def _use(found: _Found, mentions: Mentions, tables: _Tables, text: str) -> TableUse:
+def _use(found: _Found, mentions: Mentions, tables: _Tables) -> TableUse:
     use = found.use
-    if use.travels:
-        raise UnsupportedFeature(f"time travel on lake tables is not implemented: {caret(text, use.start)}")
     columns: tuple[str, ...] | None = None
     if found.named and not mentions.all:
         known = tables.columns(use.name) or ()

@@ -27,6 +27,10 @@ _NO_ALIAS = _ENDS_FROM | _SET_OPERATIONS | frozenset(
 )  # fmt: skip
 
 
+CLAUSES_AFTER_TABLE = _NO_ALIAS
+"""Words after a table that are no alias of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NameUse:
     """A name where a table is expected.
@@ -62,7 +66,7 @@ class NameFinder:
     def __init__(self, text: str, tokens: list[Token]) -> None:
         self.text = text
         self.tokens = tokens
-        self.words = [_upper(t, text) for t in tokens]
+        self.words = upper_words(text, tokens)
         self.found: list[NameUse] = []
         self.frames = [_Frame(0)]
 
@@ -173,6 +177,11 @@ class NameFinder:
 def find_names(text: str, tokens: list[Token]) -> list[NameUse]:
     """Every place that names a table, a view or a common table expression, in the order of the text."""
     return NameFinder(text, tokens).run()
+
+
+def upper_words(text: str, tokens: list[Token]) -> list[str]:
+    """The bare word of each token, upper case; '' for quoted ones."""
+    return [_upper(t, text) for t in tokens]
 
 
 def _upper(token: Token, text: str) -> str:

@@ -43,7 +43,6 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     "clustering.incremental": "false",
     "postpone.merge-on-read": "false",
     "batch-scan-mode": "none",
-    "table-read.sequence-number.enabled": "false",
     "key-value.sequence_number.enabled": "false",
     "data-file.external-paths": None,
     "global-index.external-path": None,

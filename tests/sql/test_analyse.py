@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest
 from bitlake.predicate.text import to_sql
 from bitlake.sql.analyse import analyse_query, replace_tables
 from bitlake.sql.statements import TableName
@@ -72,13 +72,6 @@ def test_tables_of_one_name_need_aliases_where_both_are_named_in_full() -> None:
     uses = analyse_query(text, resolve).tables
     with pytest.raises(InvalidRequest, match="give them aliases"):
         replace_tables(text, uses, ["x", "y"])
-
-
-def test_time_travel_is_refused() -> None:
-    for clause in ("VERSION AS OF 1", "FOR VERSION AS OF 1", "TIMESTAMP AS OF '2020-01-01'"):
-        with pytest.raises(UnsupportedFeature, match="time travel"):
-            analyse_query(f"SELECT * FROM t {clause}", resolve)
-    assert analyse_query("SELECT * FROM v VERSION AS OF 1", resolve).tables == ()
 
 
 def test_timestamps_are_of_the_sessions_zone() -> None:

@@ -6,7 +6,7 @@ What is gathered grows with metadata (snapshots, files), never with rows of data
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -91,18 +91,8 @@ def as_text(fields: Sequence[DataField], values: Sequence[Any]) -> str:
     return "{" + ", ".join(_text(f, v) for f, v in zip(fields, values, strict=True)) + "}"
 
 
-def as_array_text(fields: Sequence[DataField], values: Sequence[Any]) -> str:
-    """A key as Java prints an array: ``[a, b]``."""
-    return "[" + ", ".join(_text(f, v) for f, v in zip(fields, values, strict=True)) + "]"
-
-
 def _text(field: DataField, value: Any) -> str:
     if value is None:
         return "null"
     assert isinstance(field.type, AtomicType)
     return render_value(field.type, value, legacy=False)
-
-
-def nullable(field: DataField) -> DataField:
-    """The column, allowing NULL."""
-    return replace(field, type=replace(field.type, nullable=True))

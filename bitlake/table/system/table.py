@@ -18,11 +18,13 @@ from bitlake.table.index_only import Answers
 from bitlake.table.plan import Plan, ScanMetrics
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
+from bitlake.table.system import files, history, indexes, statistics
 from bitlake.table.system.rows import Metadata
 from bitlake.table.system.views import VIEWS
 from bitlake.table.table import Table
 
-TABLES: dict[str, Metadata] = {}
+TABLES: dict[str, Metadata] = {**history.TABLES, **files.TABLES, **indexes.TABLES, **statistics.TABLES}
+"""System tables that are gathered from metadata, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,183 @@
+"""Relations that are more than a table's name: a moment of a table, or the changes between two.
+
+``t VERSION AS OF 3``, ``t TIMESTAMP AS OF expression``, both also with FOR and as SYSTEM_VERSION / SYSTEM_TIME, and
+Paimon's table functions.  They are taken out of the text before anything else reads it: a plain name stands in the
+place of each, so that what follows it, an alias or a join, means the same.  ``t@branch_b`` becomes ``t$branch_b``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import Token, TokenType
+
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.dialect import caret, tokenize
+from bitlake.sql.clauses import arguments
+from bitlake.sql.cursor import Cursor
+from bitlake.sql.names import CLAUSES_AFTER_TABLE, NameUse, find_names, upper_words
+from bitlake.sql.parse import parse_table_name
+from bitlake.sql.statements import TableName, quote_name
+
+PLACE = "__bitlake_relation_"
+"""Names that stand for relations begin so; a number follows."""
+
+FUNCTIONS = {
+    "paimon_incremental_query": 3,
+    "paimon_incremental_between_timestamp": 3,
+    "paimon_incremental_to_auto_tag": 2,
+}
+"""Paimon's table functions, and how many arguments each takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A table at a version (a snapshot's id as a number, or text) or at a time (an SQL expression, as written)."""
+
+    table: TableName
+    version: int | str | None = None
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """A table function's call; the arguments after the table's name are Python values."""
+
+    function: str
+    table: TableName
+    arguments: tuple[Any, ...]
+
+
+Relation = Moment | Changes
+
+
+def take_relations(text: str, known: Callable[[TableName], bool]) -> tuple[str, dict[str, Relation]]:
+    """The text with a name in place of each relation, and what each name stands for.
+
+    ``known`` tells the lake's tables from others, whose moments are left to Spark.  Raises :class:`InvalidRequest` for
+    a moment or a call that is not well formed.
+    """
+    try:
+        tokens = tokenize(text)
+    except InvalidRequest:
+        return text, {}
+    if any(t.text == "@" for t in tokens):
+        text = _branches(text, tokens)
+        tokens = tokenize(text)
+    words = upper_words(text, tokens)
+    edits: list[tuple[int, int, str]] = []
+    found: dict[str, Relation] = {}
+
+    def place(start: int, end: int, relation: Relation, alias: str) -> None:
+        name = f"{PLACE}{len(found)}"
+        found[name] = relation
+        edits.append((start, end, name + alias))
+
+    for use in find_names(text, tokens):
+        if use.travels and use.name.catalog is None and known(use.name):
+            relation, end, aliased = _moment(text, tokens, words, use)
+            place(use.start, end, relation, "" if aliased else f" AS {quote_name(use.name.table)}")
+    for at, token in enumerate(tokens):
+        function = token.text.lower()
+        if function in FUNCTIONS and words[at] and at + 1 < len(tokens) and words[at + 1] == "(":
+            cursor = Cursor(text, tokens[at + 1 :])
+            changes = _changes(text, token, function, *arguments(cursor))
+            place(token.start, cursor.tokens[cursor.i - 1].end + 1, changes, "")
+    out, at = [], 0
+    for start, end, new in sorted(edits):
+        out += [text[at:start], new]
+        at = end
+    return "".join([*out, text[at:]]), found
+
+
+def _branches(text: str, tokens: list[Token]) -> str:
+    """The text with ``t$branch_b`` for ``t@branch_b``."""
+    out, at = [], 0
+    for before, sign, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        joined = before.end + 1 == sign.start and sign.end + 1 == after.start
+        if sign.text == "@" and joined and after.text.lower().startswith("branch_"):
+            name = before.text if before.token_type is TokenType.IDENTIFIER else text[before.start : before.end + 1]
+            out += [text[at : before.start], quote_name(f"{name}${after.text}")]
+            at = after.end + 1
+    return "".join([*out, text[at:]])
+
+
+def _moment(text: str, tokens: list[Token], words: list[str], use: NameUse) -> tuple[Moment, int, bool]:
+    """The moment that follows a name, where it ends, and whether an alias follows it."""
+    at = next(i for i, t in enumerate(tokens) if t.end + 1 >= use.end) + 1
+    at += words[at] == "FOR"
+    by_time = words[at] in ("TIMESTAMP", "SYSTEM_TIME")
+    at += 3
+    if at >= len(tokens):
+        raise InvalidRequest(
+            f"AS OF must be followed by a {'time' if by_time else 'version'}: {caret(text, use.start)}"
+        )
+    if by_time:
+        end = _expression_end(tokens, words, at)
+        if end == at:
+            raise InvalidRequest(f"AS OF must be followed by a time: {caret(text, tokens[at].start)}")
+        expression = text[tokens[at].start : tokens[end - 1].end + 1]
+        return Moment(use.name, timestamp=expression), tokens[end - 1].end + 1, _alias_at(tokens, words, end)
+    token = tokens[at]
+    version: int | str
+    if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+        version = token.text
+    elif token.token_type is TokenType.NUMBER and token.text.rstrip("lL").isdigit():
+        version = int(token.text.rstrip("lL"))
+        if at + 1 < len(tokens) and tokens[at + 1].start == token.end + 1 and words[at + 1] == "L":
+            at += 1  # 1L
+    else:
+        raise InvalidRequest(f"VERSION AS OF takes a snapshot's id or a tag in quotes: {caret(text, token.start)}")
+    return Moment(use.name, version=version), tokens[at].end + 1, _alias_at(tokens, words, at + 1)
+
+
+_UNITS = frozenset(
+    f"{unit}{many}" for unit in ("YEAR", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND") for many in ("", "S")
+)
+_JOINING = frozenset(("+", "-", "*", "/", "%", "||", "::", ".", "AND", "OR", "NOT", "INTERVAL", "DATE", "TIMESTAMP"))
+
+
+def _expression_end(tokens: list[Token], words: list[str], at: int) -> int:
+    """The index after an expression: at a comma, a closing bracket, a clause, or an alias, outside brackets."""
+    depth = 0
+    start = at
+    while at < len(tokens):
+        word = words[at]
+        if depth == 0 and at > start:
+            if word in (",", ")", "AS", ";") or (word in CLAUSES_AFTER_TABLE and word not in _JOINING):
+                break
+            operand = _operand(tokens[at], word)
+            before = words[at - 1]
+            if operand and before not in _JOINING and before != "(" and word not in _UNITS and word != "(":
+                break  # two values side by side: the second is an alias
+        depth += (word in ("(", "[")) - (word in (")", "]"))
+        at += 1
+    return at
+
+
+def _operand(token: Token, word: str) -> bool:
+    return not word or (word.replace("_", "a").isalnum() and word not in _JOINING)
+
+
+def _alias_at(tokens: list[Token], words: list[str], at: int) -> bool:
+    if at >= len(tokens):
+        return False
+    word = words[at]
+    if word == "TABLESAMPLE":
+        return True  # no alias may stand before it
+    quoted = tokens[at].token_type is TokenType.IDENTIFIER
+    return word == "AS" or quoted or (word.replace("_", "a").isalnum() and word not in CLAUSES_AFTER_TABLE)
+
+
+def _changes(text: str, token: Token, function: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Changes:
+    wanted = FUNCTIONS[function]
+    if named or len(positional) != wanted or not isinstance(positional[0], str):
+        shown = {
+            "paimon_incremental_query": "('table', start, end): snapshot ids or tags",
+            "paimon_incremental_between_timestamp": "('table', start, end): times, or milliseconds, as text",
+            "paimon_incremental_to_auto_tag": "('table', 'tag')",
+        }[function]
+        raise InvalidRequest(f"call it as {function}{shown}; {caret(text, token.start)}")
+    return Changes(function, parse_table_name(positional[0]), tuple(positional[1:]))
