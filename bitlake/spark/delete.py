@@ -24,8 +24,8 @@ from bitlake.spark.scan import DRIVER_BYTES
 from bitlake.spark.shortcut import exact_scan
 from bitlake.spark.target import Target, counts
 from bitlake.sql import statements as st
-from bitlake.table import keyed
-from bitlake.table.append_delete import bytes_to_ask, find_hits, take_out
+from bitlake.table import keyed, keyed_rewrite
+from bitlake.table.append_delete import bytes_to_ask, find_hits
 from bitlake.table.append_update import retrying
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan
@@ -40,8 +40,11 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
     def step(now: Target) -> int:
         if keyed.deletes_by_rows(now.state):
             return delete_keyed(now, statement.condition)
-        now.table.check_writable(now.state, keyed.marks_rows(now.state))
-        gone = take_out(now.state, condition_hits(now, statement.condition), SparkRunner(context.spark))
+        now.table.check_writable(now.state, keyed=True)
+        if keyed_rewrite.rewrites(now.state):
+            now = replace(now, state=keyed_rewrite.settled(now.table, now.state))
+        hits = condition_hits(now, statement.condition)
+        gone = keyed_rewrite.take_out_rows(now.state, hits, SparkRunner(context.spark))
         if gone.rows:
             now.table.commit_rows(now.state, gone, "DELETE")
         return gone.rows
@@ -58,9 +61,10 @@ def retried(target: Target, step: Callable[[Target], Result]) -> Result:
 
 
 def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
-    """The rows of an append table for which a statement's condition is TRUE; some may be deleted already."""
+    """The rows of a table, by position, for which a statement's condition is TRUE; some may be deleted already."""
     scan = whole_condition(target, condition)
     if scan is not None:
+        scan = keyed_rewrite.positioned(scan)
         return find_hits(scan, runner_for(target, scan))
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
     after = f"WHERE {condition}"

@@ -1,7 +1,7 @@
 """DELETE and UPDATE of tables with a primary key: rows with their kinds, written as INSERT writes rows.
 
 Where the merge engine cannot take -D rows and the table has deletion vectors, DELETE marks rows as in append tables
-(:func:`bitlake.table.keyed.marks_rows`).
+(:mod:`bitlake.spark.delete`), and without writes files again (:mod:`bitlake.table.keyed_rewrite`).
 """
 
 from __future__ import annotations

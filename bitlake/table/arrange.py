@@ -31,6 +31,7 @@ from bitlake.table.merge.spec import FIRST_ROW
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import MergedFiles, Plan, PlannedFile, SkippedFile, SkipReason
 from bitlake.table.planner import ScanRequest, plan_files
+from bitlake.table.read import ROW_INDEX
 from bitlake.table.vectors import Vectors
 
 
@@ -55,7 +56,14 @@ def plan_table(
         on_key = key_condition(request.schema, request.predicate)
         wanted = replace(request, predicate=on_key, limit=None, order=())
         below = plan_files(wanted, every, schemas, store)
-        request = replace(request, merged=_merged(arranged.sections, below.files, on_key))
+        merged = _merged(arranged.sections, below.files, on_key)
+        if ROW_INDEX in request.columns and on_key is not None:
+            # A merged row's position counts all rows before it: what can hold a wanted row is read whole.
+            left = {id(f.entry) for m in merged if m.merge is not None for f in m.merge.files}
+            whole = [part for part in arranged.sections if any(id(e) in left for e in part)]
+            every = [e for part in whole for e in part]
+            merged = _merged(whole, plan_files(replace(wanted, predicate=None), every, schemas, store).files, None)
+        request = replace(request, merged=merged)
     plan = plan_files(request, arranged.plain, schemas, store)
     return _together(request, plan, below, arranged.hidden)
 

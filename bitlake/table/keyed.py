@@ -94,30 +94,15 @@ def check_keyed(table: str, schema: TableSchema) -> None:
 
 
 def deletes_by_rows(state: TableState) -> bool:
-    """Whether DELETE writes -D rows: where the merge engine lets them remove a row."""
+    """Whether DELETE writes -D rows: where the merge engine lets them remove a row, and they are not ignored."""
     schema, options = state.schema, state.schema.opts
-    if not schema.primary_keys:
+    if not schema.primary_keys or options.of(lsm.IGNORE_DELETE):
         return False
     engine = options.of(opt.MERGE_ENGINE)
     if engine == PARTIAL_UPDATE:
         spec = MergeSpec.of(schema)
         return spec.remove_on_delete or bool(spec.remove_on_group)
     return engine == DEDUPLICATE or (engine == AGGREGATION and MergeSpec.of(schema).remove_on_delete)
-
-
-def marks_rows(state: TableState) -> bool:
-    """Whether DELETE of a table with a primary key may mark rows in deletion vectors instead.
-
-    Raises :class:`InvalidRequest` for one that can delete in neither way.
-    """
-    schema, options = state.schema, state.schema.opts
-    if schema.primary_keys and not options.of(opt.DV_ENABLED):
-        raise InvalidRequest(
-            f"table '{state.name}': rows cannot be deleted with 'merge-engine' = '{options.of(opt.MERGE_ENGINE)}'; "
-            "'partial-update.remove-record-on-delete', 'aggregation.remove-record-on-delete' or deletion vectors "
-            "would allow it"
-        )
-    return True
 
 
 def check_changes(table: str, schema: TableSchema, statement: str) -> None:

@@ -21,8 +21,8 @@ from bitlake.table.lsm.keys import SYSTEM_FIELDS
 from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.merge.engine import merge_rows
 from bitlake.table.merge.levels import LEVEL, Levels
-from bitlake.table.merge.spec import AGGREGATION, PARTIAL_UPDATE, MergeSpec
-from bitlake.table.read import STORED_SYSTEM, ReadRequest, generated, read_file
+from bitlake.table.merge.spec import AGGREGATION, DELETE, PARTIAL_UPDATE, UPDATE_BEFORE, VALUE_KIND, MergeSpec
+from bitlake.table.read import ROW_INDEX, STORED_SYSTEM, ReadRequest, generated, read_file
 
 
 def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
@@ -54,7 +54,11 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
         together = pa.concat_tables(tables)
         if by_level:
             together = Levels.of(spec.keys, together).chunk
-        merged = merge_rows(spec, together, columns, keep_deletes=not STORED_SYSTEM.keys().isdisjoint(asked))
+        stored = not STORED_SYSTEM.keys().isdisjoint(asked)
+        # Places among merged rows are only told in key order, as rows are stored, and of live rows.
+        merged = merge_rows(spec, together, columns, keep_deletes=stored or ROW_INDEX in asked)
+        if ROW_INDEX in asked and not stored:
+            merged = merged.filter(pa.array(alive(merged.column(VALUE_KIND).to_numpy())))
     except InvalidRequest as e:
         raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
     positions = np.arange(merged.num_rows, dtype=np.int64)
@@ -76,6 +80,12 @@ def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: n
         return merged.select(list(request.columns))
     arrays: Sequence[pa.Array] = [made[c] if c in made else merged.column(c) for c in request.columns]
     return pa.table(arrays, names=list(request.columns))
+
+
+def alive(kinds: np.ndarray) -> np.ndarray:
+    """Whether rows of these kinds are there for readers."""
+    live: np.ndarray = (kinds != UPDATE_BEFORE) & (kinds != DELETE)
+    return live
 
 
 def _with_level(rows: pa.Table, level: int) -> pa.Table:
