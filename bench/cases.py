@@ -16,6 +16,7 @@ from bench.measure import Result, interleaved, timed
 from bench.peers import DeltaTimer, PyPaimonTimer
 from bench.planning import planning
 from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write
+from bench.s3_read import s3_read
 from bench.selective import selective
 from bench.vectors import vectors
 
@@ -259,4 +260,5 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "pk_growth": pk_growth,
     "pk_read": pk_read,
     "dv_delete": dv_delete,
+    "s3_read": s3_read,
 }

@@ -45,6 +45,10 @@ class Store(Protocol):
         """Several ``(offset, length)`` ranges of one file, in the order asked, each as by :meth:`read_range`."""
         ...
 
+    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+        """The first ``length`` bytes of a file (fewer if it is shorter), and its size: one request of a bucket."""
+        ...
+
     def size(self, path: str) -> int:
         """The file's size in bytes."""
         ...
@@ -100,8 +104,11 @@ class Store(Protocol):
         """
         ...
 
-    def open_input(self, path: str) -> Any:
-        """An Arrow ``NativeFile`` to read a file from start to end or at random; a context manager."""
+    def open_input(self, path: str, size: int | None = None) -> Any:
+        """An Arrow ``NativeFile`` to read a file from start to end or at random; a context manager.
+
+        ``size``, where it is known, is what a store need not ask for.
+        """
         ...
 
     def copy_dir(self, source: str, target: str) -> None:

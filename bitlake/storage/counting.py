@@ -53,6 +53,12 @@ class CountingStore:
         self._count("read_ranges", path, read=sum(length for _, length in ranges))
         return self.inner.read_ranges(path, ranges)
 
+    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+        """Counted :meth:`Store.read_start`."""
+        data, size = self.inner.read_start(path, length)
+        self._count("read_start", path, read=len(data))
+        return data, size
+
     def size(self, path: str) -> int:
         """Counted :meth:`Store.size`."""
         self._count("size", path)
@@ -113,10 +119,10 @@ class CountingStore:
         self._count("open_output", path)
         return self.inner.open_output(path)
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, size: int | None = None) -> Any:
         """Counted :meth:`Store.open_input`."""
         self._count("open_input", path)
-        return self.inner.open_input(path)
+        return self.inner.open_input(path, size)
 
     def copy_dir(self, source: str, target: str) -> None:
         """Counted :meth:`Store.copy_dir`."""

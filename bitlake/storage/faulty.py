@@ -68,6 +68,10 @@ class FaultyStore:
         """May fail."""
         return self._call("read_ranges", path, lambda: self.inner.read_ranges(path, ranges))
 
+    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+        """May fail."""
+        return self._call("read_start", path, lambda: self.inner.read_start(path, length))
+
     def size(self, path: str) -> int:
         """May fail."""
         return self._call("size", path, lambda: self.inner.size(path))
@@ -117,9 +121,9 @@ class FaultyStore:
         """May fail."""
         return self._call("open_output", path, lambda: self.inner.open_output(path))
 
-    def open_input(self, path: str) -> Any:
+    def open_input(self, path: str, size: int | None = None) -> Any:
         """May fail."""
-        return self._call("open_input", path, lambda: self.inner.open_input(path))
+        return self._call("open_input", path, lambda: self.inner.open_input(path, size))
 
     def copy_dir(self, source: str, target: str) -> None:
         """May fail."""

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,12 @@ class LocalStore:
                 os.close(fd)
         return out
 
+    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+        """The first bytes, and the size."""
+        with _mapped("read", path), open(strip_scheme(path), "rb", buffering=0) as f:
+            size = os.fstat(f.fileno()).st_size
+            return _pread(f.fileno(), path, 0, min(length, size)), size
+
     def size(self, path: str) -> int:
         """The file's size in bytes."""
         with _mapped("stat", path):
@@ -111,8 +118,9 @@ class LocalStore:
     def dir_exists(self, path: str) -> bool:
         """Whether a folder is there."""
         try:
-            return os.path.isdir(strip_scheme(path))
-        except ValueError:  # a name that no folder can have
+            with _mapped("look at", path):
+                return stat.S_ISDIR(os.stat(strip_scheme(path)).st_mode)
+        except NotFound:
             return False
 
     def list(self, directory: str) -> builtins.list[FileInfo]:
@@ -192,8 +200,8 @@ class LocalStore:
             os.makedirs(os.path.dirname(target), exist_ok=True)
             return pa.OSFile(target, "wb")
 
-    def open_input(self, path: str) -> Any:
-        """An Arrow file open for reading."""
+    def open_input(self, path: str, size: int | None = None) -> Any:
+        """An Arrow file open for reading; its ``size`` costs nothing."""
         with _mapped("read", path):
             return pa.OSFile(strip_scheme(path), "rb")
 

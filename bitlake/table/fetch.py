@@ -142,7 +142,7 @@ def stream(
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
     try:
         counts.add(bytes=stored_bytes(footer, names, numbers), requests=1, row_groups=len(numbers))
-        with store.open_input(task.path) as source:
+        with store.open_input(task.path, task.size) as source:
             whole = small_pages(footer, names, numbers)
             for batch in read_columns(source, names, row_groups=numbers, batch_size=_BATCH_ROWS, whole_chunks=whole):
                 end = start + batch.num_rows
@@ -185,7 +185,7 @@ def stream_whole(
     start = end = 0
     last = task.row_count if picked is None else int(picked[-1]) + 1 if len(picked) else 0
     try:
-        with store.open_input(task.path) as source:
+        with store.open_input(task.path, task.size) as source:
             for batch in reader_for(task.path)(source, names, batch_size=_BATCH_ROWS):
                 end = start + batch.num_rows
                 if end > task.row_count:

@@ -86,8 +86,17 @@ def load_snapshot(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot
 
 
 def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
-    """The table as it is now; None before the first commit."""
-    latest = latest_snapshot_id(store, paths)
+    """The table as it is now; None before the first commit.
+
+    Believes the hint as :func:`latest_snapshot_id` does; that its snapshot exists shows when it is read.
+    """
+    hint = _read_hint(store, paths.latest_hint)
+    if hint and not store.exists(paths.snapshot(hint + 1)):
+        try:
+            return load_snapshot(store, paths, hint)
+        except NotFound:
+            pass
+    latest = max(snapshot_ids(store, paths), default=None)
     return None if latest is None else load_snapshot(store, paths, latest)
 
 
