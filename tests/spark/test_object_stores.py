@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import flaky_proxy
@@ -105,3 +106,17 @@ def test_memory_is_for_this_process(spark: Any) -> None:
     assert sorted(rows(lake, "SELECT * FROM t")) == [(1,), (2,)]
     with pytest.raises(InvalidRequest, match="in this process only"):
         lake.sql("INSERT INTO t SELECT id FROM range(10)")
+
+
+def test_a_jdbc_catalog_in_sql(spark: Any, s3_endpoint: str, tmp_path: Path) -> None:
+    options = s3_server.options(s3_endpoint)
+    uri = f"sqlite:///{tmp_path}/c.db"
+    lake = bitlake.connect("s3://lake/jdbc-sql", spark=spark, storage_options=options, catalog="jdbc", uri=uri)
+    lake.sql("CREATE DATABASE db")
+    lake.sql("CREATE TABLE db.t (id INT)")
+    lake.sql("INSERT INTO db.t VALUES (1)")
+    lake.sql("ALTER TABLE db.t RENAME TO db.u")
+    assert rows(lake, "SELECT * FROM db.u") == [(1,)]
+    assert [r[1] for r in rows(lake, "SHOW TABLES IN db")] == ["u"]
+    lake.sql("DROP DATABASE db CASCADE")
+    assert rows(lake, "SHOW DATABASES") == [("default",)]
