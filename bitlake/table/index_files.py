@@ -14,7 +14,7 @@ import numpy as np
 
 from bitlake import _clock
 from bitlake.codec.hashing import Int32s
-from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable
+from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable, UnsupportedFeature
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry, decode_index_manifest
 from bitlake.metadata.paths import TablePaths, table_index_name
@@ -164,9 +164,13 @@ def read_vectors(
     try:
         if len(data) != entry.file_size:
             raise CorruptError(f"the file has {len(data)} bytes, the index manifest says {entry.file_size}")
-        return decode_index_file(data, entry.ranges or (), known.get)
+        found = decode_index_file(data, entry.ranges or (), known.get)
     except CorruptError as e:
         raise e if e.path else e.within(path) from e
+    high = next((name for name, vector in found.items() if vector.high), None)
+    if high is not None:
+        raise UnsupportedFeature(f"{path}: the vector of {high} has positions from 2^32 on; such files are not read")
+    return found
 
 
 # --- hashes -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ _MAGIC_64 = (1681511377).to_bytes(4, "little")
 _AROUND = 8
 """Bytes of a frame besides its data: size word and CRC."""
 _LIMIT_32 = 1 << 32
+_MOST_KEY = 2**31 - 2
+_WRITTEN_KEYS = 1 << 20
+"""Each key below the highest takes twelve bytes in a file, so that no vector is made with keys from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +66,59 @@ class VectorRange:
 class DeletionVector:
     """The deleted rows of one data file: 0-based physical positions (never to be changed).
 
-    ``wide``: whether it is stored with 64-bit positions; which rows it means does not depend on it.
+    ``wide``: whether it is stored with 64-bit positions; which rows it means does not depend on it.  ``rows`` are those
+    below 2^32, ``high`` the others by their upper 32 bits, of wide vectors only and hardly ever any: tables are read
+    here whose files have fewer rows than that.
     """
 
     rows: BitMap
     wide: bool = False
+    high: Mapping[int, BitMap] = field(default_factory=dict)
 
     @staticmethod
     def of(positions: npt.NDArray[np.integer], wide: bool = False) -> DeletionVector:
-        """The vector of these positions, of any order and integer dtype, repeats allowed."""
-        if len(positions) and (int(positions.min()) < 0 or int(positions.max()) >= _LIMIT_32):
-            raise InvalidRequest(f"deleted positions must be in [0, {_LIMIT_32})")
-        return DeletionVector(bitmap_of_any(positions), wide)
+        """The vector of these positions, of any order and integer dtype, repeats allowed; wide ones may be above 2^32.
+
+        Raises :class:`InvalidRequest` for positions that it cannot hold.
+        """
+        most = int(positions.max()) if len(positions) else 0
+        limit = _WRITTEN_KEYS << 32 if wide else _LIMIT_32
+        if most >= limit or (len(positions) and int(positions.min()) < 0):
+            raise InvalidRequest(f"deleted positions must be in [0, {limit})")
+        if most < _LIMIT_32:
+            return DeletionVector(bitmap_of_any(positions), wide)
+        keys = positions.astype(np.int64) >> 32
+        parts = {int(k): bitmap_of_any(positions[keys == k] & (_LIMIT_32 - 1)) for k in np.unique(keys)}
+        return DeletionVector(parts.pop(0, BitMap()), wide, parts)
 
     @property
     def cardinality(self) -> int:
         """How many rows are deleted."""
-        return len(self.rows)
+        return len(self.rows) + sum(map(len, self.high.values()))
 
     def positions(self) -> Int64s:
         """The deleted positions, ascending."""
-        return positions_of(self.rows)
+        low = positions_of(self.rows)
+        if not self.high:
+            return low
+        return np.concatenate([low, *(positions_of(rows) + (key << 32) for key, rows in sorted(self.high.items()))])
 
     def contains(self, positions: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         """For each position, in any order, whether that row is deleted."""
-        return contains(self.rows, positions)
+        if not self.high:
+            return contains(self.rows, positions)
+        positions = positions.astype(np.int64)
+        keys = positions >> 32
+        found = np.zeros(len(positions), bool)
+        for key, rows in {0: self.rows, **self.high}.items():
+            at = np.flatnonzero(keys == key)
+            found[at] = contains(rows, positions[at] & (_LIMIT_32 - 1))
+        return found
 
     def merged(self, other: DeletionVector) -> DeletionVector:
         """What either deletes; wide if either is (Paimon refuses to merge two kinds)."""
-        return DeletionVector(self.rows | other.rows, self.wide or other.wide)
+        high = {k: self.high.get(k, BitMap()) | other.high.get(k, BitMap()) for k in {*self.high, *other.high}}
+        return DeletionVector(self.rows | other.rows, self.wide or other.wide, high)
 
 
 # --- one vector -------------------------------------------------------------------------------------------------------
@@ -105,9 +132,13 @@ def encode_vector(vector: DeletionVector) -> bytes:
     bitmap = serialize(BitMap(vector.rows))  # a copy: serialising optimises in place
     if not vector.wide:
         return _MAGIC_32 + bitmap
-    if not vector.rows:
+    if not vector.cardinality:
         return _MAGIC_64 + (0).to_bytes(8, "little")
-    return _MAGIC_64 + (1).to_bytes(8, "little") + (0).to_bytes(4, "little") + bitmap
+    count = max(vector.high, default=0) + 1
+    parts = [_MAGIC_64, count.to_bytes(8, "little"), (0).to_bytes(4, "little"), bitmap]
+    for key in range(1, count):
+        parts += (key.to_bytes(4, "little"), serialize(BitMap(vector.high.get(key, ()))))
+    return b"".join(parts)
 
 
 def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> DeletionVector:
@@ -117,41 +148,42 @@ def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> Del
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
-    limit = _LIMIT_32 if row_count is None else row_count
-    if limit > _LIMIT_32:
+    if row_count is not None and row_count > _LIMIT_32:
         raise UnsupportedFeature(f"a data file of {row_count} rows with a deletion vector; at most 2^32 are read")
+    high: dict[int, BitMap] = {}
     if magic == _MAGIC_32:
-        rows, size = _bitmap(view, 4, limit)
+        rows, size = _bitmap(view, 4, _LIMIT_32 if row_count is None else row_count)
         end = 4 + size
     elif magic == _MAGIC_64:
-        rows, end = _wide(view, limit)
+        rows, high, end = _wide(view, (_MOST_KEY + 1) << 32 if row_count is None else row_count)
     else:
         raise CorruptError(f"a deletion vector cannot start with {magic.hex() or 'nothing'}", 0)
     if end != len(view):
         raise CorruptError(f"{len(view) - end} bytes follow a deletion vector of {end}", end)
-    return DeletionVector(rows, magic == _MAGIC_64)
+    return DeletionVector(rows, magic == _MAGIC_64, high)
 
 
-def _wide(view: memoryview, limit: int) -> tuple[BitMap, int]:
+def _wide(view: memoryview, limit: int) -> tuple[BitMap, dict[int, BitMap], int]:
     if len(view) < 12:
         raise CorruptError(f"a 64-bit deletion vector of {len(view)} bytes has no bitmap count", 4)
     count = int.from_bytes(view[4:12], "little", signed=True)
     # Each bitmap takes at least its key and an empty Roaring bitmap.
     if not 0 <= count <= (len(view) - 12) // 12:
         raise CorruptError(f"a 64-bit deletion vector of {len(view)} bytes cannot hold {count} bitmaps", 4)
-    rows, at, last = BitMap(), 12, -1
+    rows, high, at, last = BitMap(), dict[int, BitMap](), 12, -1
     for _ in range(count):
         if len(view) - at < 4:
             raise CorruptError("a 64-bit deletion vector ends before a key", at)
         key = int.from_bytes(view[at : at + 4], "little", signed=True)
-        if key <= last:
+        if key <= last or key > _MOST_KEY:
             raise CorruptError(f"key {key} follows key {last} in a 64-bit deletion vector", at)
         found, size = _bitmap(view, at + 4, max(0, min(_LIMIT_32, limit - (key << 32))))
         if key == 0:
             rows = found
-        # Other keys hold nothing: _bitmap has refused every position from the row count on.
+        elif found:
+            high[key] = found
         at, last = at + 4 + size, key
-    return rows, at
+    return rows, high, at
 
 
 def _bitmap(view: memoryview, at: int, limit: int) -> tuple[BitMap, int]:

@@ -10,7 +10,7 @@ from fixtures import warehouse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, decode_index_manifest
 from bitlake.tableindex.deletion_vectors import (
     EMPTY_FILE,
@@ -118,6 +118,33 @@ def test_sparse_and_high_keys_of_wide_vectors() -> None:
     for bad in (wide((1, one)), wide((1, empty), (0, one)), wide((0, one)) + b"x", wide((0, one))[:-1], magic):
         with pytest.raises(CorruptError):
             decode_vector(bad, 1000)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, (1 << 32) - 1)), max_size=40))
+def test_positions_above_32_bits(pairs: list[tuple[int, int]]) -> None:
+    positions = np.array([(key << 32) + low for key, low in pairs], np.int64)
+    vector = DeletionVector.of(positions, wide=True)
+    wanted = sorted(set(positions.tolist()))
+    data = encode_vector(vector)
+    if wanted:  # every key up to the highest, as Java writes them
+        assert int.from_bytes(data[4:12], "little") == (wanted[-1] >> 32) + 1
+    found = decode_vector(data)
+    assert found == vector and found.positions().tolist() == wanted and found.cardinality == len(wanted)
+    asked = np.concatenate([positions, positions ^ 1, positions ^ (1 << 32)]).astype(np.int64)
+    assert found.contains(asked).tolist() == [p in set(wanted) for p in asked.tolist()]
+    half = len(positions) // 2
+    parts = [DeletionVector.of(p, wide=True) for p in (positions[:half], positions[half:])]
+    assert parts[0].merged(parts[1]).positions().tolist() == wanted
+    if any(p >= 1 << 32 for p in wanted):
+        with pytest.raises(CorruptError):
+            decode_vector(data, 1 << 32)
+        with pytest.raises(InvalidRequest):
+            DeletionVector.of(positions)
+
+
+def test_data_files_of_more_rows_are_refused() -> None:
+    with pytest.raises(UnsupportedFeature, match=r"at most 2\^32"):
+        decode_vector(encode_vector(DeletionVector.of(np.array([1 << 33]), wide=True)), 1 << 34)
 
 
 def test_an_empty_file_has_no_vectors() -> None:
