@@ -9,10 +9,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from bitlake.errors import InvalidRequest
 from bitlake.spark import ddl, dml, show
+from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
 from bitlake.spark.delete import delete
 from bitlake.spark.merge import merge
-from bitlake.spark.procedures import call
+from bitlake.spark.procedures import call, show_procedures
 from bitlake.spark.query import create_view, explain, other, prepare, query
 from bitlake.spark.scan import SparkReader
 from bitlake.spark.update import update
@@ -47,6 +48,8 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.ShowCreateTable: show.create_table,
     st.ShowPartitions: show.partitions,
     st.ShowTblProperties: show.properties,
+    st.ShowProcedures: show_procedures,
+    st.Analyze: analyze,
     st.Describe: show.describe,
 }
 

@@ -2,51 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.schema import near
+from bitlake.spark import history_procedures, maintenance_procedures
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
+from bitlake.spark.procedure import Parameter, Procedure, epoch_millis, integer, table_of
 from bitlake.spark.rescale import rescale_table
+from bitlake.spark.show import like_names
 from bitlake.sql import statements as st
-from bitlake.sql.parse import parse_table_name
 from bitlake.table.expire import Retention
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a procedure."""
-
-    name: str
-    required: bool = False
-    doc: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Procedure:
-    """A procedure: what it takes, what it does."""
-
-    name: str
-    parameters: tuple[Parameter, ...]
-    doc: str
-    run: Callable[[EngineContext, dict[str, Any]], DataFrame]
-
-    @property
-    def signature(self) -> str:
-        """How to call it."""
-        inner = ", ".join(p.name if p.required else f"[{p.name}]" for p in self.parameters)
-        return f"sys.{self.name}({inner})"
 
 
 def call(context: EngineContext, statement: st.Call) -> DataFrame:
@@ -61,8 +34,19 @@ def call(context: EngineContext, statement: st.Call) -> DataFrame:
     return procedure.run(context, _arguments(procedure, statement))
 
 
+def show_procedures(context: EngineContext, statement: st.ShowProcedures) -> DataFrame:
+    """SHOW PROCEDURES: their names, how to call them, and what they and their arguments are for."""
+    columns = [(name, T.StringType()) for name in ("procedure", "signature", "description", "arguments")]
+    rows = []
+    for p in sorted(PROCEDURES.values(), key=lambda p: p.name):
+        arguments = "\n".join(f"{x.name}: {x.doc}" for x in p.parameters)
+        rows.append((f"sys.{p.name}", p.signature, p.doc, arguments))
+    wanted = set(like_names([r[0].removeprefix("sys.") for r in rows], statement.like))
+    return context.rows(columns, [r for r in rows if r[0].removeprefix("sys.") in wanted])
+
+
 def _arguments(procedure: Procedure, statement: st.Call) -> dict[str, Any]:
-    names = [p.name for p in procedure.parameters]
+    names = [p.name.lower() for p in procedure.parameters]
     if len(statement.positional) > len(names):
         raise InvalidRequest(
             f"{procedure.signature} takes {len(names)} arguments and was given {len(statement.positional)}"
@@ -75,20 +59,14 @@ def _arguments(procedure: Procedure, statement: st.Call) -> dict[str, Any]:
         if name in out:
             raise InvalidRequest(f"{procedure.signature} was given '{name}' twice")
         out[name] = value
-    missing = [p.name for p in procedure.parameters if p.required and out.get(p.name) is None]
+    missing = [p.name for p in procedure.parameters if p.required and out.get(p.name.lower()) is None]
     if missing:
         raise InvalidRequest(f"{procedure.signature} needs '{missing[0]}'")
     return out
 
 
-def _table(context: EngineContext, text: Any) -> Table:
-    if not isinstance(text, str):
-        raise InvalidRequest(f"a table name must be text, such as 'db.orders', and is {text!r}")
-    return context.table(context.identify(parse_table_name(text)))
-
-
 def _rewrite_file_index(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
-    table = _table(context, arguments["table"])
+    table = table_of(context, arguments["table"])
     where = arguments.get("where")
     done = table.rewrite_file_index(where)
     state = table.state()
@@ -113,47 +91,33 @@ def _rewrite_file_index(context: EngineContext, arguments: dict[str, Any]) -> Da
 
 
 def _expire_snapshots(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
-    table = _table(context, arguments["table"])
+    table = table_of(context, arguments["table"])
     older = arguments.get("older_than")
     retention = Retention(
-        _integer(arguments, "retain_max"),
-        _integer(arguments, "retain_min"),
-        None if older is None else _epoch_millis(context, older),
-        _integer(arguments, "max_deletes"),
+        integer(arguments, "retain_max"),
+        integer(arguments, "retain_min"),
+        None if older is None else epoch_millis(context, older),
+        integer(arguments, "max_deletes"),
     )
     done = table.expire_snapshots(retention, dry_run=bool(arguments.get("dry_run")))
     return context.rows([("deleted_snapshots_count", T.IntegerType())], [(len(done.snapshots),)])
 
 
-def _epoch_millis(context: EngineContext, text: Any) -> int:
-    """A time given as text, in the session's time zone unless it names one."""
-    try:
-        at = datetime.fromisoformat(str(text))
-    except ValueError as e:
-        raise InvalidRequest(f"'{text}' is no time; say it as '2024-01-31 12:00:00'") from e
-    return int((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(context.timezone))).timestamp() * 1000)
-
-
-def _integer(arguments: dict[str, Any], name: str) -> int | None:
-    value = arguments.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise InvalidRequest(f"'{name}' must be a whole number, and is {value!r}")
-    return value
-
-
 def _switch_vectors(context: EngineContext, arguments: dict[str, Any], on: bool) -> DataFrame:
-    table = _table(context, arguments["table"])
+    table = table_of(context, arguments["table"])
     schema = table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
     return context.rows([("schema_id", T.LongType())], [(schema.id,)])
 
 
 def _compact(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
-    return compact(context, _table(context, arguments["table"]), arguments)
+    return compact(context, table_of(context, arguments["table"]), arguments)
 
 
 PROCEDURES = {
     p.name: p
     for p in (
+        *history_procedures.PROCEDURES,
+        *maintenance_procedures.PROCEDURES,
         Procedure(
             "compact",
             (
@@ -202,7 +166,7 @@ PROCEDURES = {
                 Parameter("bucket_num", False, "how many buckets; without it, as many as the option says by now"),
             ),
             "Spread a table's rows over another number of fixed buckets.",
-            lambda context, arguments: rescale_table(context, _table(context, arguments["table"]), arguments),
+            lambda context, arguments: rescale_table(context, table_of(context, arguments["table"]), arguments),
         ),
         Procedure(
             "rewrite_file_index",

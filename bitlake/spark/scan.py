@@ -108,6 +108,15 @@ def choose(plan: Plan) -> ReadChoice:
     return ReadChoice((), tuple(native), tuple(selective))
 
 
+def _lacks_partition(plan: Plan, file: PlannedFile) -> bool:
+    """Whether a file may lack partition columns that are asked for: those of :mod:`bitlake.table.migrate` do.
+
+    Their statistics are of the columns that they hold; other files without statistics of any column hold all.
+    """
+    known = file.entry.file.value_stats_cols
+    return bool(known) and any(k in plan.columns and k not in (known or ()) for k in plan.schema.partition_keys)
+
+
 def _positions(columns: Sequence[str]) -> bool:
     """Whether columns ask where rows are, which Spark's Parquet reader tells too."""
     return any(c in _SPARKS for c in columns)

@@ -20,7 +20,7 @@ from bitlake.types import AtomicType, DataField
 _TEXT = T.StringType()
 
 
-def _like(names: Iterable[str], pattern: str | None) -> list[str]:
+def like_names(names: Iterable[str], pattern: str | None) -> list[str]:
     """Names that match a SHOW … LIKE pattern: ``*`` is any text and ``|`` separates alternatives, ignoring case."""
     if pattern is None:
         return list(names)
@@ -31,13 +31,13 @@ def _like(names: Iterable[str], pattern: str | None) -> list[str]:
 def databases(context: EngineContext, statement: st.ShowDatabases) -> DataFrame:
     """SHOW DATABASES."""
     names = sorted({*context.catalog.databases(), "default"})
-    return context.rows([("namespace", _TEXT)], [(n,) for n in _like(names, statement.like)])
+    return context.rows([("namespace", _TEXT)], [(n,) for n in like_names(names, statement.like)])
 
 
 def tables(context: EngineContext, statement: st.ShowTables) -> DataFrame:
     """SHOW TABLES: the lake's only; Spark's views are in ``spark.catalog``."""
     database = statement.database or context.database
-    found = _like(context.catalog.tables(database), statement.like)
+    found = like_names(context.catalog.tables(database), statement.like)
     columns = [("namespace", _TEXT), ("tableName", _TEXT), ("isTemporary", T.BooleanType())]
     return context.rows(columns, [(database, n, False) for n in found])
 

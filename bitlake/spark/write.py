@@ -35,6 +35,7 @@ from bitlake.spark.write_formats import write_files
 from bitlake.storage import Store, has_cheap_rename
 from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
 from bitlake.table.data_file import file_format
+from bitlake.table.orphans import STAGING
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import LocalRunner
 from bitlake.table.sizing import rows_per_file
@@ -43,7 +44,6 @@ from bitlake.table.state import TableState
 log = logging.getLogger("bitlake")
 
 GROUP = "__bitlake_group"
-_STAGING = ".staging"
 # Reading this many footers on the driver is quicker than starting Python workers; with indexes to build it never is.
 _DRIVER_FOOTERS = 32
 # Spark reads these from the session when the write is planned, so they are set there for that moment only.
@@ -72,7 +72,7 @@ class SparkWriter:
         Raises :class:`bitlake.errors.InvalidRequest` for rows that do not fit the table; then nothing is left behind.
         """
         schema = state.schema
-        staging = f"{state.paths.root}/{_STAGING}/{_clock.new_uuid()}"
+        staging = f"{state.paths.root}/{STAGING}/{_clock.new_uuid()}"
         context = AdoptContext.of(state, self._store)
         moves = has_cheap_rename(self._store, staging)
         try:

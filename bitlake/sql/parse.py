@@ -24,7 +24,7 @@ from bitlake.sql.statements import Statement, TableName
 
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "(", "MAP", "REDUCE"})
 _SPARKS = frozenset(
-    ("SET", "RESET", "CACHE", "UNCACHE", "CLEAR", "REFRESH", "ANALYZE", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
+    ("SET", "RESET", "CACHE", "UNCACHE", "CLEAR", "REFRESH", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
     + ("DECLARE", "EXECUTE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
 )
 _LATER = {
@@ -221,6 +221,10 @@ def _show(c: Cursor) -> Statement | None:
     elif c.accept("PARTITIONS"):
         table = c.table()
         made = st.ShowPartitions(table, partition_spec(c) if c.accept("PARTITION") else None)
+    elif c.accept("PROCEDURES"):
+        if c.accept("IN") or c.accept("FROM"):
+            c.parts("sys")
+        made = st.ShowProcedures(like(c))
     elif c.accept("TBLPROPERTIES"):
         table = c.table()
         keys = property_keys(c) if c.looking_at("(") else (None,)
@@ -255,6 +259,30 @@ def _describe(c: Cursor) -> Statement | None:
     column = None if c.at_end else ".".join(c.parts("a column name"))
     c.expect_end()
     return st.Describe(table, extended, column)
+
+
+def _analyze(c: Cursor) -> Statement | None:
+    c.expect("ANALYZE")
+    if not c.accept("TABLE"):
+        return None
+    table = c.table()
+    if table.catalog is not None:
+        return None
+    if c.looking_at("PARTITION"):
+        raise UnsupportedFeature("ANALYZE TABLE … PARTITION is not implemented; statistics are the whole table's")
+    c.expect("COMPUTE", "STATISTICS")
+    columns: tuple[str, ...] | None = None
+    every = False
+    if not c.accept("NOSCAN") and c.accept("FOR"):
+        every = c.accept("ALL", "COLUMNS")
+        if not every:
+            c.expect("COLUMNS")
+            found = [c.name("a column name")]
+            while c.accept(","):
+                found.append(c.name("a column name"))
+            columns = tuple(found)
+    c.expect_end()
+    return st.Analyze(table, columns, every)
 
 
 def _truncate(c: Cursor) -> Statement:
@@ -313,6 +341,7 @@ _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "DESCRIBE": _describe,
     "DESC": _describe,
     "TRUNCATE": _truncate,
+    "ANALYZE": _analyze,
     "CALL": _call,
     "EXPLAIN": _explain,
 }

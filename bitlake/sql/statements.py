@@ -267,6 +267,22 @@ class ShowTblProperties:
 
 
 @dataclass(frozen=True, slots=True)
+class ShowProcedures:
+    """SHOW PROCEDURES [LIKE]."""
+
+    like: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Analyze:
+    """ANALYZE TABLE … COMPUTE STATISTICS [FOR COLUMNS … | FOR ALL COLUMNS]; ``columns`` None: of the table only."""
+
+    table: TableName
+    columns: tuple[str, ...] | None = None
+    all_columns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Describe:
     """DESCRIBE TABLE, of one column or all."""
 
@@ -334,6 +350,8 @@ Statement = (
     | ShowCreateTable
     | ShowPartitions
     | ShowTblProperties
+    | ShowProcedures
+    | Analyze
     | Describe
     | Truncate
     | Call

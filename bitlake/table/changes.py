@@ -75,6 +75,8 @@ class CommitPlan:
     computed_on: int | None = None
     sequences: Mapping[Bucket, int] = field(default_factory=dict)
     alone_since: int | None = None
+    statistics: str | None = None
+    """The name of a statistics file that the snapshot gets, of a commit of kind ANALYZE."""
 
     @property
     def checked(self) -> bool:
@@ -115,7 +117,7 @@ class Changes:
     def check_plan(self) -> None:
         """Raise for a plan that no state of the table could take."""
         plan = self.plan
-        if plan.kind not in ("APPEND", "COMPACT", "OVERWRITE"):
+        if plan.kind not in ("APPEND", "COMPACT", "OVERWRITE") and (plan.kind != "ANALYZE" or plan.statistics is None):
             raise InvalidRequest(f"a commit cannot be of kind '{plan.kind}'")
         if any(e.file.level > 0 for e in plan.adds) and not self.schema.primary_keys:
             raise InvalidRequest(f"table {self.paths.root} has no primary key: its files are all of level 0")

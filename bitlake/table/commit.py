@@ -196,7 +196,8 @@ class _Committer:
         schema_id = self._schema_id()
         delta = self.changes.delta(latest)
         changelog = self.changes.plan.changelog
-        if not delta and not changelog and not self.options.of(opt.FORCE_SNAPSHOT):
+        statistics = self.changes.plan.statistics is not None
+        if not delta and not changelog and not statistics and not self.options.of(opt.FORCE_SNAPSHOT):
             return latest
         try:
             return self._publish_delta(writer, latest, schema_id, delta, merge)
@@ -254,6 +255,9 @@ class _Committer:
         if delta.index is not None:
             index = writer.write_index(delta.index.entries) if delta.index.entries else None
         rows = sum(e.file.row_count * (1 if e.kind is EntryKind.ADD else -1) for e in delta.entries)
+        statistics = plan.statistics
+        if statistics is None and latest is not None and latest.schema_id == schema_id:
+            statistics = latest.statistics
         return Snapshot(
             uuid=self.uuid,
             id=1 if latest is None else latest.id + 1,
@@ -274,7 +278,7 @@ class _Committer:
             delta_record_count=rows,
             changelog_record_count=sum(e.file.row_count for e in plan.changelog) if plan.changelog else None,
             watermark=None if latest is None else latest.watermark,
-            statistics=latest.statistics if latest is not None and latest.schema_id == schema_id else None,
+            statistics=statistics,
             next_row_id=(None if latest is None else latest.next_row_id) or 0,
             operation=self.operation,
         )

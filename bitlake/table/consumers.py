@@ -7,10 +7,14 @@ Source: table-format spec, section 1.
 from __future__ import annotations
 
 import json
+import re
 
-from bitlake.errors import CorruptError, NotFound
+from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.metadata.jackson import dumps
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store
+from bitlake.table.live import snapshot_ids
+from bitlake.table.state import TableState
 
 _PREFIX = "consumer-"
 
@@ -38,3 +42,39 @@ def consumers(store: Store, paths: TablePaths) -> dict[str, int]:
 def least_next_snapshot(store: Store, paths: TablePaths) -> int | None:
     """The first snapshot that a consumer still needs; None without consumers."""
     return min(consumers(store, paths).values(), default=None)
+
+
+def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) -> None:
+    """Say which snapshot a consumer reads next; None deletes the consumer.
+
+    Raises :class:`InvalidRequest` for a name that cannot be a file's, and :class:`NotFound` for one to delete that is
+    not there, or a snapshot that has expired.
+    """
+    if not consumer.strip() or "/" in consumer:
+        raise InvalidRequest(f"'{consumer}' cannot be a consumer's id: it becomes a file's name")
+    path = f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}"
+    if next_snapshot is None:
+        have = consumers(state.store, state.paths)
+        if consumer not in have:
+            raise NotFound(f"table '{state.name}' has no consumer '{consumer}'; it has {', '.join(have) or 'none'}")
+        state.store.delete(path)
+        return
+    ids = snapshot_ids(state.store, state.paths)
+    if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
+        kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "there is none"
+        raise NotFound(f"table '{state.name}': a consumer cannot go on at snapshot {next_snapshot}: {kept}")
+    state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())
+
+
+def clear_consumers(
+    state: TableState, including: re.Pattern[str] | None = None, excluding: re.Pattern[str] | None = None
+) -> list[str]:
+    """Delete consumers whose whole ids match ``including`` (None: all) and not ``excluding``; returns their ids."""
+    gone = [
+        c
+        for c in consumers(state.store, state.paths)
+        if (including is None or including.fullmatch(c)) and (excluding is None or not excluding.fullmatch(c))
+    ]
+    for consumer in gone:
+        state.store.delete(f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}")
+    return gone

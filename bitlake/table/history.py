@@ -22,8 +22,8 @@ from bitlake.table.incremental import (
     new_files,
     of_files,
 )
-from bitlake.table.live import earliest_snapshot_id, latest_snapshot_id, load_snapshot, snapshot_ids
-from bitlake.table.references import branch_names, tag_names
+from bitlake.table.live import latest_snapshot_id, snapshot_ids
+from bitlake.table.references import branch_names, existing_snapshots, tag_names
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState, state_at
 from bitlake.table.tags import Tag, load_tag
@@ -282,8 +282,7 @@ class TableHistory:
         branches.rollback(state, wanted)
         return latest, wanted.id
 
-    def earliest_snapshot(self) -> Snapshot | None:
-        """The first snapshot that is kept."""
+    def snapshots(self) -> list[Snapshot]:
+        """The snapshots that are kept, the first one first."""
         state = self.state()
-        first = earliest_snapshot_id(state.store, state.paths)
-        return None if first is None else load_snapshot(state.store, state.paths, first)
+        return list(existing_snapshots(state.store, state.paths, snapshot_ids(state.store, state.paths)))

@@ -34,7 +34,8 @@ from bitlake.table.alter import (
 from bitlake.table.backfill import backfill
 from bitlake.table.create import check_options
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
-from bitlake.table.history import Moment, TableHistory, When
+from bitlake.table.history import Moment, When
+from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.option_rules import check_reading
 from bitlake.table.partitions import PartitionReader
@@ -51,7 +52,7 @@ from bitlake.types import arrow_schema
 _ALTER_TRIES = 20
 
 
-class Table(TableWrites, TableHistory):
+class Table(TableWrites, TableMaintenance):
     """A handle on a table by name; every call looks at the table as it is then."""
 
     def __init__(

@@ -1,0 +1,95 @@
+"""ANALYZE TABLE: Spark aggregates the columns, one row comes back, and the table keeps what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import spark_errors
+from bitlake.sql import statements as st
+from bitlake.table.analyze import ColumnFacts, save_statistics
+from bitlake.table.table import Table
+from bitlake.types import AtomicType, Root
+
+_LENGTHS = {
+    Root.BOOLEAN: 1,
+    Root.TINYINT: 1,
+    Root.SMALLINT: 2,
+    Root.INT: 4,
+    Root.BIGINT: 8,
+    Root.FLOAT: 4,
+    Root.DOUBLE: 8,
+    Root.DATE: 4,
+    Root.TIMESTAMP: 8,
+    Root.TIMESTAMP_LTZ: 8,
+}
+"""Types with a length of their own, and with a smallest and largest value; DECIMAL is beside them."""
+_TEXTS = (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
+
+
+def analyze(context: EngineContext, statement: st.Analyze) -> DataFrame:
+    """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
+    table = context.table(context.identify(statement.table))
+    asked = analyzable(table) if statement.all_columns else statement.columns or ()
+    analyze_table(context, table, [table.schema.field(c).name for c in asked])
+    return context.nothing()
+
+
+def analyzable(table: Table) -> tuple[str, ...]:
+    """The columns that can have statistics."""
+    return tuple(f.name for f in table.schema.fields if _kind(table, f.name) is not None)
+
+
+def analyze_table(context: EngineContext, table: Table, names: Sequence[str]) -> None:
+    """Find and keep statistics of a table and these columns; nothing is done for a table without a snapshot.
+
+    Raises :class:`UnsupportedFeature` for a column whose type has no order and no length.
+    """
+    unlike = [n for n in names if _kind(table, n) is None]
+    if unlike:
+        kind = table.schema.field(unlike[0]).type
+        raise UnsupportedFeature(f"table '{table.name}': column '{unlike[0]}' is {kind}, which cannot be analyzed")
+    state = table.state()
+    if state.snapshot is None:
+        return
+    asked: list[Column] = [F.count(F.lit(1))]
+    for name in names:
+        asked += _aggregates(table, name)
+    frame = table.scan_of(state).select(names).to_spark() if names else None
+    with spark_errors(f"analyzing table '{table.name}'"):
+        row = [table.scan_of(state).count()] if frame is None else list(frame.agg(*asked).collect()[0])
+    facts = {}
+    for i, name in enumerate(names):
+        nulls, distinct, low, high, average, most = row[1 + 6 * i : 7 + 6 * i]
+        facts[name] = ColumnFacts(distinct, low, high, nulls, average, most)
+    save_statistics(state, int(row[0]), facts, table.commit_user())
+
+
+def _kind(table: Table, name: str) -> Root | None:
+    made = table.schema.field(name).type
+    if isinstance(made, AtomicType) and (made.root in _LENGTHS or made.root in _TEXTS or made.root is Root.DECIMAL):
+        return made.root
+    return None
+
+
+def _aggregates(table: Table, name: str) -> list[Column]:
+    column = F.col("`" + name.replace("`", "``") + "`")
+    made = table.schema.field(name).type
+    if not isinstance(made, AtomicType):
+        raise InvalidRequest(f"column '{name}' cannot be analyzed")
+    nothing = F.lit(None).cast(T.LongType())
+    nulls = F.count(F.lit(1)) - F.count(column)
+    distinct = F.approx_count_distinct(column)
+    if made.root in _TEXTS:
+        length = F.octet_length(column).cast(T.LongType())
+        average = F.coalesce(F.ceil(F.avg(length)), F.lit(0).cast(T.LongType()))
+        most = F.coalesce(F.max(length), F.lit(0).cast(T.LongType()))
+        return [nulls, distinct, nothing.cast(T.StringType()), nothing.cast(T.StringType()), average, most]
+    size = F.lit(_LENGTHS.get(made.root) or (8 if (made.precision or 10) <= 18 else 16)).cast(T.LongType())
+    bounds = [F.min(column).cast(T.StringType()), F.max(column).cast(T.StringType())]
+    return [nulls, distinct, *bounds, size, size]

@@ -1,0 +1,269 @@
+"""Procedures that keep tables tidy; arguments and results are Paimon's."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata.partition import render_value
+from bitlake.spark.analyze import analyzable, analyze_table
+from bitlake.spark.context import EngineContext
+from bitlake.spark.dml import static_values
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.procedure import (
+    TABLE,
+    Parameter,
+    Procedure,
+    done,
+    duration,
+    epoch_millis,
+    flag,
+    integer,
+    needed,
+    options_of,
+    table_of,
+    text,
+)
+from bitlake.sql.parse import parse_table_name
+from bitlake.table.catalog import Identifier
+from bitlake.table.migrate import migrate_folder
+from bitlake.table.partition_expiry import PartitionAge
+from bitlake.table.table import Table
+from bitlake.types import AtomicType
+
+Arguments = dict[str, Any]
+_OLDER = Parameter("older_than", False, "only files last changed before this time; default: a day ago")
+_DRY = Parameter("dry_run", False, "true: only look")
+_PARALLELISM = Parameter("parallelism", False, "taken for Paimon's sake: deletion is parallel as the store allows")
+
+
+def _tables(context: EngineContext, given: Any) -> list[Table]:
+    """One table, or all of ``db.*``."""
+    if isinstance(given, str) and given.endswith(".*"):
+        database = given.removesuffix(".*").strip("`")
+        return [table_of(context, f"`{database}`.`{name}`") for name in context.catalog.tables(database)]
+    return [table_of(context, given)]
+
+
+def _remove_orphan_files(context: EngineContext, a: Arguments) -> DataFrame:
+    older = a.get("older_than")
+    limit = None if older is None else epoch_millis(context, older)
+    integer(a, "parallelism")
+    if (text(a, "mode") or "distributed").lower() not in ("local", "distributed"):
+        raise InvalidRequest(f"'mode' is local or distributed, not '{a['mode']}'")
+    files = size = 0
+    for table in _tables(context, a["table"]):
+        found = table.remove_orphan_files(limit, dry_run=flag(a, "dry_run"))
+        files, size = files + len(found), size + sum(o.size for o in found)
+    columns = [("deletedFileCount", T.LongType()), ("deletedFileTotalLenInBytes", T.LongType())]
+    return context.rows(columns, [(files, size)])
+
+
+def _remove_unexisting_files(context: EngineContext, a: Arguments) -> DataFrame:
+    integer(a, "parallelism")
+    gone = [p for t in _tables(context, a["table"]) for p in t.remove_unexisting_files(dry_run=flag(a, "dry_run"))]
+    return context.rows([("fileName", T.StringType())], [(p.rsplit("/", 1)[1],) for p in gone])
+
+
+def _purge_files(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    table.purge_files()
+    return context.rows([("result", T.StringType())], [(f"Success purge files with table: {table.name}.",)])
+
+
+def _repair(context: EngineContext, a: Arguments) -> DataFrame:
+    for name in needed(a, "database_or_table").split(","):
+        one = name.strip()
+        if "." not in one and context.catalog.database_exists(one):
+            one = f"{one}.*"
+        for table in _tables(context, one):
+            table.repair()
+    return done(context)
+
+
+def _migrate_table(context: EngineContext, a: Arguments) -> DataFrame:
+    kind = needed(a, "source_type").lower()
+    if kind not in ("hive", "parquet"):
+        raise InvalidRequest(f"'source_type' is hive or parquet (both: a folder of Parquet files), not '{kind}'")
+    integer(a, "parallelism")
+    source = needed(a, "table")
+    more = a.get("options_map") or {}
+    if not isinstance(more, dict):
+        raise InvalidRequest(f"'options_map' must be a map, as map('k', 'v'), and is {more!r}")
+    options = {**options_of(a), **{str(k): str(v) for k, v in more.items()}}
+    target = text(a, "target_table")
+    folder = source
+    if "/" not in source:
+        folder = _location(context, source)
+        target = target or source.rsplit(".", 1)[-1]
+    if target is None:
+        raise InvalidRequest("sys.migrate_table needs 'target_table' where 'table' is a folder")
+    name = parse_table_name(target)
+    migrate_folder(context.catalog, folder, Identifier(name.database or context.database, name.table), options)
+    table_of(context, target).rewrite_file_index()
+    if "/" not in source and (a.get("delete_origin") is None or flag(a, "delete_origin")):
+        with spark_errors(f"dropping {source}"):
+            context.spark.sql(f"DROP TABLE IF EXISTS spark_catalog.{source}")
+    return done(context)
+
+
+def _location(context: EngineContext, name: str) -> str:
+    """The folder of a table of Spark's own catalog."""
+    with spark_errors(f"looking for {name} in Spark's own catalog"):
+        rows = context.spark.sql(f"DESCRIBE TABLE EXTENDED spark_catalog.{name}").collect()
+    facts = {r[0]: r[1] for r in rows}
+    if (facts.get("Provider") or "").lower() not in ("parquet", "hive"):
+        raise InvalidRequest(f"table '{name}' of Spark's catalog is of {facts.get('Provider')}; only Parquet can move")
+    return unquote(str(facts["Location"]).removeprefix("file://").removeprefix("file:"))
+
+
+def _analyze(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    given = text(a, "columns")
+    columns = None if given is None else tuple(c.strip() for c in given.split(",") if c.strip())
+    if columns is None:
+        columns = analyzable(table)
+    analyze_table(context, table, [table.schema.field(c).name for c in columns])
+    return context.rows([("snapshot_id", T.LongType())], [(table.state().snapshot_id,)])
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def _specs(context: EngineContext, table: Table, given: str) -> list[dict[str, Any]]:
+    """``a=1,b=2;a=3`` as physical values by column."""
+    state = table.state()
+    out = []
+    for spec in filter(None, (p.strip() for p in given.split(";"))):
+        values = {}
+        for pair in spec.split(","):
+            name, sign, value = pair.partition("=")
+            column = state.schema.field(name.strip()).name
+            if not sign or column not in state.schema.partition_keys:
+                raise InvalidRequest(f"table '{table.name}': partitions are column=value, and '{pair.strip()}' is not")
+            values[column] = value.strip().strip("'\"")
+        out.append(static_values(context, state, values))
+    if not out:
+        raise InvalidRequest(f"table '{table.name}': 'partitions' names none; write 'a=1,b=2;a=3,b=4'")
+    return out
+
+
+def _drop_partition(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    for spec in _specs(context, table, needed(a, "partitions")):
+        table.truncate(spec)
+    return done(context)
+
+
+def _mark_partition_done(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    for spec in _specs(context, table, needed(a, "partitions")):
+        table.mark_partition_done(spec)
+    return done(context)
+
+
+def _expire_partitions(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    options = {**table.schema.options, **options_of(a)}
+
+    def given(name: str, option: str) -> str | None:
+        return text(a, name) or options.get(option)
+
+    after = duration({"x": given("expiration_time", "partition.expiration-time")}, "x")
+    if after is None:
+        raise InvalidRequest("sys.expire_partitions needs 'expiration_time', such as '7 d'")
+    age = PartitionAge(
+        after,
+        given("timestamp_formatter", "partition.timestamp-formatter"),
+        given("timestamp_pattern", "partition.timestamp-pattern"),
+        (given("expire_strategy", "partition.expiration-strategy") or "values-time").lower(),
+    )
+    most = integer(a, "max_expires")
+    if most is None and "partition.expiration-max-num" in options:
+        most = int(options["partition.expiration-max-num"])
+    shown = []
+    for values in table.expire_partitions(age, most):
+        fields = table.schema.partition_fields
+        pairs = []
+        for f in fields:
+            assert isinstance(f.type, AtomicType)
+            value = values[f.name]
+            pairs.append(f"{f.name}={'null' if value is None else render_value(f.type, value, legacy=False)}")
+        shown.append((", ".join(pairs),))
+    return context.rows([("expired_partitions", T.StringType())], shown or [("No expired partitions.",)])
+
+
+_PARTITIONS = Parameter("partitions", True, "partitions, as 'a=1,b=2;a=3,b=4'")
+PROCEDURES = (
+    Procedure(
+        "analyze",
+        (TABLE, Parameter("columns", False, "columns between commas; default: all that can have statistics")),
+        "Find statistics of columns, which $statistics shows.",
+        _analyze,
+    ),
+    Procedure("drop_partition", (TABLE, _PARTITIONS), "Delete the rows of partitions.", _drop_partition),
+    Procedure(
+        "expire_partitions",
+        (
+            TABLE,
+            Parameter("expiration_time", False, "how old a partition may get, as '7 d'"),
+            Parameter("timestamp_formatter", False, "how times are written in partitions, as 'yyyy-MM-dd'"),
+            Parameter("timestamp_pattern", False, "where they are, as '$dt $hour:00:00'"),
+            Parameter("expire_strategy", False, "'values-time' (default), or 'update-time': when files were written"),
+            Parameter("max_expires", False, "at most so many partitions"),
+            Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
+        ),
+        "Delete the rows of partitions that are too old.",
+        _expire_partitions,
+    ),
+    Procedure(
+        "mark_partition_done",
+        (TABLE, _PARTITIONS),
+        "Put a file _SUCCESS into the folders of partitions.",
+        _mark_partition_done,
+    ),
+    Procedure(
+        "migrate_table",
+        (
+            Parameter("source_type", True, "'parquet' or 'hive'"),
+            Parameter("table", True, "a folder of Parquet files, or a table of Spark's own catalog"),
+            Parameter("options", False, "table options, as 'name=value,name=value'"),
+            Parameter("delete_origin", False, "false: leave the (then empty) table in Spark's catalog"),
+            Parameter("target_table", False, "the table to be; default: the same name"),
+            Parameter("options_map", False, "table options, as map('k', 'v')"),
+            _PARALLELISM,
+        ),
+        "Make a table of Parquet files that are there, by moving them; indexes that the options ask for are built.",
+        _migrate_table,
+    ),
+    Procedure("purge_files", (TABLE,), "Delete everything but the schemas: rows, tags, branches.", _purge_files),
+    Procedure(
+        "remove_orphan_files",
+        (
+            Parameter("table", True, "the table, as 'db.table', or all of 'db.*'"),
+            _OLDER,
+            _DRY,
+            _PARALLELISM,
+            Parameter("mode", False, "'local' or 'distributed'; both list here and delete in parallel"),
+        ),
+        "Delete files that nothing names: what killed writers left.",
+        _remove_orphan_files,
+    ),
+    Procedure(
+        "remove_unexisting_files",
+        (Parameter("table", True, "the table, as 'db.table', or all of 'db.*'"), _DRY, _PARALLELISM),
+        "Take data files that are gone out of the table, so that it can be read again; their rows are lost.",
+        _remove_unexisting_files,
+    ),
+    Procedure(
+        "repair",
+        (Parameter("database_or_table", True, "names between commas"),),
+        "Write the hints of the first and last snapshot anew; this catalog keeps nothing else beside the files.",
+        _repair,
+    ),
+)
+"""Procedures of a table's files and partitions."""

@@ -1,0 +1,189 @@
+"""Keeping a table tidy: files that nothing names, files that are gone, old partitions, hints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bitlake import _clock
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
+from bitlake.metadata.jackson import dumps
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.storage import Store
+from bitlake.table import branches, tags
+from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
+from bitlake.table.changes import CommitPlan
+from bitlake.table.commit import commit
+from bitlake.table.expire import Expiry, Retention
+from bitlake.table.history import TableHistory
+from bitlake.table.index_changes import Bucket, IndexChange
+from bitlake.table.index_files import index_entries
+from bitlake.table.live import snapshot_ids
+from bitlake.table.orphans import STAGING, Orphan, find_orphans
+from bitlake.table.partition_expiry import PartitionAge, expired_partitions
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.references import branch_names, tag_names
+from bitlake.table.runner import LocalRunner
+from bitlake.table.state import TableState
+
+DAY_MS = 86_400_000
+_THREADS = 16
+
+
+class TableMaintenance(TableHistory):
+    """The part of :class:`bitlake.table.table.Table` that tidies up."""
+
+    def expire_snapshots(self, retention: Retention | None = None, *, dry_run: bool = False) -> Expiry:
+        """Delete old snapshots."""
+        raise NotImplementedError
+
+    def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
+        """Delete all rows, or those of the partitions that match."""
+        raise NotImplementedError
+
+    def check_writable(self, state: TableState, keyed: bool = False) -> None:
+        """Raise for tables that must not be written."""
+        raise NotImplementedError
+
+    def _commit_user(self, state: TableState) -> str:
+        raise NotImplementedError
+
+    def commit_user(self) -> str:
+        """Who this table handle's commits are by."""
+        return self._commit_user(self.state())
+
+    # --- files -------------------------------------------------------------------------------------------------------
+
+    def remove_orphan_files(self, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[Orphan]:
+        """Delete files that no snapshot, tag or branch names, last changed before a time (default: a day ago).
+
+        Returns them; ``dry_run`` only looks.  A time that is younger than the oldest write under way would take that
+        writer's files: leave a day, or know that nobody writes.
+        """
+        state = self.state()
+        limit = _clock.now_ms() - DAY_MS if older_than_ms is None else older_than_ms
+        found = find_orphans(state, limit)
+        if not dry_run:
+            state.store.delete_all([o.path for o in found])
+            self._remove_empty(state.store, f"{state.paths.root}/{STAGING}")
+        return found
+
+    def _remove_empty(self, store: Store, folder: str) -> None:
+        """Delete staging folders that nothing is in."""
+        for f in store.list(folder):
+            if f.is_dir and not _holds_files(store, f"{folder}/{f.name}"):
+                store.delete_dir(f"{folder}/{f.name}")
+
+    def remove_unexisting_files(self, *, dry_run: bool = False) -> list[str]:
+        """Take data files that are gone out of the latest snapshot, whose rows are lost; returns their paths.
+
+        What this is for: a file was deleted by hand, and reading the table fails since.
+        """
+        state = self.state()
+        self.check_writable(state, keyed=True)
+        entries = state.entries()
+        reader = PartitionReader(state.schema, state.paths)
+        paths = [reader.data_path(e) for e in entries]
+        there = LocalRunner(_THREADS).run(paths, state.store.exists)
+        gone: list[ManifestEntry] = [e for e, here in zip(entries, there, strict=True) if not here]
+        if gone and not dry_run:
+            # OVERWRITE, so that streams and incremental reads do not take it for compaction.
+            changes = _without_vectors(state, gone)
+            plan = CommitPlan("OVERWRITE", deletes=tuple(gone), index=changes)
+            commit(
+                state.store,
+                state.paths,
+                plan,
+                state.schema,
+                self._commit_user(state),
+                operation="DELETE",
+                on_failure=lambda: discard_index(state, [e for c in changes for e in c.new]),
+            )
+        return [p for p, here in zip(paths, there, strict=True) if not here]
+
+    def purge_files(self) -> int:
+        """Delete everything but schemas: rows, snapshots, tags, branches, consumers; returns how many files went.
+
+        Nobody may write meanwhile: what they wrote would go too.
+        """
+        state = self.state()
+        if state.paths.branch is not None:
+            raise InvalidRequest(f"table '{self.name}': purge_files is for the whole table; open it without a branch")
+        self.check_writable(state, keyed=True)
+        for name in branch_names(state.store, state.paths):
+            branches.delete_branch(state, name)
+        for name in tag_names(state.store, state.paths):
+            tags.delete_tag(state, name, if_exists=True)
+        state.store.delete_dir(f"{state.paths.root}/consumer")
+        if state.snapshot is not None:
+            self.truncate()
+            self.expire_snapshots(Retention(1, 1, _clock.now_ms() + DAY_MS, 2**31 - 1))
+        return len(self.remove_orphan_files(_clock.now_ms() + DAY_MS))
+
+    def repair(self) -> tuple[int, int] | None:
+        """Write the hints of the first and last snapshot anew from the snapshots that are there; returns both ids."""
+        state = self.state()
+        ids = snapshot_ids(state.store, state.paths)
+        if not ids:
+            return None
+        state.store.write(state.paths.latest_hint, str(ids[-1]).encode())
+        state.store.write(state.paths.earliest_hint, str(ids[0]).encode())
+        return ids[0], ids[-1]
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def expire_partitions(self, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
+        """Delete the rows of partitions that are too old, at most so many; returns them as values by column."""
+        found = expired_partitions(self.state(), age, most)
+        for values in found:
+            self.truncate(values)
+        return found
+
+    def mark_partition_done(self, values: Mapping[str, Any]) -> str:
+        """Put a file ``_SUCCESS`` into a partition's folder, which says that it is complete; returns its path.
+
+        ``values`` are physical, of all partition columns.  Raises :class:`NotFound` for a partition without rows.
+        """
+        state = self.state()
+        keys = state.schema.partition_keys
+        if not keys or set(values) != set(keys):
+            raise InvalidRequest(f"table '{self.name}': a partition has values of {', '.join(keys) or 'no column'}")
+        reader = PartitionReader(state.schema, state.paths)
+        wanted = tuple(values[k] for k in keys)
+        raw = next((e.partition for e in state.entries() if reader.values(e.partition) == wanted), None)
+        if raw is None:
+            shown = ", ".join(f"{k}={v}" for k, v in values.items())
+            raise NotFound(f"table '{self.name}' has no partition {shown}")
+        path = f"{TablePaths(state.paths.root).root}/{reader.folder(raw)}/_SUCCESS"
+        now = _clock.now_ms()
+        state.store.write(path, dumps({"creationTime": now, "modificationTime": now}).encode())
+        return path
+
+
+def _without_vectors(state: TableState, gone: Sequence[ManifestEntry]) -> tuple[IndexChange, ...]:
+    """The deletion vectors of files that are gone, taken out of their buckets' index files."""
+    if not state.schema.opts.of(opt.DV_ENABLED):
+        return ()
+    indexes: dict[Bucket, list[IndexFileEntry]] = {}
+    for entry in index_entries(state.store, state.paths, state.snapshot):
+        if entry.index_type == DELETION_VECTORS:
+            indexes.setdefault((entry.partition, entry.bucket), []).append(entry)
+    lost: dict[Bucket, set[str]] = {}
+    for e in gone:
+        lost.setdefault((e.partition, e.bucket), set()).add(e.file.file_name)
+    rows = {e.file.file_name: e.file.row_count for e in state.entries()}
+    changes = []
+    for slot, names in lost.items():
+        base = vector_files(state, indexes.get(slot, []), names)
+        if base:
+            held = {n: v for n, v in read_all(state, base, rows).items() if n not in names}
+            changes.append(vector_change(state, slot, base, held))
+    return tuple(changes)
+
+
+def _holds_files(store: Store, folder: str) -> bool:
+    return any(not f.is_dir or _holds_files(store, f"{folder}/{f.name}") for f in store.list(folder))

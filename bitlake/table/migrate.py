@@ -1,0 +1,191 @@
+"""A folder of Parquet files, partitioned as Hive and Spark do (``k=v/…``), becomes a table; no data is rewritten.
+
+Files are moved into the table's folders and named by its first snapshot, with statistics from their footers.  They do
+not hold the partition columns, so their statistics do not either: that is how readers tell them from files that do.
+If anything fails before the commit, the files go back to where they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bitlake import _clock
+from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.formats.parquet_footer import read_footer
+from bitlake.formats.parquet_stats import footer_stats
+from bitlake.formats.parquet_write import WrittenFile
+from bitlake.metadata.manifest import ManifestEntry, SimpleStats
+from bitlake.metadata.paths import data_file_name
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.changes import CommitPlan
+from bitlake.table.commit import OutcomeUnknown, commit
+from bitlake.table.create import ColumnSpec
+from bitlake.table.data_file import FileMaker, arrow_to_physical
+from bitlake.table.opening import open_table
+from bitlake.table.table import Table
+from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A Parquet file of the folder: where it is, its size, its partition's values as text."""
+
+    path: str
+    size: int
+    partition: tuple[tuple[str, str | None], ...]
+
+
+def migrate_folder(
+    catalog: FileSystemCatalog, folder: str, target: Identifier, options: Mapping[str, str] | None = None
+) -> Table:
+    """Make a table of a folder's Parquet files, which are moved out of it.
+
+    Columns are those of the files, which must agree; partition columns are INT where all values are, else STRING.
+    Raises :class:`NotFound` for a folder without files, :class:`AlreadyExists`, and :class:`InvalidRequest` or
+    :class:`UnsupportedFeature` for files that no table could have, naming the first; then nothing was moved.
+    """
+    store, root = catalog.store, folder.rstrip("/")
+    files = list(_walk(store, root, ()))
+    if not files:
+        raise NotFound(f"there are no files in {root} to make a table of")
+    keys = [k for k, _ in files[0].partition]
+    odd = next((f for f in files if [k for k, _ in f.partition] != keys), None)
+    if odd is not None:
+        raise InvalidRequest(f"{odd.path} is not partitioned by {', '.join(keys) or 'nothing'} as {files[0].path} is")
+    schema = _common_schema(store, files)
+    twice = next((k for k in keys if k in schema.names), None)
+    if twice is not None:
+        raise UnsupportedFeature(f"files in {root} hold their partition column '{twice}' themselves; leave it out")
+    made = NextId(-1)
+    columns = [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=made)) for f in schema]
+    columns += [ColumnSpec(k, from_arrow(_partition_type(files, i), next_id=made)) for i, k in enumerate(keys)]
+    given = {"bucket": "-1", "file.format": "parquet", **(options or {})}
+    if given["bucket"] != "-1" or given["file.format"] != "parquet" or "primary-key" in given:
+        raise InvalidRequest(
+            "a folder's files become an append table of Parquet files without buckets, 'bucket' = '-1'"
+        )
+    catalog.create_table(target, columns, partition_keys=keys, options=given)
+    try:
+        table = open_table(catalog, target)
+        _adopt(table, files)
+    except OutcomeUnknown:
+        raise
+    except BaseException:
+        catalog.drop_table(target, if_exists=True)
+        raise
+    return table
+
+
+def _walk(store: Store, folder: str, partition: tuple[tuple[str, str | None], ...]) -> list[_Found]:
+    out: list[_Found] = []
+    for f in store.list(folder):
+        if f.name.startswith((".", "_")):
+            continue
+        path = f"{folder}/{f.name}"
+        if not f.is_dir:
+            out.append(_Found(path, f.size, partition))
+            continue
+        key, sign, value = f.name.partition("=")
+        if not sign or not key:
+            raise InvalidRequest(f"folder {path} is no partition; those are named column=value")
+        text = unquote(value)
+        out += _walk(store, path, (*partition, (unquote(key), None if text == _NULL else text)))
+    return out
+
+
+def _common_schema(store: Store, files: list[_Found]) -> pa.Schema:
+    first: pa.Schema | None = None
+    for file in files:
+        try:
+            with store.open_input(file.path) as source:
+                parquet = pq.ParquetFile(source)
+                found = parquet.schema_arrow.remove_metadata()
+                kinds = [parquet.schema.column(i).physical_type for i in range(len(parquet.schema))]
+        except pa.ArrowException as e:
+            raise CorruptError(f"not a Parquet file: {e}", None, file.path) from e
+        if "INT96" in kinds:
+            raise UnsupportedFeature(
+                f"{file.path} holds timestamps as INT96, which say not which zone they are in; write them anew with "
+                "spark.sql.parquet.outputTimestampType = TIMESTAMP_MICROS"
+            )
+        found = pa.schema([f.remove_metadata() for f in found])
+        if first is None:
+            first = found
+        elif not found.equals(first):
+            raise InvalidRequest(f"{file.path} has other columns than {files[0].path}: {found} and {first}")
+    assert first is not None
+    if not any(isinstance(from_arrow(f.type), AtomicType) for f in first):
+        raise UnsupportedFeature(f"{files[0].path} has no column of a plain type")
+    return first
+
+
+def _partition_type(files: list[_Found], at: int) -> pa.DataType:
+    values = {f.partition[at][1] for f in files} - {None}
+    # Text such as 007 must come back as it is.
+    whole = all(v is not None and v.lstrip("-").isdigit() and str(int(v)) == v and abs(int(v)) < 2**31 for v in values)
+    return pa.int32() if values and whole else pa.string()
+
+
+def _adopt(table: Table, files: list[_Found]) -> None:
+    state = table.state()
+    store, schema = state.store, state.schema
+    maker = FileMaker.of(state.paths, schema, store)
+    writer = _clock.new_uuid()
+    moved: list[tuple[str, str]] = []
+    entries: list[ManifestEntry] = []
+    try:
+        for number, file in enumerate(files):
+            name = data_file_name("data-", writer, number, "parquet")
+            entry, path = _entry(store, maker, schema, file, name)
+            if entry is None:
+                continue
+            store.rename(file.path, path)
+            moved.append((file.path, path))
+            entries.append(entry)
+        # Not by the table's own way to commit: on failure that deletes the files, which here are the caller's.
+        plan = CommitPlan("APPEND", adds=tuple(entries))
+        commit(store, state.paths, plan, schema, table.commit_user(), operation="WRITE")
+    except OutcomeUnknown:
+        raise  # the snapshot may be there, and name the files where they are now
+    except BaseException:
+        for old, new in reversed(moved):
+            store.rename(new, old)
+        raise
+
+
+def _entry(
+    store: Store, maker: FileMaker, schema: TableSchema, file: _Found, name: str
+) -> tuple[ManifestEntry | None, str]:
+    try:
+        footer = read_footer(lambda offset, length: store.read_range(file.path, offset, length), file.size)
+    except CorruptError as e:
+        raise e.within(file.path) from e
+    partition = tuple(_physical(schema, key, text) for key, text in file.partition)
+    path = maker.path(partition, 0, name)
+    if footer.rows == 0:
+        return None, path
+    nothing: tuple[Any, ...] = (None,) * len(schema.fields)
+    entry = maker.entry(partition, 0, name, WrittenFile(file.size, footer.rows, nothing, nothing, nothing), b"")
+    stored = [f for f in schema.fields if f.name not in schema.partition_keys and isinstance(f.type, AtomicType)]
+    mins, maxs, nulls = footer_stats(footer, stored)
+    types = [f.type for f in stored]
+    stats = SimpleStats(encode_row_with_arity(types, mins), encode_row_with_arity(types, maxs), tuple(nulls))
+    names = tuple(f.name for f in stored)
+    return replace(entry, file=replace(entry.file, value_stats=stats, value_stats_cols=names)), path
+
+
+def _physical(schema: TableSchema, key: str, text: str | None) -> Any:
+    field = schema.field(key)
+    array = pa.array([text], pa.string()).cast(arrow_type(field.type))
+    return arrow_to_physical(array, field)[0]

@@ -1,0 +1,106 @@
+"""Which partitions are too old: by a time in their values, or by when their last file was written.
+
+Source: Paimon's ``partition.expiration-*`` options; patterns name partition columns as ``$dt``, formatters are Java's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bitlake import _clock
+from bitlake.errors import InvalidRequest
+from bitlake.metadata.partition import render_value
+from bitlake.metadata.schema import TableSchema
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.state import TableState
+from bitlake.types import AtomicType
+
+STRATEGIES = ("values-time", "update-time")
+_COLUMN = re.compile(r"\$(\w+)")
+_PARTS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%f", "yy": "%y"}
+_WORDS = re.compile(r"'([^']*)'|([A-Za-z])\2*")
+_DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAge:
+    """When a partition is too old: ``limit_ms`` after its time.  Formatter and pattern None: Paimon's defaults."""
+
+    limit_ms: int
+    formatter: str | None = None
+    pattern: str | None = None
+    strategy: str = "values-time"
+
+
+def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
+    """The partitions that are too old, the oldest first, as physical values by column.
+
+    A partition whose value is NULL or no time stays.  Raises :class:`InvalidRequest` for what cannot be a time.
+    """
+    schema = state.schema
+    if not schema.partition_keys:
+        raise InvalidRequest(f"table '{state.name}' is not partitioned: none of its partitions can expire")
+    if age.strategy not in STRATEGIES:
+        raise InvalidRequest(f"'{age.strategy}' is no strategy; there are {', '.join(STRATEGIES)}")
+    entries = state.entries()
+    reader = PartitionReader(schema, state.paths)
+    # Both times are the local wall clock, as if UTC.
+    limit = _clock.local_ms() - age.limit_ms
+    last: dict[bytes, int] = {}
+    for e in entries:
+        last[e.partition] = max(last.get(e.partition, 0), e.file.creation_time or 0)
+    reading = _Time(schema, age)
+    found = []
+    for raw, written in last.items():
+        values = reader.values(raw)
+        at = written if age.strategy == "update-time" else reading.of(values)
+        if at is not None and at < limit:
+            found.append((at, reader.folder(raw), dict(zip(schema.partition_keys, values, strict=True))))
+    found.sort(key=lambda f: f[:2])
+    return [values for _, _, values in found[:most]]
+
+
+class _Time:
+    """The time in a partition's values, ms as if UTC."""
+
+    def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
+        self._fields = schema.partition_fields
+        names = [f.name for f in self._fields]
+        self._pattern = age.pattern or f"${names[0]}"
+        unknown = [n for n in _COLUMN.findall(self._pattern) if n not in names]
+        if unknown:
+            raise InvalidRequest(
+                f"pattern '{self._pattern}' names '{unknown[0]}', and partitions have {', '.join(names)}"
+            )
+        self._formats = _DEFAULTS if age.formatter is None else (_python_format(age.formatter),)
+
+    def of(self, values: tuple[Any, ...]) -> int | None:
+        texts = {}
+        for f, v in zip(self._fields, values, strict=True):
+            assert isinstance(f.type, AtomicType)
+            texts[f.name] = None if v is None else render_value(f.type, v, legacy=False)
+        if any(texts[n] is None for n in _COLUMN.findall(self._pattern)):
+            return None
+        text = _COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern)
+        for form in self._formats:
+            try:
+                return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp() * 1000)
+            except ValueError:
+                continue
+        return None
+
+
+def _python_format(java: str) -> str:
+    def part(m: re.Match[str]) -> str:
+        if m.group(1) is not None:
+            return m.group(1).replace("%", "%%")
+        if m.group() not in _PARTS:
+            raise InvalidRequest(
+                f"timestamp formatter '{java}': '{m.group()}' is not understood; use {', '.join(_PARTS)}"
+            )
+        return _PARTS[m.group()]
+
+    return _WORDS.sub(part, java)

@@ -1,0 +1,185 @@
+"""Tidying up: orphans, files that are gone, purging, old partitions, hints."""
+
+from __future__ import annotations
+
+import os
+from datetime import date, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake import _clock
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.table import live
+from bitlake.table.partition_expiry import PartitionAge
+from bitlake.table.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("dt", pa.string())])
+KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+SOON = 1 << 60
+DAY = 86_400_000
+
+
+def rows(ids: list[int], day: str) -> pa.Table:
+    return pa.table({"id": ids, "dt": [day] * len(ids)}, schema=SCHEMA)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = bitlake.connect(str(tmp_path / "lake")).create_table("t", SCHEMA, partition_by=["dt"])
+    made.append(rows([1, 2], "2024-01-01"))
+    made.append(rows([3], "2024-01-02"))
+    return made
+
+
+def files(table: Table) -> set[str]:
+    root = Path(table.path)
+    return {str(p.relative_to(root)) for p in root.rglob("*") if p.is_file()}
+
+
+def litter(table: Table) -> set[str]:
+    names = [
+        "dt=2024-01-01/bucket-0/data-orphan-0.parquet",
+        "dt=2024-01-01/bucket-0/data-orphan-0.parquet.index",
+        "dt=2030-01-01/bucket-3/data-orphan-1.parquet",
+        "manifest/manifest-orphan-0",
+        "manifest/manifest-list-orphan-1",
+        "index/index-orphan-0",
+        ".staging/abc/dt=2024-01-01/part-0.parquet",
+        "snapshot/.snapshot-9.orphan.tmp",
+    ]
+    for name in names:
+        path = Path(table.path, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+    return set(names)
+
+
+def test_orphans_go_and_everything_that_anything_needs_stays(table: Table) -> None:
+    table.create_tag("one", 1)
+    table.create_branch("dev", "one")
+    dev = Table("t", table.path, table.store, branch="dev")
+    dev.append(rows([9], "2024-01-09"))
+    table.overwrite(rows([5], "2024-01-05"))
+    kept = files(table)
+    own = {"notes.txt", "dt=2024-01-01/readme"}
+    for name in own:
+        Path(table.path, name).write_text("mine")
+    added = litter(table)
+    assert table.remove_orphan_files() == []  # younger than a day
+    looked = table.remove_orphan_files(SOON, dry_run=True)
+    assert {os.path.relpath(o.path, table.path) for o in looked} == added and files(table) == kept | added | own
+    assert {o.size for o in looked} == {5}
+    assert table.remove_orphan_files(SOON) == looked
+    assert files(table) == kept | own and not Path(table.path, ".staging/abc").exists()
+    live.clear_caches()
+    assert dev.scan().count() == 3 and table.scan(tag="one").count() == 2 and table.scan(snapshot=2).count() == 3
+
+
+def test_what_a_rollback_left_is_an_orphan(table: Table) -> None:
+    before = files(table)
+    table.append(rows([7], "2024-01-01"))
+    table.rollback(2)
+    assert len(files(table) - before) > 0
+    table.remove_orphan_files(SOON)
+    assert files(table) == before
+
+
+def test_nothing_is_deleted_where_a_snapshot_cannot_be_read(table: Table) -> None:
+    litter(table)
+    snapshot = table.snapshot
+    assert snapshot is not None
+    Path(table.path, "manifest", snapshot.delta_manifest_list).unlink()
+    live.clear_caches()
+    before = files(table)
+    with pytest.raises(BitlakeError):
+        table.remove_orphan_files(SOON)
+    assert files(table) == before
+
+
+def test_keys_vectors_and_changelogs_are_no_orphans(tmp_path: Path) -> None:
+    options = {"bucket": "1", "primary-key": "id", "deletion-vectors.enabled": "true", "changelog-producer": "lookup"}
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("k", KEYED, options=options)
+    for value in "abc":
+        table.upsert(pa.table({"id": [1, 2], "v": [value, value]}, schema=KEYED))
+    before = files(table)
+    assert table.remove_orphan_files(SOON) == [] and files(table) == before
+    assert table.scan().count() == 2
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_files_that_are_gone_leave_the_table(tmp_path: Path, vectors: str) -> None:
+    options = {"deletion-vectors.enabled": vectors}
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("t", SCHEMA, partition_by=["dt"], options=options)
+    table.append(rows([1, 2], "2024-01-01"))
+    table.append(rows([3], "2024-01-02"))
+    if vectors == "true":
+        table.delete("id = 1")
+    (path,) = Path(table.path, "dt=2024-01-01").rglob("*.parquet")
+    path.unlink()
+    with pytest.raises(BitlakeError):
+        table.scan().to_arrow()
+    assert table.remove_unexisting_files(dry_run=True) == [str(path)]
+    assert table.remove_unexisting_files() == [str(path)]
+    assert table.scan().to_arrow().to_pylist() == [{"id": 3, "dt": "2024-01-02"}]
+    assert table.remove_unexisting_files() == []
+
+
+def test_purging_leaves_the_schema(table: Table) -> None:
+    table.create_tag("one", 1)
+    table.create_branch("dev", "one")
+    litter(table)
+    table.purge_files()
+    assert table.scan().count() == 0 and table.tags() == {} and table.branches() == []
+    assert not [f for f in files(table) if "parquet" in f]
+    table.append(rows([1], "2024-01-01"))
+    assert table.scan().count() == 1
+
+
+def test_hints_are_repaired(table: Table) -> None:
+    Path(table.path, "snapshot/LATEST").write_text("77")
+    Path(table.path, "snapshot/EARLIEST").unlink()
+    assert table.repair() == (1, 2)
+    assert Path(table.path, "snapshot/LATEST").read_text() == "2"
+    assert Path(table.path, "snapshot/EARLIEST").read_text() == "1"
+
+
+def test_old_partitions_expire(table: Table) -> None:
+    today = date.today().isoformat()
+    table.append(rows([8], today))
+    table.append(rows([9], "no date"))
+    assert table.expire_partitions(PartitionAge(DAY), most=1) == [{"dt": "2024-01-01"}]
+    assert table.expire_partitions(PartitionAge(DAY, "yyyy-MM-dd", "$dt")) == [{"dt": "2024-01-02"}]
+    assert sorted(table.scan().to_arrow().column("dt").to_pylist()) == sorted([today, "no date"])
+    assert table.expire_partitions(PartitionAge(DAY, strategy="update-time")) == []
+    assert len(table.expire_partitions(PartitionAge(-DAY, strategy="update-time"))) == 2
+    with pytest.raises(InvalidRequest, match="names 'hr'"):
+        table.expire_partitions(PartitionAge(DAY, pattern="$dt $hr"))
+    with pytest.raises(InvalidRequest, match="'QQ' is not understood"):
+        table.expire_partitions(PartitionAge(DAY, "yyyy-QQ"))
+    with pytest.raises(InvalidRequest, match="no strategy"):
+        table.expire_partitions(PartitionAge(DAY, strategy="age"))
+
+
+def test_partition_times_of_several_columns(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("hr", pa.int32())])
+    table = bitlake.connect(str(tmp_path / "lake")).create_table("t", schema, partition_by=["day", "hr"])
+    old, new = date(2024, 1, 1), date.today() + timedelta(days=1)
+    table.append(pa.table({"id": [1, 2, 3], "day": [old, new, None], "hr": [5, 23, 1]}, schema=schema))
+    age = PartitionAge(DAY, "yyyy-MM-dd HH", "$day $hr")
+    assert len(table.expire_partitions(age)) == 1
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [2, 3]
+
+
+def test_a_partition_is_marked_done(table: Table, tmp_path: Path) -> None:
+    path = table.mark_partition_done({"dt": "2024-01-01"})
+    assert path == f"{table.path}/dt=2024-01-01/_SUCCESS" and "creationTime" in Path(path).read_text()
+    done = bitlake.connect(str(tmp_path / "lake")).table("t$partitions").scan(["done"]).to_arrow()
+    assert done.column(0).to_pylist() == [True, False]
+    assert table.remove_orphan_files(_clock.now_ms() + DAY) == []
+    with pytest.raises(NotFound, match="no partition dt=2030"):
+        table.mark_partition_done({"dt": "2030"})
+    with pytest.raises(InvalidRequest, match="values of dt"):
+        table.mark_partition_done({})
