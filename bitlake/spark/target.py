@@ -106,9 +106,9 @@ class Target:
     ) -> DataFrame:
         """The query ``[WITH …] <before> <the target> <after>``, lazy.
 
-        With ``positions`` the target has the columns :attr:`path` and :attr:`index`; ``deleted_too`` gives the rows of
-        its deletion vectors as well, for which Spark's own reader can be used; ``hits`` limits it to these rows
-        (and some more, if the text is told to be ``refiltered``: to filter them itself).
+        With ``positions`` the target has the columns :attr:`path` (maybe as a URI) and :attr:`index`; ``deleted_too``
+        gives the rows of its deletion vectors as well, for which Spark's own reader can be used; ``hits`` limits it to
+        these rows (and some more, if the text is told to be ``refiltered``: to filter them itself).
         ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
         """
         head = f"{self.with_} {before} ".lstrip()
@@ -133,7 +133,7 @@ class Target:
                 wanted = replace(wanted, state=with_deleted(self.state), _planned=[])
             if hits is not None:
                 wanted = only_hits(wanted, hits, refiltered)
-            frames.append(reader.frame(wanted, exact=False))
+            frames.append(reader.frame(wanted, exact=False, raw_paths=True))
         try:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):
                 return self.context.spark.sql(replace_tables(prepared.analysis.text, uses, names_))
