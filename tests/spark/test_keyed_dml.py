@@ -125,7 +125,7 @@ def test_files_are_written_again_where_neither_deletes_nor_vectors_go(lake: bitl
     for start in (0, 20):
         values = ", ".join(f"({i}, {i % 7}, 'b{i % 3}', '{'pq'[i % 2]}')" for i in range(start, start + 30))
         lake.sql(f"INSERT INTO t VALUES {values}")
-    rows = [r for r in lake.sql("SELECT id, a, b, p FROM t").collect()]
+    rows = list(lake.sql("SELECT id, a, b, p FROM t").collect())
     # What statistics can tell, what only Spark can, and a condition on keys within files that are merged.
     for condition, goes in (
         ("a = 3 AND p = 'q'", lambda r: r.a == 3 and r.p == "q"),
