@@ -8,6 +8,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,12 +35,17 @@ def _tool(name: str) -> str | None:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """The URI of a PostgreSQL server on loopback with a password, for this test process."""
+    # Not in pytest's own folder, which every pytest that starts closes to all but root.
+    with tempfile.TemporaryDirectory(prefix="bitlake-postgres-") as made:
+        yield from _postgres(Path(made))
+
+
+def _postgres(folder: Path) -> Iterator[str]:
     initdb, server = _tool("initdb"), _tool("postgres")
     if initdb is None or server is None:
         pytest.skip("PostgreSQL is not installed")
-    folder = tmp_path_factory.mktemp("postgres")
     user = None
     if os.geteuid() == 0:  # which it refuses to run as
         try:
@@ -47,8 +53,6 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except KeyError:
             pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
         shutil.chown(folder, user)
-        for parent in folder.parents[:3]:
-            parent.chmod(parent.stat().st_mode | 0o011)
     secret = folder / "password"
     secret.write_text("se/cret+only")
     if user is not None:
