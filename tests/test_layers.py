@@ -144,7 +144,7 @@ def test_dependencies_are_what_we_import() -> None:
         return {re.split(r"[<>=;\[ ]", r)[0] for r in requirements}
 
     optional = project["optional-dependencies"]
-    core, extra = names(project["dependencies"]), names(sum((r for g, r in optional.items() if g != "dev"), []))
+    core, extra = names(project["dependencies"]), names([n for g, r in optional.items() if g != "dev" for n in r])
     imported: dict[str, str] = {}
     for i in IMPORTS:
         top = i.target.split(".")[0]
