@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -62,7 +63,7 @@ def analyze_table(context: EngineContext, table: Table, names: Sequence[str]) ->
         asked += _aggregates(table, name)
     frame = table.scan_of(state).select(names).to_spark() if names else None
     with spark_errors(f"analyzing table '{table.name}'"):
-        row = [table.scan_of(state).count()] if frame is None else list(frame.agg(*asked).collect()[0])
+        row: list[Any] = [table.scan_of(state).count()] if frame is None else list(frame.agg(*asked).collect()[0])
     facts = {}
     for i, name in enumerate(names):
         nulls, distinct, low, high, average, most = row[1 + 6 * i : 7 + 6 * i]

@@ -55,9 +55,10 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
         if by_level:
             together = Levels.of(spec.keys, together).chunk
         stored = not STORED_SYSTEM.keys().isdisjoint(asked)
-        # Places among merged rows are only told in key order, as rows are stored, and of live rows.
-        merged = merge_rows(spec, together, columns, keep_deletes=stored or ROW_INDEX in asked)
-        if ROW_INDEX in asked and not stored:
+        # Places among merged rows are told, and chosen by, in key order only, as rows are stored, and of live rows.
+        placed = ROW_INDEX in asked or task.selection.rows is not None
+        merged = merge_rows(spec, together, columns, keep_deletes=stored or placed)
+        if placed and not stored:
             merged = merged.filter(pa.array(alive(merged.column(VALUE_KIND).to_numpy())))
     except InvalidRequest as e:
         raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
