@@ -114,7 +114,7 @@ def _lacks_partition(plan: Plan, file: PlannedFile) -> bool:
     Their statistics are of the columns that they hold; other files without statistics of any column hold all.
     """
     known = file.entry.file.value_stats_cols
-    return bool(known) and any(k in plan.columns and k not in (known or ()) for k in plan.schema.partition_keys)
+    return known is not None and any(k in plan.columns and k not in known for k in plan.schema.partition_keys)
 
 
 def _positions(columns: Sequence[str]) -> bool:
