@@ -14,7 +14,7 @@ from bitlake.metadata.schema import near
 from bitlake.spark import history_procedures, maintenance_procedures
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
-from bitlake.spark.procedure import Parameter, Procedure, epoch_millis, integer, table_of
+from bitlake.spark.procedure import TABLE, Parameter, Procedure, epoch_millis, flag, integer, table_of
 from bitlake.spark.rescale import rescale_table
 from bitlake.spark.show import like_names
 from bitlake.sql import statements as st
@@ -99,7 +99,7 @@ def _expire_snapshots(context: EngineContext, arguments: dict[str, Any]) -> Data
         None if older is None else epoch_millis(context, older),
         integer(arguments, "max_deletes"),
     )
-    done = table.expire_snapshots(retention, dry_run=bool(arguments.get("dry_run")))
+    done = table.expire_snapshots(retention, dry_run=flag(arguments, "dry_run"))
     return context.rows([("deleted_snapshots_count", T.IntegerType())], [(len(done.snapshots),)])
 
 
@@ -121,7 +121,7 @@ PROCEDURES = {
         Procedure(
             "compact",
             (
-                Parameter("table", True, "the table, as 'db.table'"),
+                TABLE,
                 Parameter("partitions", False, "partitions, as 'a=1,b=2;a=3': commas are AND, semicolons OR"),
                 Parameter("compact_strategy", False, "'full' (the default): everything; 'minor': what is due"),
                 Parameter("order_strategy", False, "'order', 'zorder', 'hilbert' or 'none'"),
@@ -136,20 +136,20 @@ PROCEDURES = {
         ),
         Procedure(
             "disable_deletion_vectors",
-            (Parameter("table", True, "the table, as 'db.table'"),),
+            (TABLE,),
             "Switch deletion vectors off: compacts the table fully first, so that no deleted row comes back.",
             partial(_switch_vectors, on=False),
         ),
         Procedure(
             "enable_deletion_vectors",
-            (Parameter("table", True, "the table, as 'db.table'"),),
+            (TABLE,),
             "Switch deletion vectors on: compacts the table fully first, so that readers go on seeing the same rows.",
             partial(_switch_vectors, on=True),
         ),
         Procedure(
             "expire_snapshots",
             (
-                Parameter("table", True, "the table, as 'db.table'"),
+                TABLE,
                 Parameter("retain_max", False, "keep at most so many snapshots"),
                 Parameter("retain_min", False, "keep at least so many snapshots"),
                 Parameter("older_than", False, "expire only those before this time, as '2024-01-31 12:00:00'"),
@@ -162,7 +162,7 @@ PROCEDURES = {
         Procedure(
             "rescale",
             (
-                Parameter("table", True, "the table, as 'db.table'"),
+                TABLE,
                 Parameter("bucket_num", False, "how many buckets; without it, as many as the option says by now"),
             ),
             "Spread a table's rows over another number of fixed buckets.",
@@ -171,7 +171,7 @@ PROCEDURES = {
         Procedure(
             "rewrite_file_index",
             (
-                Parameter("table", True, "the table, as 'db.table'"),
+                TABLE,
                 Parameter("where", False, "a condition on partition columns that chooses the files"),
             ),
             "Build the file indexes that the table's options name for files that lack them, and drop the others.",

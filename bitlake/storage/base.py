@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 
@@ -54,8 +54,15 @@ class Store(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file is there; ask :meth:`dir_exists` about folders, which object stores do not have."""
-        ...
+        """Whether a file is there; ask :meth:`dir_exists` about folders, which object stores do not have.
+
+        This answer is for the stores that inherit it; a local folder has a size too.
+        """
+        try:
+            self.size(path)
+        except NotFound:
+            return False
+        return True
 
     def dir_exists(self, path: str) -> bool:
         """Whether a folder is there; in an object store, whether any file is in it."""

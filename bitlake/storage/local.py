@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from bitlake._clock import new_uuid
 from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.base import FileInfo, scheme_of
+from bitlake.storage.base import FileInfo, Store, scheme_of
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV, errno.EACCES}
 
@@ -66,7 +66,7 @@ def _mapped(action: str, path: str) -> Iterator[None]:
         raise NotFound(f"no file can have this name: {path!r}") from e
 
 
-class LocalStore:
+class LocalStore(Store):
     """The :class:`~bitlake.storage.base.Store` of local paths and ``file:`` URIs; ``sync`` forces bytes to disk."""
 
     def __init__(self, sync: bool = False) -> None:
@@ -106,14 +106,6 @@ class LocalStore:
         """The file's size in bytes."""
         with _mapped("stat", path):
             return os.stat(strip_scheme(path)).st_size
-
-    def exists(self, path: str) -> bool:
-        """Whether a file or folder is there."""
-        try:
-            self.size(path)
-        except NotFound:
-            return False
-        return True
 
     def dir_exists(self, path: str) -> bool:
         """Whether a folder is there."""

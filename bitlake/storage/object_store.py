@@ -31,7 +31,7 @@ from obstore import exceptions as ob
 from obstore import store as stores
 
 from bitlake.errors import AccessDenied, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.base import FileInfo
+from bitlake.storage.base import FileInfo, Store
 from bitlake.storage.object_errors import FAILURES, is_short, lacks_bucket, mapped, translated
 from bitlake.storage.object_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
 from bitlake.storage.object_options import KINDS, StoreOptions, store_options
@@ -51,7 +51,7 @@ _memories: dict[str, Any] = {}
 _memory_lock = threading.Lock()
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """The :class:`~bitlake.storage.base.Store` of one kind of object store; all buckets with the same options."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
@@ -132,14 +132,6 @@ class ObjectStore:
         client, key = self._at(path)
         with self._mapped("stat", path):
             return int(obstore.head(client, key)["size"])
-
-    def exists(self, path: str) -> bool:
-        """Whether an object of this name is there; of folders, see :meth:`dir_exists`."""
-        try:
-            self.size(path)
-        except NotFound:
-            return False
-        return True
 
     def dir_exists(self, path: str) -> bool:
         """Whether any object's name begins like this folder's."""

@@ -1,7 +1,7 @@
 """``theta_sketch`` and ``hll_sketch``: unions of Apache DataSketches, in the bytes that Paimon (Java) writes.
 
 They need the optional package ``datasketches`` (``pip install 'bitlake[sketches]'``); nothing else does
-(docs/decisions/0007-sketches.md).
+(docs/decisions/0012-sketches.md).
 
 Its theta sketches are Java's but for what readers ignore, which is set here so that the same rows give the same bytes::
 
