@@ -27,18 +27,21 @@ from bitlake.spark.procedure import (
     options_of,
     table_of,
     text,
+    workers,
 )
+from bitlake.spark.runner import SparkRunner
 from bitlake.sql.parse import parse_table_name
 from bitlake.table.catalog import Identifier
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.partition_expiry import PartitionAge
+from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.table import Table
 from bitlake.types import AtomicType
 
 Arguments = dict[str, Any]
 _OLDER = Parameter("older_than", False, "only files last changed before this time; default: a day ago")
 _DRY = Parameter("dry_run", False, "true: only look")
-_PARALLELISM = Parameter("parallelism", False, "taken for Paimon's sake: deletion is parallel as the store allows")
+_PARALLELISM = Parameter("parallelism", False, "how much is done at a time, at the most")
 
 
 def _tables(context: EngineContext, given: Any) -> list[Table]:
@@ -52,20 +55,27 @@ def _tables(context: EngineContext, given: Any) -> list[Table]:
 def _remove_orphan_files(context: EngineContext, a: Arguments) -> DataFrame:
     older = a.get("older_than")
     limit = None if older is None else epoch_millis(context, older)
-    integer(a, "parallelism")
-    if (text(a, "mode") or "distributed").lower() not in ("local", "distributed"):
-        raise InvalidRequest(f"'mode' is local or distributed, not '{a['mode']}'")
+    at_a_time = workers(a)
+    runner: Runner
+    match (text(a, "mode") or "distributed").lower():
+        case "local":
+            runner = LocalRunner(at_a_time)
+        case "distributed":
+            runner = SparkRunner(context.spark, at_a_time)
+        case _:
+            raise InvalidRequest(f"'mode' is local or distributed, not '{a['mode']}'")
     files = size = 0
     for table in _tables(context, a["table"]):
-        found = table.remove_orphan_files(limit, dry_run=flag(a, "dry_run"))
+        found = table.remove_orphan_files(limit, dry_run=flag(a, "dry_run"), runner=runner)
         files, size = files + len(found), size + sum(o.size for o in found)
     columns = [("deletedFileCount", T.LongType()), ("deletedFileTotalLenInBytes", T.LongType())]
     return context.rows(columns, [(files, size)])
 
 
 def _remove_unexisting_files(context: EngineContext, a: Arguments) -> DataFrame:
-    integer(a, "parallelism")
-    gone = [p for t in _tables(context, a["table"]) for p in t.remove_unexisting_files(dry_run=flag(a, "dry_run"))]
+    runner, dry_run = SparkRunner(context.spark, workers(a)), flag(a, "dry_run")
+    tables = _tables(context, a["table"])
+    gone = [p for table in tables for p in table.remove_unexisting_files(dry_run=dry_run, runner=runner)]
     return context.rows([("fileName", T.StringType())], [(p.rsplit("/", 1)[1],) for p in gone])
 
 
@@ -89,7 +99,7 @@ def _migrate_table(context: EngineContext, a: Arguments) -> DataFrame:
     kind = needed(a, "source_type").lower()
     if kind not in ("hive", "parquet"):
         raise InvalidRequest(f"'source_type' is hive or parquet (both: a folder of Parquet files), not '{kind}'")
-    integer(a, "parallelism")
+    at_a_time = workers(a)
     source = needed(a, "table")
     more = a.get("options_map") or {}
     if not isinstance(more, dict):
@@ -97,13 +107,16 @@ def _migrate_table(context: EngineContext, a: Arguments) -> DataFrame:
     options = {**options_of(a), **{str(k): str(v) for k, v in more.items()}}
     target = text(a, "target_table")
     folder = source
+    if "/" in source and flag(a, "delete_origin"):
+        raise InvalidRequest("'delete_origin' is for a table of Spark's catalog, and 'table' is a folder, which stays")
     if "/" not in source:
         folder = _location(context, source)
         target = target or source.rsplit(".", 1)[-1]
     if target is None:
         raise InvalidRequest("sys.migrate_table needs 'target_table' where 'table' is a folder")
     name = parse_table_name(target)
-    migrate_folder(context.catalog, folder, Identifier(name.database or context.database, name.table), options)
+    identifier = Identifier(name.database or context.database, name.table)
+    migrate_folder(context.catalog, folder, identifier, options, LocalRunner(at_a_time))
     table_of(context, target).rewrite_file_index()
     if "/" not in source and (a.get("delete_origin") is None or flag(a, "delete_origin")):
         with spark_errors(f"dropping {source}"):
@@ -248,7 +261,7 @@ PROCEDURES = (
             _OLDER,
             _DRY,
             _PARALLELISM,
-            Parameter("mode", False, "'local' or 'distributed'; both list here and delete in parallel"),
+            Parameter("mode", False, "'distributed' (default): by the executors; 'local': by threads of the driver"),
         ),
         "Delete files that nothing names: what killed writers left.",
         _remove_orphan_files,

@@ -72,6 +72,14 @@ def integer(arguments: dict[str, Any], name: str) -> int | None:
     return value
 
 
+def workers(arguments: dict[str, Any], name: str = "parallelism") -> int | None:
+    """How much is done at a time, at least 1; None if nothing is said."""
+    value = integer(arguments, name)
+    if value is not None and value < 1:
+        raise InvalidRequest(f"'{name}' must be at least 1, and is {value}")
+    return value
+
+
 def text(arguments: dict[str, Any], name: str) -> str | None:
     """An argument that is text; numbers are taken as they are written."""
     value = arguments.get(name)

@@ -25,15 +25,16 @@ class SparkRunner:
     go with the task's closure, which Spark broadcasts once it is large, so that no shuffle stage is needed.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, tasks: int | None = None) -> None:
+        """``tasks``: at most so many; default: a few for each core."""
         self._spark = spark
+        self._tasks = tasks
 
     def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
         """Return ``[fn(item) for item in items]``, in order; an error that ``fn`` raises is raised here as it is."""
         if not items:
             return []
-        cores = int(self._spark.conf.get("spark.default.parallelism", "0") or 0) or _cores(self._spark)
-        tasks = min(len(items), _TASKS_PER_CORE * cores)
+        tasks = min(len(items), self._tasks or _TASKS_PER_CORE * self._cores())
         packed = [dumps(item) for item in items]
         call = dumps(fn)
 
@@ -50,12 +51,12 @@ class SparkRunner:
             results[index] = result
         return results
 
-
-def _cores(spark: SparkSession) -> int:
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - Spark Connect has no context; any small number of tasks per core will do
-        return 8
+    def _cores(self) -> int:
+        told = int(self._spark.conf.get("spark.default.parallelism", "0") or 0)
+        try:
+            return told or int(self._spark.sparkContext.defaultParallelism)
+        except Exception:  # noqa: BLE001 - Spark Connect has no context; any small number of tasks per core will do
+            return 8
 
 
 def _work(call: bytes, packed: list[bytes], tasks: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

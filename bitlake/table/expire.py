@@ -17,7 +17,6 @@ Source: table-format spec, section 10; which snapshots go is Paimon's rule (``sn
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bitlake import _clock
@@ -31,12 +30,7 @@ from bitlake.table.consumers import least_next_snapshot
 from bitlake.table.live import earliest_snapshot_id, latest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
-from bitlake.table.runner import LocalRunner
-
-_DELETERS = 16
-"""Files deleted at a time: object stores and network disks answer slowly, and each call is independent."""
-_TOGETHER = 256
-"""Files deleted by one call: one request to an object store, and enough calls for all threads elsewhere."""
+from bitlake.table.runner import REQUESTS, LocalRunner, delete_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +83,9 @@ def expire(store: Store, paths: TablePaths, expiry: Expiry) -> None:
     """Delete what was planned; raises :class:`StorageUnavailable` if the store refuses, and may be called again."""
     if expiry.end <= expiry.first:
         return
-    _delete(store, expiry.data_files)
-    _delete(store, expiry.metadata_files)
+    runner = LocalRunner(REQUESTS)
+    delete_files(store, expiry.data_files, runner)
+    delete_files(store, expiry.metadata_files, runner)
     for number in expiry.snapshots:
         store.delete(paths.snapshot(number))
     store.write(paths.earliest_hint, str(expiry.end).encode())
@@ -134,12 +129,6 @@ def _take(partitions: PartitionReader, entry: ManifestEntry, data: dict[str, Non
     folder = path.rsplit("/", 1)[0]
     data[path] = None
     data.update(dict.fromkeys(f"{folder}/{extra}" for extra in entry.file.extra_files))
-
-
-def _delete(store: Store, files: Iterable[str]) -> None:
-    names = list(files)
-    parts = [names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)]
-    LocalRunner(_DELETERS).run(parts, store.delete_all)
 
 
 __all__ = ["Expiry", "Retention", "expire", "plan_expiry"]

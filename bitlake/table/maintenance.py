@@ -27,11 +27,10 @@ from bitlake.table.orphans import STAGING, Orphan, find_orphans
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import branch_names, tag_names
-from bitlake.table.runner import LocalRunner
+from bitlake.table.runner import REQUESTS, LocalRunner, Runner, delete_files
 from bitlake.table.state import TableState
 
 DAY_MS = 86_400_000
-_THREADS = 16
 
 
 class TableMaintenance(TableHistory):
@@ -58,17 +57,20 @@ class TableMaintenance(TableHistory):
 
     # --- files -------------------------------------------------------------------------------------------------------
 
-    def remove_orphan_files(self, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[Orphan]:
+    def remove_orphan_files(
+        self, older_than_ms: int | None = None, *, dry_run: bool = False, runner: Runner | None = None
+    ) -> list[Orphan]:
         """Delete files that no snapshot, tag or branch names, last changed before a time (default: a day ago).
 
         Returns them; ``dry_run`` only looks.  A time that is younger than the oldest write under way would take that
-        writer's files: leave a day, or know that nobody writes.
+        writer's files: leave a day, or know that nobody writes.  ``runner`` lists, reads and deletes; default: threads.
         """
         state = self.state()
+        runner = runner or LocalRunner(REQUESTS)
         limit = _clock.now_ms() - DAY_MS if older_than_ms is None else older_than_ms
-        found = find_orphans(state, limit)
+        found = find_orphans(state, limit, runner)
         if not dry_run:
-            state.store.delete_all([o.path for o in found])
+            delete_files(state.store, [o.path for o in found], runner)
             self._remove_empty(state.store, f"{state.paths.root}/{STAGING}")
         return found
 
@@ -78,17 +80,18 @@ class TableMaintenance(TableHistory):
             if f.is_dir and not _holds_files(store, f"{folder}/{f.name}"):
                 store.delete_dir(f"{folder}/{f.name}")
 
-    def remove_unexisting_files(self, *, dry_run: bool = False) -> list[str]:
+    def remove_unexisting_files(self, *, dry_run: bool = False, runner: Runner | None = None) -> list[str]:
         """Take data files that are gone out of the latest snapshot, whose rows are lost; returns their paths.
 
-        What this is for: a file was deleted by hand, and reading the table fails since.
+        What this is for: a file was deleted by hand, and reading the table fails since.  ``runner`` looks for them;
+        default: threads.
         """
         state = self.state()
         self.check_writable(state, keyed=True)
         entries = state.entries()
         reader = PartitionReader(state.schema, state.paths)
         paths = [reader.data_path(e) for e in entries]
-        there = LocalRunner(_THREADS).run(paths, state.store.exists)
+        there = (runner or LocalRunner(REQUESTS)).run(paths, state.store.exists)
         gone: list[ManifestEntry] = [e for e, here in zip(entries, there, strict=True) if not here]
         if gone and not dry_run:
             # OVERWRITE, so that streams and incremental reads do not take it for compaction.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -31,6 +32,7 @@ from bitlake.table.commit import OutcomeUnknown, commit
 from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import FileMaker, arrow_to_physical
 from bitlake.table.opening import open_table
+from bitlake.table.runner import REQUESTS, LocalRunner, Runner
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
 
@@ -47,15 +49,21 @@ class _Found:
 
 
 def migrate_folder(
-    catalog: FileSystemCatalog, folder: str, target: Identifier, options: Mapping[str, str] | None = None
+    catalog: FileSystemCatalog,
+    folder: str,
+    target: Identifier,
+    options: Mapping[str, str] | None = None,
+    runner: Runner | None = None,
 ) -> Table:
     """Make a table of a folder's Parquet files, which are moved out of it.
 
     Columns are those of the files, which must agree; partition columns are INT where all values are, else STRING.
+    ``runner`` reads footers and moves files, in this process; default: threads.
     Raises :class:`NotFound` for a folder without files, :class:`AlreadyExists`, and :class:`InvalidRequest` or
     :class:`UnsupportedFeature` for files that no table could have, naming the first; then nothing was moved.
     """
     store, root = catalog.store, folder.rstrip("/")
+    runner = runner or LocalRunner(REQUESTS)
     files = list(_walk(store, root, ()))
     if not files:
         raise NotFound(f"there are no files in {root} to make a table of")
@@ -63,7 +71,7 @@ def migrate_folder(
     odd = next((f for f in files if [k for k, _ in f.partition] != keys), None)
     if odd is not None:
         raise InvalidRequest(f"{odd.path} is not partitioned by {', '.join(keys) or 'nothing'} as {files[0].path} is")
-    schema = _common_schema(store, files)
+    schema = _common_schema(store, files, runner)
     twice = next((k for k in keys if k in schema.names), None)
     if twice is not None:
         raise UnsupportedFeature(f"files in {root} hold their partition column '{twice}' themselves; leave it out")
@@ -78,7 +86,7 @@ def migrate_folder(
     catalog.create_table(target, columns, partition_keys=keys, options=given)
     try:
         table = open_table(catalog, target)
-        _adopt(table, files)
+        _adopt(table, files, runner)
     except OutcomeUnknown:
         raise
     except BaseException:
@@ -104,30 +112,30 @@ def _walk(store: Store, folder: str, partition: tuple[tuple[str, str | None], ..
     return out
 
 
-def _common_schema(store: Store, files: list[_Found]) -> pa.Schema:
-    first: pa.Schema | None = None
-    for file in files:
-        try:
-            with store.open_input(file.path) as source:
-                parquet = pq.ParquetFile(source)
-                found = parquet.schema_arrow.remove_metadata()
-                kinds = [parquet.schema.column(i).physical_type for i in range(len(parquet.schema))]
-        except pa.ArrowException as e:
-            raise CorruptError(f"not a Parquet file: {e}", None, file.path) from e
-        if "INT96" in kinds:
-            raise UnsupportedFeature(
-                f"{file.path} holds timestamps as INT96, which say not which zone they are in; write them anew with "
-                "spark.sql.parquet.outputTimestampType = TIMESTAMP_MICROS"
-            )
-        found = pa.schema([f.remove_metadata() for f in found])
-        if first is None:
-            first = found
-        elif not found.equals(first):
+def _common_schema(store: Store, files: list[_Found], runner: Runner) -> pa.Schema:
+    first, *others = runner.run([f.path for f in files], partial(_schema, store))
+    for file, found in zip(files[1:], others, strict=True):
+        if not found.equals(first):
             raise InvalidRequest(f"{file.path} has other columns than {files[0].path}: {found} and {first}")
-    assert first is not None
     if not any(isinstance(from_arrow(f.type), AtomicType) for f in first):
         raise UnsupportedFeature(f"{files[0].path} has no column of a plain type")
     return first
+
+
+def _schema(store: Store, path: str) -> pa.Schema:
+    try:
+        with store.open_input(path) as source:
+            parquet = pq.ParquetFile(source)
+            found = parquet.schema_arrow.remove_metadata()
+            kinds = [parquet.schema.column(i).physical_type for i in range(len(parquet.schema))]
+    except pa.ArrowException as e:
+        raise CorruptError(f"not a Parquet file: {e}", None, path) from e
+    if "INT96" in kinds:
+        raise UnsupportedFeature(
+            f"{path} holds timestamps as INT96, which say not which zone they are in; write them anew with "
+            "spark.sql.parquet.outputTimestampType = TIMESTAMP_MICROS"
+        )
+    return pa.schema([f.remove_metadata() for f in found])
 
 
 def _partition_type(files: list[_Found], at: int) -> pa.DataType:
@@ -137,24 +145,29 @@ def _partition_type(files: list[_Found], at: int) -> pa.DataType:
     return pa.int32() if values and whole else pa.string()
 
 
-def _adopt(table: Table, files: list[_Found]) -> None:
+def _adopt(table: Table, files: list[_Found], runner: Runner) -> None:
     state = table.state()
     store, schema = state.store, state.schema
     maker = FileMaker.of(state.paths, schema, store)
     writer = _clock.new_uuid()
+
+    def entry(numbered: tuple[int, _Found]) -> tuple[ManifestEntry | None, str]:
+        number, file = numbered
+        return _entry(store, maker, schema, file, data_file_name("data-", writer, number, "parquet"))
+
+    made = zip(files, runner.run(list(enumerate(files)), entry), strict=True)
+    full = [(file.path, path, found) for file, (found, path) in made if found is not None]
     moved: list[tuple[str, str]] = []
-    entries: list[ManifestEntry] = []
+
+    def move(file: tuple[str, str, ManifestEntry]) -> None:
+        old, new, _ = file
+        store.rename(old, new)
+        moved.append((old, new))
+
     try:
-        for number, file in enumerate(files):
-            name = data_file_name("data-", writer, number, "parquet")
-            entry, path = _entry(store, maker, schema, file, name)
-            if entry is None:
-                continue
-            store.rename(file.path, path)
-            moved.append((file.path, path))
-            entries.append(entry)
+        runner.run(full, move)
         # Not by the table's own way to commit: on failure that deletes the files, which here are the caller's.
-        plan = CommitPlan("APPEND", adds=tuple(entries))
+        plan = CommitPlan("APPEND", adds=tuple(found for _, _, found in full))
         commit(store, state.paths, plan, schema, table.commit_user(), operation="WRITE")
     except OutcomeUnknown:
         raise  # the snapshot may be there, and name the files where they are now

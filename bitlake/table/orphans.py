@@ -8,26 +8,34 @@ A file is an orphan if it is older than a given time and no snapshot, tag or cha
 deleted.  Files are listed *before* snapshots are read, so one that was committed meanwhile is not taken for an orphan;
 a writer under way has files that nothing names yet, which only their age protects.  If a snapshot that is there cannot
 be read whole, nothing is deleted: what it names would be unknown.
+
+Folders are listed level by level and metadata is read kind by kind, each kind at once, by a runner.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeVar
 
 from bitlake.errors import NotFound
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.index_files import read_index_manifest
-from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, snapshot_ids
-from bitlake.table.references import branch_names, tag_names, tag_snapshot
+from bitlake.table.live import read_manifest, read_manifest_list, snapshot_ids
+from bitlake.table.references import branch_names, tag_names
+from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 
+T = TypeVar("T")
 STAGING = ".staging"
 """The folder of a table in which writers gather files that are moved into place."""
 _OWN = frozenset({"schema", "snapshot", "tag", "branch", "consumer", "changelog", "manifest", "index", "statistics"})
+_ANY = re.compile("")
+_NONE = re.compile(r"(?!)")
 _METADATA = re.compile(r"^(manifest|manifest-list|index-manifest|index|stat)-|^\..*\.tmp$")
 _TEMPORARY = re.compile(r"^\..*\.tmp$")
 
@@ -40,98 +48,141 @@ class Orphan:
     size: int
 
 
-def find_orphans(state: TableState, older_than_ms: int) -> list[Orphan]:
+def find_orphans(state: TableState, older_than_ms: int, runner: Runner) -> list[Orphan]:
     """The table's orphans last changed before a time (ms since the epoch).
 
     Raises :class:`NotFound` or :class:`CorruptError` if something that a snapshot names cannot be read.
     """
-    store, root = state.store, state.paths.root
-    candidates = [c for c in _candidates(store, root) if c[2] < older_than_ms]
+    candidates = _candidates(state.store, state.paths.root, older_than_ms, runner)
     if not candidates:
         return []
-    named = _named(state)
-    return [Orphan(path, size) for path, size, _ in candidates if _name(path) not in named]
+    named = _named(state, runner)
+    return [c for c in candidates if _name(c.path) not in named]
 
 
 def _name(path: str) -> str:
     return path.rsplit("/", 1)[1]
 
 
-def _candidates(store: Store, root: str) -> Iterator[tuple[str, int, int]]:
-    """Path, size and time of every file that may be one."""
-    for kind in ("manifest", "index", "statistics"):
-        yield from _files(store, f"{root}/{kind}", _METADATA)
-    main = TablePaths(root)
-    for branch in (None, *branch_names(store, main)):
+# --- what is there ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder to list: the names of files that may be orphans, and which of its folders to go on into."""
+
+    path: str
+    wanted: re.Pattern[str]
+    below: Literal["none", "all", "data"] = "none"
+
+
+def _candidates(store: Store, root: str, older_than_ms: int, runner: Runner) -> list[Orphan]:
+    """Every old file that may be one."""
+    level = [_Folder(f"{root}/{kind}", _METADATA) for kind in ("manifest", "index", "statistics")]
+    for branch in (None, *branch_names(store, TablePaths(root))):
         paths = TablePaths(root, branch)
-        for folder in (paths.schema_dir, paths.snapshot_dir, paths.tag_dir, f"{paths.branch_root}/consumer"):
-            yield from _files(store, folder, _TEMPORARY)
-    yield from _below(store, f"{root}/{STAGING}")
-    folders = [f"{root}/{f.name}" for f in store.list(root) if f.is_dir and f.name not in _OWN and f.name != STAGING]
-    while folders:
-        folder = folders.pop()
-        if _name(folder).startswith("bucket-"):
-            yield from _files(store, folder, None)
-        else:
-            folders += [f"{folder}/{f.name}" for f in store.list(folder) if f.is_dir]
+        folders = (paths.schema_dir, paths.snapshot_dir, paths.tag_dir, f"{paths.branch_root}/consumer")
+        level += [_Folder(f, _TEMPORARY) for f in folders]
+    level.append(_Folder(f"{root}/{STAGING}", _ANY, "all"))
+    level += [_data_folder(root, f.name) for f in store.list(root) if f.is_dir and f.name not in {*_OWN, STAGING}]
+    out: list[Orphan] = []
+    while level:
+        found = runner.run(level, partial(_look, store, older_than_ms))
+        out += [file for files, _ in found for file in files]
+        level = [folder for _, below in found for folder in below]
+    return out
 
 
-def _files(store: Store, folder: str, wanted: re.Pattern[str] | None) -> Iterator[tuple[str, int, int]]:
-    for f in store.list(folder):
-        if not f.is_dir and (wanted is None or wanted.match(f.name)):
-            yield f"{folder}/{f.name}", f.size, f.mtime_ms
+def _data_folder(parent: str, name: str) -> _Folder:
+    path = f"{parent}/{name}"
+    return _Folder(path, _ANY) if name.startswith("bucket-") else _Folder(path, _NONE, "data")
 
 
-def _below(store: Store, folder: str) -> Iterator[tuple[str, int, int]]:
-    for f in store.list(folder):
-        if f.is_dir:
-            yield from _below(store, f"{folder}/{f.name}")
-        else:
-            yield f"{folder}/{f.name}", f.size, f.mtime_ms
+def _look(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orphan], list[_Folder]]:
+    files, below = [], []
+    for f in store.list(folder.path):
+        if not f.is_dir:
+            if f.mtime_ms < older_than_ms and folder.wanted.search(f.name):
+                files.append(Orphan(f"{folder.path}/{f.name}", f.size))
+        elif folder.below == "all":
+            below.append(_Folder(f"{folder.path}/{f.name}", _ANY, "all"))
+        elif folder.below == "data":
+            below.append(_data_folder(folder.path, f.name))
+    return files, below
 
 
 # --- what is named ----------------------------------------------------------------------------------------------------
 
 
-def _named(state: TableState) -> set[str]:
+def _named(state: TableState, runner: Runner) -> set[str]:
     """The bare names of all files that any snapshot or tag of any branch names (they hold a UUID each)."""
-    store = state.store
+    store, root = state.store, state.paths.root
+    paths = TablePaths(root)  # branches share the folder of manifests
+    told: list[str] = []
+    for branch in (None, *branch_names(store, paths)):
+        line = TablePaths(root, branch)
+        told += [line.snapshot(i) for i in snapshot_ids(store, line)]
+        told += [line.tag(t) for t in tag_names(store, line)]
+
     names: set[str] = set()
-    read: set[str] = set()
-    for branch in (None, *branch_names(store, state.paths)):
-        paths = TablePaths(state.paths.root, branch)
-        for number in snapshot_ids(store, paths):
-            try:
-                _add(store, paths, load_snapshot(store, paths, number), names, read)
-            except NotFound:
-                if store.exists(paths.snapshot(number)):
-                    raise  # else it expired meanwhile, as it may
-        for tag in tag_names(store, paths):
-            try:
-                _add(store, paths, tag_snapshot(store, paths, tag), names, read)
-            except NotFound:
-                if store.exists(paths.tag(tag)):
-                    raise
-    return names
+    lists: dict[str, list[str]] = {}
+    indexes: dict[str, list[str]] = {}
+    for path, snapshot in _read_all(store, runner, told, partial(_snapshot, store), lambda path: (path,)).items():
+        own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
+        for name in own:
+            if name is not None:
+                lists.setdefault(name, []).append(path)
+        if snapshot.index_manifest is not None:
+            indexes.setdefault(snapshot.index_manifest, []).append(path)
+        if snapshot.statistics is not None:
+            names.add(snapshot.statistics)
+    manifests: dict[str, list[str]] = {}
+    for name, found in _read_all(store, runner, lists, partial(_manifests, store, paths), lists.__getitem__).items():
+        for manifest in found:
+            manifests.setdefault(manifest, []).append(name)
+    files = _read_all(
+        store, runner, manifests, partial(_files, store, paths), lambda m: (p for n in manifests[m] for p in lists[n])
+    )
+    tables = _read_all(store, runner, indexes, partial(_index_files, store, paths), indexes.__getitem__)
+    return names.union(lists, manifests, indexes, *files.values(), *tables.values())
 
 
-def _add(store: Store, paths: TablePaths, snapshot: Snapshot, names: set[str], read: set[str]) -> None:
-    lists = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
-    for name in lists:
-        if name is None or name in read:
-            continue
-        names.add(name)
-        for meta in read_manifest_list(store, paths, name):
-            names.add(meta.file_name)
-            if meta.file_name in read:
-                continue
-            for entry in read_manifest(store, paths, meta.file_name):
-                names.add(entry.file.file_name)
-                names.update(entry.file.extra_files)
-            read.add(meta.file_name)
-        read.add(name)
-    if snapshot.index_manifest is not None:
-        names.add(snapshot.index_manifest)
-        names.update(e.file_name for e in read_index_manifest(store, paths, snapshot.index_manifest))
-    if snapshot.statistics is not None:
-        names.add(snapshot.statistics)
+def _snapshot(store: Store, path: str) -> Snapshot:
+    return Snapshot.from_json(store.read(path), path)
+
+
+def _manifests(store: Store, paths: TablePaths, name: str) -> list[str]:
+    return [meta.file_name for meta in read_manifest_list(store, paths, name)]
+
+
+def _files(store: Store, paths: TablePaths, name: str) -> list[str]:
+    return [n for e in read_manifest(store, paths, name) for n in (e.file.file_name, *e.file.extra_files)]
+
+
+def _index_files(store: Store, paths: TablePaths, name: str) -> list[str]:
+    return [e.file_name for e in read_index_manifest(store, paths, name)]
+
+
+def _read_all(
+    store: Store,
+    runner: Runner,
+    names: Iterable[str],
+    read: Callable[[str], T],
+    holders: Callable[[str], Iterable[str]],
+) -> dict[str, T]:
+    """What ``read`` makes of each name, without those that are gone because all their holders expired meanwhile."""
+    asked: Sequence[str] = list(names)
+    out: dict[str, T] = {}
+    for name, found in zip(asked, runner.run(asked, partial(_tried, read)), strict=True):
+        if not isinstance(found, NotFound):
+            out[name] = found
+        elif any(store.exists(holder) for holder in holders(name)):
+            raise found
+    return out
+
+
+def _tried(read: Callable[[str], T], name: str) -> T | NotFound:
+    try:
+        return read(name)
+    except NotFound as e:
+        return e

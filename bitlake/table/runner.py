@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from bitlake.storage import Store
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+REQUESTS = 16
+"""Requests of a store at a time: object stores and network disks answer slowly, and each call is independent."""
+_TOGETHER = 256
+"""Files deleted by one call: one request to an object store, and enough calls for all threads elsewhere."""
 
 
 class Runner(Protocol):
@@ -30,3 +36,9 @@ class LocalRunner:
             return [fn(item) for item in items]
         with ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="bitlake") as pool:
             return list(pool.map(fn, items))
+
+
+def delete_files(store: Store, paths: Iterable[str], runner: Runner) -> None:
+    """Delete files, many at a time; those that are gone are passed over."""
+    names = list(paths)
+    runner.run([names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)], store.delete_all)

@@ -117,6 +117,33 @@ def test_files(lake: bitlake.Lake) -> None:
     assert ids(lake) == []
 
 
+@pytest.mark.parametrize("mode", ["local", "distributed"])
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_orphans_are_looked_for_by_as_many_as_asked(
+    lake: bitlake.Lake, mode: str, parallelism: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bitlake.spark import maintenance_procedures as module
+
+    given: list[tuple[str, object]] = []
+    for name in ("LocalRunner", "SparkRunner"):
+        kind = getattr(module, name)
+
+        def made(*a: Any, name: str = name, kind: Any = kind) -> Any:
+            given.append((name, a[-1]))
+            return kind(*a)
+
+        monkeypatch.setattr(module, name, made)
+    table = lake.table("T")
+    table.create_tag("one", 1)
+    table.rollback(2)
+    left = list(Path(table.path, "dt=2024-01-03").rglob("*.parquet"))
+    later = "older_than => '9999-01-01 00:00:00'"
+    call(lake, f"remove_orphan_files(table => 'T', {later}, mode => '{mode}', parallelism => {parallelism})")
+    assert given == [({"local": "LocalRunner", "distributed": "SparkRunner"}[mode], parallelism)]
+    assert left and not any(p.exists() for p in left)
+    assert ids(lake) == [1, 2]
+
+
 def test_partitions(lake: bitlake.Lake) -> None:
     call(lake, "mark_partition_done(table => 'T', partitions => 'dt=2024-01-01;dt=2024-01-02')")
     done = rows_of(lake.sql("SELECT done FROM `T$partitions` ORDER BY partition"))
@@ -213,6 +240,13 @@ def test_procedures_are_listed(lake: bitlake.Lake) -> None:
         ("create_tag('none', 'x')", NotFound, "none"),
         ("remove_orphan_files(table => 'T', older_than => 'soon')", InvalidRequest, "no time"),
         ("remove_orphan_files(table => 'T', dry_run => 'perhaps')", InvalidRequest, "true or false"),
+        ("remove_orphan_files(table => 'T', mode => 'fast')", InvalidRequest, "local or distributed, not 'fast'"),
+        ("remove_unexisting_files(table => 'T', parallelism => 0)", InvalidRequest, "at least 1, and is 0"),
+        (
+            "migrate_table('parquet', '/old', target_table => 'm', delete_origin => true)",
+            InvalidRequest,
+            "'delete_origin' is for a table of Spark's catalog",
+        ),
         ("delete_tag(1, 'x')", InvalidRequest, "a table name must be text"),
     ],
 )
