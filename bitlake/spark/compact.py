@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,6 +21,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.optiontypes import parse_duration_ms
 from bitlake.metadata.schema import TableSchema
 from bitlake.spark.context import EngineContext
+from bitlake.spark.postpone import place_postponed
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.sort_compact import STRATEGIES, order_columns, sort_compact
 from bitlake.table import keyed
@@ -75,7 +77,7 @@ def compact(context: EngineContext, table: Table, arguments: Mapping[str, Any]) 
             wanted = _numbers(table.name, state.schema, buckets)
             entries = [e for e in entries if e.bucket in wanted]
         if state.schema.primary_keys:
-            keyed.compact(table, state, entries, full)
+            keyed.compact(table, state, entries, full, partial(place_postponed, context))
         else:
             user = table.publisher(state).user
             compact_append(state, entries, table.state, SparkRunner(context.spark), user, full)

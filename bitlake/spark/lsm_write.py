@@ -101,6 +101,19 @@ def write_changes(
         return _written(state, job, *_brought_together(schema, rows, parallelism(context)))
 
 
+def write_placed(context: EngineContext, state: TableState, rows: DataFrame, user: str) -> list[BucketChange]:
+    """Write rows of a table of fixed buckets into level 0; committing what is returned is the caller's.
+
+    ``rows`` has the columns as they are stored, ``_VALUE_KIND`` as it is to be, and :data:`ARRIVAL`.
+    """
+    job = WriteJob(lsm_context(state), state.store, bucket_states(state), user, False, settled=True)
+    with spark_errors(f"writing to table '{state.name}'"), tagged(context.spark):
+        bucket = bucket_column(state.schema)
+        assert bucket is not None
+        placed = rows.withColumn(BUCKET, bucket)
+        return _written(state, job, *_brought_together(state.schema, placed, parallelism(context)))
+
+
 def _little(context: EngineContext, table: str, frame: DataFrame, aligned: DataFrame) -> pa.Table | None:
     """The rows, if they are constants or Spark thinks that they are few: no tasks of Python workers for these.
 
@@ -186,7 +199,7 @@ class WriteJob:
     """What a task must know to write its buckets.
 
     ``grouped``: rows of several partitions or buckets come, one after the other, and not just of one; ``hashed``: rows
-    bring the hash of their key.
+    bring the hash of their key; ``settled``: their kinds stay as they are, whatever the table's options make of kinds.
     """
 
     context: LsmContext
@@ -196,6 +209,7 @@ class WriteJob:
     compact: bool | None
     grouped: bool = False
     hashed: bool = False
+    settled: bool = False
 
 
 def _attempt(call: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
@@ -250,7 +264,10 @@ class _Task:
                 self._hashes.append(part.column(KEY_HASH).to_numpy())
             kinds = part.column(VALUE_KIND) if VALUE_KIND in part.column_names else None
             fitted = conform(part.select(schema.field_names), schema.fields, arrow_schema(schema.fields))
-            made = with_kinds(table, schema, fitted, kinds)
+            if self.job.settled:
+                made = fitted.append_column(VALUE_KIND, kinds)
+            else:
+                made = with_kinds(table, schema, fitted, kinds)
             if self._writer is not None:
                 self._writer.write(made)
             else:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from bitlake.errors import InvalidRequest
 from bitlake.types import (
@@ -72,6 +74,17 @@ def spark_type(made: DataType) -> T.DataType:
     return T.StructType([T.StructField(f.name, spark_type(f.type), f.type.nullable) for f in made.fields])
 
 
+def has_counterpart(made: DataType) -> bool:
+    """Whether :func:`spark_type` knows a Paimon type; TIME, for example, it does not."""
+    if isinstance(made, AtomicType):
+        return made.root is Root.DECIMAL or made.root in _TO_SPARK
+    if isinstance(made, (ArrayType, MultisetType)):
+        return has_counterpart(made.element)
+    if isinstance(made, MapType):
+        return has_counterpart(made.key) and has_counterpart(made.value)
+    return all(has_counterpart(f.type) for f in made.fields)
+
+
 def char_metadata(made: DataType) -> dict[str, str] | None:
     """What marks a string column as CHAR(n) or VARCHAR(n) for Spark, which then pads literals compared with CHAR."""
     if isinstance(made, AtomicType) and made.root in STRINGS and made.length != MAX_LENGTH:
@@ -92,6 +105,11 @@ def spark_schema(fields: Iterable[DataField], *, nullable: bool | None = None) -
     return T.StructType(
         [T.StructField(f.name, spark_type(f.type), f.type.nullable if nullable is None else nullable) for f in fields]
     )
+
+
+def worker_schema(types: T.StructType) -> pa.Schema:
+    """The Arrow schema in which Python workers give Spark rows of these types: timestamps are of microseconds."""
+    return to_arrow_schema(nullable(types), timezone="UTC")  # type: ignore[arg-type]
 
 
 def from_spark(made: T.DataType, nullable: bool = True) -> DataType:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ from bitlake.table.merge.spec import (
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.table.upsert import Rows, batches_of, can_repeat, prepared, write_changes
+
+Place: TypeAlias = Callable[[Publisher, TableState, Mapping[bytes, Sequence[ManifestEntry]]], Snapshot | None]
+"""Gives the postponed rows of files, by partition, their buckets, and publishes that."""
 
 _TRIES = 20
 """How often rows are written in all while other writers keep extending the same dynamic buckets."""
@@ -179,12 +182,17 @@ def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mappi
 # --- compaction -------------------------------------------------------------------------------------------------------
 
 
-def compact(table: Target, state: TableState, entries: Sequence[ManifestEntry], full: bool) -> Snapshot | None:
-    """Compact the buckets of some files; None if there was nothing to do.  Postponed rows get their buckets first."""
+def compact(
+    table: Target, state: TableState, entries: Sequence[ManifestEntry], full: bool, place: Place | None = None
+) -> Snapshot | None:
+    """Compact the buckets of some files; None if there was nothing to do.  Postponed rows get their buckets first.
+
+    ``place`` does that; by default they are read and written here.
+    """
     check_keyed(table.name, state.schema)
     publisher = table.publisher(state)
     waiting = postponed(entries)
-    placed = _place_postponed(publisher, state, waiting) if waiting else None
+    placed = (place or place_postponed)(publisher, state, waiting) if waiting else None
     if placed is not None:
         partitions = set(waiting)
         state = table.state()
@@ -194,7 +202,7 @@ def compact(table: Target, state: TableState, entries: Sequence[ManifestEntry], 
     return (publisher.compact(state, made, operation=None, full=full) if made else None) or placed
 
 
-def _place_postponed(
+def place_postponed(
     publisher: Publisher, state: TableState, waiting: Mapping[bytes, Sequence[ManifestEntry]]
 ) -> Snapshot | None:
     """Write postponed rows into level 0 of their buckets, in place of their files."""
