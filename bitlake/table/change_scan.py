@@ -176,19 +176,13 @@ class ChangeScan(Scan):
     def _tables(self, at_most: int | None = None) -> Iterator[pa.Table]:
         if self.order:
             raise InvalidRequest(f"table '{self.state.name}': changes come in no order; read them and sort")
-        tasks, spec, left = self.tasks(), self.spec(), self.row_limit
+        tasks, spec = self.tasks(), self.spec()
 
         def read(i: int) -> Iterator[pa.Table]:
             with reading_table(self.state.name):
                 yield from read_changes(self.store, tasks[i], spec)
 
-        for table in side_by_side(len(tasks), read, ahead=1 if left is not None else 4):
-            if left is not None:
-                table = table.slice(0, left)
-                left -= table.num_rows
-            yield table
-            if left == 0:
-                break
+        yield from side_by_side(len(tasks), read, 4, self.row_limit)
 
 
 def read_changes(store: Store, task: ChangeTask, spec: ChangeSpec) -> Iterator[pa.Table]:

@@ -273,13 +273,7 @@ class Scan:
                     table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
                 yield self._typed(table, plan.root)
                 return
-            for table in side_by_side(len(tasks), read, ahead=1 if left is not None else _READ_AHEAD):
-                if left is not None:
-                    table = table.slice(0, left)
-                    left -= table.num_rows
-                yield table
-                if left == 0:
-                    break
+            yield from side_by_side(len(tasks), read, _READ_AHEAD, left)
         finally:
             plan.metrics.count_read({t.path: c.as_dict() for t, c in zip(tasks, counts, strict=True)})
             plan.metrics.read_ms = (time.perf_counter() - started) * 1000
@@ -296,11 +290,20 @@ class Scan:
         return retyped(table, schema)
 
 
-def side_by_side(count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int) -> Iterator[pa.Table]:
+def side_by_side(
+    count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int, row_limit: int | None = None
+) -> Iterator[pa.Table]:
     """What ``read(0)``, ``read(1)``, … yield, in order, with up to ``ahead`` of them under way.
 
-    A single file streams; of several, each is gathered by its thread.
+    A single file streams; of several, each is gathered by its thread.  With a limit none is read ahead.
     """
+    if row_limit is not None:
+        for table in (t for i in range(count) for t in read(i)):
+            yield table.slice(0, row_limit)
+            row_limit -= min(row_limit, table.num_rows)
+            if row_limit == 0:
+                return
+        return
     if count <= 1 or ahead <= 1:
         for i in range(count):
             yield from read(i)
