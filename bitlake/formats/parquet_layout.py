@@ -1,7 +1,7 @@
 """Where the pages of a Parquet file begin: after so many rows or bytes, and where a cluster of an indexed value does.
 
 pyarrow ends a page where one of its write calls ends, if the page has its size by then, and an Arrow chunk is a write
-call.  So columns cut into chunks, written with a page size of one byte, have just these chunks as their pages.
+call.  So columns cut into chunks, written with a page size of a few bytes, have just these chunks as their pages.
 
 A page is read whole for one of its rows.  1,000 PENDING rows side by side lie in one or two pages of 4,096 rows, so
 most of what is read are their neighbours.  Smaller pages everywhere would mend that, but every page takes its time in

@@ -47,6 +47,9 @@ PAGE_ROWS = 4096
 PAGE_BYTES = 256 << 10
 DICTIONARY_BYTES = 64 << 10
 
+_PAGE_END_BYTES = 16
+"""Less than any page worth its own; with 1, Arrow begins a repeated column whose first chunk has one row with an empty
+page (the dictionary's own width counts as data), at which its reader takes the column to be at its end."""
 _PARAMETERS = inspect.signature(pq.ParquetWriter.__init__).parameters
 _NEWER = ("max_rows_per_page", "write_time_adjusted_to_utc")  # older pyarrow lacks them; files stay valid without
 _GUESSED_RATIO = 0.5
@@ -116,9 +119,9 @@ class ParquetWriter:
             "write_page_index": True,
             "store_decimal_as_integer": True,
             "write_time_adjusted_to_utc": True,
-            # Chunks are the pages (see parquet_layout): each is one batch, and a byte ends a page.
+            # Chunks are the pages (see parquet_layout): each is one batch, and a few bytes end a page.
             "max_rows_per_page": page_rows,
-            "data_page_size": 1,
+            "data_page_size": _PAGE_END_BYTES,
             "write_batch_size": _BATCH_VALUES,
             # The switch is per file; Java reads INT96 in a column of lower precision just as well.
             "use_deprecated_int96_timestamps": any(map(_has_nanoseconds, self._schema.types)),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime
 import io
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -194,3 +195,29 @@ def _pages(rows: pa.Table, **options: int) -> list[int]:
     load_pages(footer, lambda ranges: [data[o : o + n] for o, n in ranges], [(0, 0)])
     found: list[int] = np.diff(footer.cache.pages[0, 0].first_rows).tolist()
     return found
+
+
+LISTS: dict[str, tuple[Any, Any]] = {
+    "array": ({"type": "ARRAY", "element": "INT"}, []),
+    "map": ({"type": "MAP", "key": "STRING", "value": "INT"}, []),
+    "row": (
+        {"type": "ROW", "fields": [{"id": 1, "name": "a", "type": {"type": "ARRAY", "element": "INT"}}]},
+        {"a": []},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("count", [1, 2, 4097])
+def test_lists_of_a_first_page_of_one_row(kind: str, count: int) -> None:
+    """Arrow's writer began such a chunk with an empty page when pages were to end at a single byte."""
+    described, empty = LISTS[kind]
+    columns = [DataField(0, "x", type_from_json(described))]
+    for value in (None, empty):
+        table = pa.Table.from_pylist([{"x": value}] * count, schema=arrow_schema(columns))
+        for page_rows in (1, 4096):
+            data, _ = write(columns, table, page_rows=page_rows)
+            assert pq.read_table(io.BytesIO(data)).column("x").to_pylist() == table.column("x").to_pylist()
+            footer = read_footer(lambda offset, length, data=data: data[offset : offset + length], len(data))
+            load_pages(footer, lambda ranges, data=data: [data[o : o + n] for o, n in ranges], [(0, 0)])
+            assert np.diff(footer.cache.pages[0, 0].first_rows).min() > 0
