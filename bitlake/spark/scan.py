@@ -104,6 +104,7 @@ def choose(plan: Plan) -> ReadChoice:
         # Nor does the plain PySpark wheel know any object store.
         foreign = f.deleted > 0 or f.merge is not None or scheme_of(f.path) != "file"
         foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
+        foreign = foreign or _lacks_partition(plan, f)
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))
 

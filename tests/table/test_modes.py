@@ -262,7 +262,7 @@ def test_a_switch_that_dies_at_any_step(tmp_path: Path, on: bool, after: bool) -
         if not store.failed:
             break
         number += 3  # every third call is plenty: the steps are tested one by one in test_commit.py
-    assert number > 30
+    assert number >= 27  # at least ten deaths: a switch that makes no store calls would pass all else
     assert 1 < switched < number / 3
 
 
