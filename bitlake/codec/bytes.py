@@ -1,4 +1,4 @@
-"""Bounds-checked big-endian reading, and Java's *modified UTF-8*.
+"""Bounds-checked big-endian reading, variable-length integers, and Java's *modified UTF-8*.
 
 Modified UTF-8 as ``DataOutputStream.writeUTF`` writes it::
 
@@ -6,6 +6,8 @@ Modified UTF-8 as ``DataOutputStream.writeUTF`` writes it::
         0001-007F              1 byte
         0000 and 0080-07FF     2 bytes   (NUL is C0 80)
         0800-FFFF              3 bytes   (a supplementary character is two surrogates: 6 bytes)
+
+Varints, of Thrift's compact protocol and of Avro: seven bits a byte, the lowest first, the high bit where more follow.
 
 Source: index-format spec, section 1.1.
 """
@@ -141,3 +143,18 @@ def mutf8_decode(data: bytes) -> str:
         units += _U2.pack(unit)
         at += size
     return units.decode("utf-16-be", "surrogatepass")
+
+
+def varint(value: int) -> bytes:
+    """An unsigned varint."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def zigzag(value: int) -> bytes:
+    """A signed integer of up to 64 bits as its zigzag varint."""
+    return varint((value << 1) ^ (value >> 63))

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.formats import thrift
 from bitlake.formats.parquet_footer import MAGIC, Column, ColumnChunk, Footer
@@ -132,8 +133,8 @@ def _chunk_head(chunk: ColumnChunk, codec: int) -> bytes:
             thrift.i64_field(2, 0),
             bytes((1 << 4 | thrift.STRUCT,)),
             thrift.i32_field(1, chunk.physical),
-            thrift.list_field(1, thrift.I32, [thrift.zigzag(e) for e in chunk.encodings]),
-            thrift.list_field(1, thrift.BINARY, [thrift.varint(len(p)) + p for p in chunk.path]),
+            thrift.list_field(1, thrift.I32, [zigzag(e) for e in chunk.encodings]),
+            thrift.list_field(1, thrift.BINARY, [varint(len(p)) + p for p in chunk.path]),
             thrift.i32_field(1, codec),
         )
     )

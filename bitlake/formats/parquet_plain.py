@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.bytes import varint
 from bitlake.formats import thrift
 from bitlake.formats.parquet_footer import BYTE_ARRAY, DOUBLE, FLOAT, INT32, INT64, OPTIONAL, SchemaNode
 
@@ -220,7 +221,7 @@ def blocks(pages: Sequence[PageBytes]) -> list[tuple[int, int]]:
 
 def _all_valid(values: int) -> bytes:
     """Definition levels that say that no value is NULL, as every writer has them: one run."""
-    runs = thrift.varint(values << 1) + b"\x01"
+    runs = varint(values << 1) + b"\x01"
     return len(runs).to_bytes(4, "little") + runs
 
 

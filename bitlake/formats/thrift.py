@@ -23,6 +23,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError
 
 STOP, TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(13)
@@ -215,21 +216,6 @@ class ThriftReader:
             key = self._value(kinds >> 4, depth + 1)
             pairs.append((key, self._value(kinds & 15, depth + 1)))
         return pairs
-
-
-def varint(value: int) -> bytes:
-    """An unsigned varint."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def zigzag(value: int) -> bytes:
-    """A signed integer of up to 64 bits as its zigzag varint."""
-    return varint((value << 1) ^ (value >> 63))
 
 
 def i32_field(delta: int, value: int) -> bytes:

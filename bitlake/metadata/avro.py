@@ -23,6 +23,7 @@ from typing import Any
 import fastavro
 
 from bitlake import _clock
+from bitlake.codec.bytes import zigzag
 from bitlake.errors import CorruptError
 
 if sys.version_info >= (3, 14):
@@ -83,27 +84,17 @@ class AvroFormat:
         sync = bytes.fromhex(_clock.new_uuid().replace("-", ""))
         schema, codec = self.text.encode(), b"zstandard"
         meta = [b"avro.schema", schema, b"avro.codec", codec]
-        out = bytearray(_MAGIC + _zigzag(2))
+        out = bytearray(_MAGIC + zigzag(2))
         for part in meta:
-            out += _zigzag(len(part)) + part
+            out += zigzag(len(part)) + part
         return bytes(out + b"\0" + sync), sync
 
 
 def _end_block(out: bytearray, block: io.BytesIO, count: int, sync: bytes, level: int) -> None:
     body = zstd.compress(block.getvalue(), level)
-    out += _zigzag(count) + _zigzag(len(body)) + body + sync
+    out += zigzag(count) + zigzag(len(body)) + body + sync
     block.seek(0)
     block.truncate()
-
-
-def _zigzag(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def decode(data: bytes, what: str) -> Iterator[dict[str, Any]]:

@@ -46,7 +46,7 @@ from bitlake.table.lsm.publish import Slot, bucket_states, discard_changes, lsm_
 from bitlake.table.merge.spec import VALUE_KIND, MergeSpec
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
-from bitlake.table.write import group_codes
+from bitlake.table.write import gathered, group_codes
 from bitlake.types import AtomicType, Root, arrow_schema
 
 log = logging.getLogger("bitlake")
@@ -217,7 +217,7 @@ def _attempt(call: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
     job: WriteJob = loads(call)
     task = _Task(job)
     try:
-        for rows in _larger(batches):
+        for rows in gathered(batches, _BATCH_ROWS):
             task.write(rows)
         return dumps((None, task.finish()))
     except Exception as e:  # noqa: BLE001 - raised by the driver
@@ -226,20 +226,6 @@ def _attempt(call: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
     except BaseException:
         task.abort()
         raise
-
-
-def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches put together."""
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _BATCH_ROWS:
-            yield pa.Table.from_batches(held)
-            held, rows = [], 0
-    if rows:
-        yield pa.Table.from_batches(held)
 
 
 @dataclass(slots=True)

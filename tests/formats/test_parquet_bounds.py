@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bitlake.codec.bytes import varint
 from bitlake.errors import CorruptError
 from bitlake.formats import thrift
 from bitlake.formats.parquet_bounds import PageBounds, page_bounds
@@ -76,7 +77,7 @@ def test_bounds_of_another_number_of_pages_are_refused() -> None:
     chunk = footer.row_groups[0].chunks[0]
     assert chunk.bounds_offset is not None
     one = [thrift.list_field(1, thrift.TRUE, [b"\x02"])]
-    one += [thrift.list_field(1, thrift.BINARY, [thrift.varint(8) + bytes(8)]) for _ in range(2)]
+    one += [thrift.list_field(1, thrift.BINARY, [varint(8) + bytes(8)]) for _ in range(2)]
     index = b"".join(one) + b"\0"
     broken = data[: chunk.bounds_offset] + index.ljust(chunk.bounds_length, b"\0")
     broken += data[chunk.bounds_offset + chunk.bounds_length :]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError
 from bitlake.formats import thrift
 from bitlake.formats.thrift import ThriftReader
@@ -14,7 +15,7 @@ from bitlake.formats.thrift import ThriftReader
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
 def test_integers_survive(value: int) -> None:
-    assert ThriftReader(thrift.zigzag(value)).value(thrift.I64) == value
+    assert ThriftReader(zigzag(value)).value(thrift.I64) == value
     assert ThriftReader(thrift.i64_field(3, value) + b"\x00").struct() == {3: value}
 
 
@@ -27,11 +28,11 @@ def test_every_type_in_a_struct() -> None:
             thrift.i32_field(1, -300),
             b"\x17\x00\x00\x00\x00\x00\x00\xf8\x3f",  # 5: 1.5
             thrift.binary_field(1, b"xyz"),
-            thrift.list_field(1, thrift.I32, [thrift.zigzag(i) for i in range(20)]),
+            thrift.list_field(1, thrift.I32, [zigzag(i) for i in range(20)]),
             thrift.list_field(1, thrift.TRUE, [b"\x01", b"\x02"]),
-            b"\x1b\x01\x85" + thrift.varint(1) + b"x" + thrift.zigzag(3),  # 9: map {"x": 3}
+            b"\x1b\x01\x85" + varint(1) + b"x" + zigzag(3),  # 9: map {"x": 3}
             b"\x1c" + thrift.i32_field(1, 5) + b"\x00",  # 10: struct
-            b"\x05" + thrift.zigzag(100) + thrift.zigzag(7),  # 100: the long form of a field header
+            b"\x05" + zigzag(100) + zigzag(7),  # 100: the long form of a field header
             b"\x00",
         )
     )

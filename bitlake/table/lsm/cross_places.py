@@ -22,7 +22,7 @@ from bitlake.table.lsm.model import BucketState
 from bitlake.table.read import BUCKET as BUCKET_COLUMN
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
-from bitlake.table.write import group_codes
+from bitlake.table.write import gathered, group_codes
 
 _FEW = 256
 """So many keys are asked for one by one, which indexes and statistics understand."""
@@ -87,7 +87,7 @@ class CrossPlaces:
                 low, high = (physical_values(pa.array([ends[e].as_py()], values.type))[0] for e in ("min", "max"))
                 scan = scan.where_bound(And((Comparison(name, Op.GE, low), Comparison(name, Op.LE, high))))
         scan = scan.select([*dict.fromkeys([*keys, *schema.partition_keys]), BUCKET_COLUMN])
-        for part in _gathered(scan):
+        for part in gathered(scan.to_batches(), _GATHERED):
             chosen = None
             for name, values in wanted.items():
                 here = pc.is_in(part.column(name), value_set=values)
@@ -99,19 +99,6 @@ class CrossPlaces:
         keys, parts = self._schema.primary_keys, self._schema.partition_keys
         columns = [*(rows.column(k) for k in keys), rows.column(bucket), *(rows.column(p) for p in parts)]
         return pa.table(columns, names=[*keys, OLD_BUCKET, *(OLD + p for p in parts)])
-
-
-def _gathered(scan: Scan) -> Iterator[pa.Table]:
-    held: list[pa.RecordBatch] = []
-    rows = 0
-    for batch in scan.to_batches():
-        held.append(batch)
-        rows += batch.num_rows
-        if rows >= _GATHERED:
-            yield pa.Table.from_batches(held)
-            held, rows = [], 0
-    if held:
-        yield pa.Table.from_batches(held)
 
 
 def _plain(rows: pa.Table) -> pa.Table:
