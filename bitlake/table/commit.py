@@ -164,7 +164,8 @@ class _Committer:
         timeout = self.options.of(opt.COMMIT_TIMEOUT)
         late = timeout is not None and _clock.now_ms() - started > timeout
         if failed is not None and (late or failures > self.options.of(opt.COMMIT_MAX_RETRIES)):
-            message = f"commit to {self.paths.root} failed {failures} times ({failed.__cause__ or failed}); "
+            why = failed if isinstance(failed, StorageUnavailable) else failed.__cause__ or failed
+            message = f"commit to {self.paths.root} failed {failures} times ({why}); "
             if self.uncertain:
                 raise self._unknown(message) from failed
             raise StorageUnavailable(message + "nothing of it is visible") from failed

@@ -59,9 +59,16 @@ def place_index(
 
 @contextlib.contextmanager
 def _writing(path: str) -> Iterator[None]:
-    """Arrow's own files raise the operating system's errors, when a disk is full for example."""
+    """Arrow's own files raise the operating system's errors, when a disk is full for example.
+
+    Writers of formats tell what failed, and not where.
+    """
     try:
         yield
+    except StorageUnavailable as e:
+        if path in str(e):
+            raise
+        raise type(e)(f"cannot write {path}: {e}") from e
     except OSError as e:
         raise StorageUnavailable(f"cannot write {path}: {e.strerror or e}") from e
 
