@@ -93,6 +93,10 @@ class _Evolution:
                 self._comment = text
             case MoveColumn(path, position):
                 self._edit(path, lambda fields, i: _moved(fields, i, position))
+            case _:
+                raise InvalidRequest(
+                    f"{change!r} is no schema change (AddColumn, RenameColumn, …); options are set by alter_options"
+                )
 
     # --- changes -----------------------------------------------------------------------------------------------------
 

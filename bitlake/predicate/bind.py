@@ -136,7 +136,8 @@ class _Binder:
                 return found
         near = difflib.get_close_matches(name.lower(), list(self.lower), 3, 0.6)
         names = [self.lower[n][0].name for n in near] or [f.name for f in self.fields[:10]]
-        raise NotFound(f"no column '{name}'; {'did you mean' if near else 'there are'} {', '.join(map(repr, names))}?")
+        listed = ", ".join(map(repr, names))
+        raise NotFound(f"no column '{name}'; " + (f"did you mean {listed}?" if near else f"there are {listed}"))
 
     def _find(self, name: str) -> DataField | None:
         if name in self.exact:

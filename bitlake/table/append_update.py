@@ -118,4 +118,7 @@ def _repeated(value: Any, wanted: pa.DataType, rows: int, name: str) -> pa.Array
     try:
         return pa.repeat(pa.scalar(value, wanted), rows) if value is not None else pa.nulls(rows, wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
-        raise InvalidRequest(f"UPDATE: {value!r} is no {wanted} (column '{name}'): {e}") from e
+        raise InvalidRequest(
+            f"UPDATE: {value!r} is no {wanted} (column '{name}'): {e}; an expression "
+            "over the old rows is given as a function of them, or in SQL: UPDATE … SET"
+        ) from e

@@ -181,7 +181,8 @@ class FileSystemCatalog:
     # --- names -----------------------------------------------------------------------------------------------------
 
     def _no_database(self, name: str) -> NotFound:
-        return NotFound(f"database '{name}' does not exist in {self.warehouse}{near(name, self.databases())}")
+        hint = near(name, self.databases()) or "; create it with lake.create_database or CREATE DATABASE"
+        return NotFound(f"database '{name}' does not exist in {self.warehouse}{hint}")
 
     def _no_table(self, name: Identifier) -> NotFound:
         if not self.database_exists(name.database):

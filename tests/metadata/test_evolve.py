@@ -203,3 +203,9 @@ def test_if_exists_and_explicit_casts() -> None:
     assert evolve(schema(OPTIONS), [RetypeColumn(("a",), P("BIGINT"))], has_snapshot=False).field("a").type == P(
         "BIGINT"
     )
+
+
+def test_what_is_no_change_is_refused() -> None:
+    options: Any = {"bucket": "4"}  # a mapping is a sequence of its keys
+    with pytest.raises(InvalidRequest, match="'bucket' is no schema change.*alter_options"):
+        evolve(schema(), options)
