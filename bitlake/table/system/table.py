@@ -96,6 +96,16 @@ class SystemTable(Table):
             branch=table._paths.branch,
         )
 
+    @property
+    def base(self) -> Table:
+        """The table that it tells of."""
+        return self._table
+
+    @property
+    def system(self) -> str:
+        """What it tells: ``snapshots``, ``audit_log`` …."""
+        return self._system
+
     def state(self) -> TableState:
         """The system table's columns, with no files of its own."""
         return self._virtual(self._table.state())

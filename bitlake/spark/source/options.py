@@ -1,0 +1,274 @@
+"""Options of the data source: their names, how others spell them, what goes together, and the table they name.
+
+Names ignore case, and separators are as in the lists below.  Paimon's names are taken as well, for what they mean in
+Paimon's own Spark source.  An option that is unknown, or of the other direction, is refused by its name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.sql.parse import parse_table_name
+from bitlake.storage import open_store
+from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
+from bitlake.table.catalogs import open_catalog
+from bitlake.table.opening import open_table
+from bitlake.table.order import OrderItem
+from bitlake.table.relation import split_relation
+from bitlake.table.system.table import SystemTable
+from bitlake.table.table import Table
+
+PLACE = ("path", "warehouse", "database", "table", "branch", "catalog", "uri", "catalog-key", "timezone")
+"""Which table, and in which zone times without one are."""
+MOMENT = ("snapshot", "tag", "timestamp", "version")
+CHANGES = ("incremental-between", "incremental-between-timestamp", "incremental-mode", "row-kind")
+BATCH = (*MOMENT, *CHANGES, "columns", "where", "topn", "limit")
+STREAM = (
+    "start",
+    "snapshot",
+    "timestamp",
+    "row-kind",
+    "columns",
+    "where",
+    "consumer-id",
+    "consumer.ignore-progress",
+    "maxfilespertrigger",
+    "maxbytespertrigger",
+    "maxrowspertrigger",
+    "minrowspertrigger",
+    "maxtriggerdelayms",
+)
+ONLY_STREAM = tuple(n for n in STREAM if n not in BATCH)
+WRITE = ("partition-overwrite-mode", "partition", "row-kind-column")
+STREAM_WRITE = ("checkpointlocation", "commit-user", "row-kind-column", "queryname", "outputmode")
+_OPEN = (
+    "jdbc.",
+    "s3.",
+    "s3a.",
+    "fs.",
+    "gs.",
+    "google.cloud.",
+    "azure_",
+    "aws_",
+    "google_",
+    "azure.",
+    "oss.",
+    "spark.hadoop.",
+)
+"""How options begin that say how to reach a store, or a catalog's database."""
+
+_ALIASES = {
+    "scan.snapshot-id": "snapshot",
+    "scan.tag-name": "tag",
+    "scan.timestamp-millis": "timestamp",
+    "scan.timestamp": "timestamp",
+    "scan.version": "version",
+    "scan.mode": "start",
+    "incremental-between-scan-mode": "incremental-mode",
+    "read.changelog": "row-kind",
+    "read.stream.maxfilespertrigger": "maxfilespertrigger",
+    "read.stream.maxbytespertrigger": "maxbytespertrigger",
+    "read.stream.maxrowspertrigger": "maxrowspertrigger",
+    "read.stream.minrowspertrigger": "minrowspertrigger",
+    "read.stream.maxtriggerdelayms": "maxtriggerdelayms",
+    "partitionoverwritemode": "partition-overwrite-mode",
+}
+_USES = {"batch read": BATCH, "stream read": STREAM, "batch write": WRITE, "stream write": STREAM_WRITE}
+READ = "read"
+"""A use that may be either read: Spark asks for a schema before it says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """The options of one use of the source, by their own names."""
+
+    use: str
+    values: Mapping[str, str]
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], use: str) -> SourceOptions:
+        """Check names; ``use`` is ``batch read``, ``stream read``, ``batch write`` or ``stream write``.
+
+        Raises :class:`InvalidRequest` naming an option that is unknown, twice there, or of no use here.
+        """
+        allowed = (*PLACE, *((*BATCH, *STREAM) if use == READ else _USES[use]))
+        values: dict[str, str] = {}
+        for name, value in given.items():
+            key = name.lower().strip()
+            own = _ALIASES.get(key, key)
+            if own not in allowed and not own.startswith(_OPEN):
+                raise InvalidRequest(_unknown(name, own, use, allowed))
+            if own in values and values[own] != value:
+                raise InvalidRequest(f"option '{name}' says '{value}', and another spelling of it '{values[own]}'")
+            values[own] = str(value)
+        return cls(use, values)
+
+    def get(self, name: str) -> str | None:
+        """An option's text without blanks around it; None if it is not given or empty."""
+        return (self.values.get(name) or "").strip() or None
+
+    def number(self, name: str, least: int = 0) -> int | None:
+        """An option that is a whole number."""
+        text = self.get(name)
+        if text is None:
+            return None
+        if not text.lstrip("-").isdigit() or int(text) < least:
+            raise InvalidRequest(f"option '{name}' takes a whole number from {least} on, and not '{text}'")
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """An option that is true or false."""
+        text = (self.get(name) or "false").lower()
+        if text not in ("true", "false"):
+            raise InvalidRequest(f"option '{name}' is 'true' or 'false', and not '{text}'")
+        return text == "true"
+
+    def names(self, name: str) -> list[str] | None:
+        """An option that lists columns, between commas; in backticks they may hold any character."""
+        text = self.get(name)
+        return None if text is None else [n for n in split_list(name, text) if n]
+
+    def only_one(self, names: Iterable[str]) -> None:
+        """Raise :class:`InvalidRequest` if more than one of these options is given."""
+        given = [n for n in names if self.get(n) is not None]
+        if len(given) > 1:
+            raise InvalidRequest(f"give one of the options '{given[0]}' and '{given[1]}', not both")
+
+    def order(self) -> tuple[list[OrderItem], int] | None:
+        """``topn``: ``amount desc nulls last, id: 10`` — columns with their order, a colon, how many rows."""
+        text = self.get("topn")
+        if text is None:
+            return None
+        columns, colon, count = text.rpartition(":")
+        if not colon or not count.strip().isdigit():
+            raise InvalidRequest(
+                f"option 'topn' is an order and a number of rows, such as 'amount desc: 10', not '{text}'"
+            )
+        items: list[OrderItem] = []
+        for part in split_list("topn", columns):
+            name, _, rest = part.partition(" ")
+            words = rest.lower().split()
+            direction = words.pop(0) if words and words[0] in ("asc", "desc") else "asc"
+            if words and (len(words) != 2 or words[0] != "nulls" or words[1] not in ("first", "last")):
+                raise InvalidRequest(f"option 'topn': '{part}' is no column with asc or desc and NULLS FIRST or LAST")
+            items.append((name, direction, words[1]) if words else (name, direction))
+        return items, int(count)
+
+    # --- the table ---------------------------------------------------------------------------------------------------
+
+    @property
+    def timezone(self) -> str:
+        """The zone of times without one."""
+        return self.get("timezone") or "UTC"
+
+    def table(self) -> Table:
+        """The table that the options name; raises :class:`NotFound` if it is not there."""
+        if self.get("warehouse") is not None:
+            return self._of_warehouse()
+        path = self.get("path")
+        for name in ("table", "database", "catalog", "uri", "catalog-key"):
+            if self.get(name) is not None:
+                raise InvalidRequest(f"option '{name}' goes with 'warehouse', the folder of the lake")
+        if path is None:
+            raise InvalidRequest("which table? Load its folder, or give the options 'warehouse' and 'table'")
+        return self._of_path(path)
+
+    def _of_path(self, path: str) -> Table:
+        folder = path.rstrip("/")
+        parent, _, last = folder.rpartition("/")
+        store = open_store(folder, self._storage())
+        relation = split_relation(last)
+        name = relation.table
+        database = parent.rpartition("/")[2]
+        shown = f"{database.removesuffix('.db')}.{name}" if database.endswith(".db") else name
+        branch = self._branch(relation.branch)
+        if not store.list(f"{parent}/{name}/schema"):
+            raise NotFound(f"there is no table at {parent}/{name}: it has no schema; is it the table's own folder?")
+        made = Table(shown, f"{parent}/{name}", store, timezone=self.timezone, branch=branch)
+        return made if relation.system is None else SystemTable(made, relation.system)
+
+    def _of_warehouse(self) -> Table:
+        self.only_one(("path", "table"))
+        warehouse, name = str(self.get("warehouse")), self.get("table") or self.get("path")
+        if name is None:
+            raise InvalidRequest("option 'warehouse' goes with 'table' (or the table's name in load())")
+        jdbc = {k: v for k, v in self.values.items() if k == "catalog-key" or k.startswith("jdbc.")}
+        store = open_store(warehouse, self._storage())
+        catalog = open_catalog(self.get("catalog") or "filesystem", store, warehouse, self.get("uri"), jdbc)
+        given, table = _split_name(name)
+        if given is not None and self.get("database") is not None:
+            raise InvalidRequest(f"table '{name}' and option 'database' both name a database")
+        branch = self._branch(None)
+        if branch is not None:
+            if "$" in table:
+                raise InvalidRequest(
+                    f"option 'branch' = '{branch}' and table '{table}' both say more than a table's name"
+                )
+            table = f"{table}$branch_{branch}"
+        database = given or self.get("database") or DEFAULT_DATABASE
+        return open_table(catalog, catalog.find(Identifier(database, table)), timezone=self.timezone)
+
+    def _branch(self, named: str | None) -> str | None:
+        asked = self.get("branch")
+        if asked is not None and named is not None and asked != named:
+            raise InvalidRequest(f"option 'branch' = '{asked}', and the path is of branch '{named}'")
+        found = asked or named
+        return None if found == "main" else found
+
+    def _storage(self) -> dict[str, str]:
+        return {k: v for k, v in self.values.items() if k.startswith(_OPEN) and not k.startswith("jdbc.")}
+
+
+def _split_name(name: str) -> tuple[str | None, str]:
+    """The database, if any, and the table of a name."""
+    if "`" in name:
+        parsed = parse_table_name(name)
+        if parsed.catalog is not None:
+            raise InvalidRequest(f"'{name}' is a table of another catalog, '{parsed.catalog}'")
+        return parsed.database, parsed.table
+    parts = name.split(".")
+    if len(parts) > 2:
+        raise InvalidRequest(f"'{name}' is no table name; say 'table' or 'database.table'")
+    return (parts[0] if len(parts) == 2 else None), parts[-1]
+
+
+def split_list(option: str, text: str) -> list[str]:
+    """Items between commas; a comma in backticks is part of a name, and the backticks go."""
+    out, current, quoted = [], "", False
+    for c in text:
+        if c == "`":
+            quoted = not quoted
+        elif c == "," and not quoted:
+            out.append(current.strip())
+            current = ""
+        else:
+            current += c
+    if quoted:
+        raise InvalidRequest(f"option '{option}': a backtick is open in '{text}'")
+    return [*out, current.strip()]
+
+
+def _unknown(name: str, own: str, use: str, allowed: Sequence[str]) -> str:
+    elsewhere = [u for u, names in _USES.items() if own in names]
+    if elsewhere:
+        return f"option '{name}' is of a {' and a '.join(elsewhere)}; a {use} has no use for it"
+    near = difflib.get_close_matches(own, allowed, 1, 0.7)
+    hint = f"; did you mean '{near[0]}'?" if near else f"; a {use} takes {', '.join(sorted(allowed))}"
+    return f"option '{name}' is not known{hint}"
+
+
+def parse_spec(option: str, text: str) -> dict[str, Any]:
+    """``day=2024-01-01, hour=5`` as texts by column."""
+    out: dict[str, Any] = {}
+    for part in split_list(option, text):
+        name, sign, value = part.partition("=")
+        if not sign or not name.strip() or name.strip() in out:
+            raise InvalidRequest(
+                f"option '{option}' is column=value, between commas, each column once; '{part}' is not"
+            )
+        out[name.strip()] = value.strip().strip("'\"")
+    return out

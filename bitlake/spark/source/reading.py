@@ -1,0 +1,194 @@
+"""What options of a read mean as a scan, and a scan as parts that executors read.
+
+Rows leave as Arrow batches of the schema that Spark was told: nothing passes through Python objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as T
+from pyspark.sql.datasource import InputPartition
+
+from bitlake.errors import InvalidRequest
+from bitlake.spark.arrow import spark_arrow_schema, spark_batches
+from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.scan import frame_schema
+from bitlake.spark.source.options import MOMENT, SourceOptions
+from bitlake.storage import Store
+from bitlake.table.blame import reading_table
+from bitlake.table.change_scan import ChangeScan, ChangeTask, read_changes
+from bitlake.table.fetch import FileTask
+from bitlake.table.history import When
+from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.table.scan import Scan
+from bitlake.table.table import Table
+
+TARGET_BYTES = 128 * 1024 * 1024
+"""Bytes of files that one task reads, if there are more."""
+OPEN_BYTES = 4 * 1024 * 1024
+"""What opening a file counts for, as in Paimon and Spark."""
+
+
+def batch_scan(options: SourceOptions) -> Scan:
+    """The scan that options of a batch read ask for.
+
+    Raises :class:`InvalidRequest` for options that contradict each other, and what opening and scanning raise.
+    """
+    options.only_one((*MOMENT, "incremental-between", "incremental-between-timestamp"))
+    options.only_one(("limit", "topn"))
+    table = options.table()
+    scan = refined(_rows(options, table), options)
+    top = options.order()
+    if top is not None:
+        return scan.top_n(*top)
+    return scan.limit(options.number("limit"))
+
+
+def _rows(options: SourceOptions, table: Table) -> Scan:
+    """Rows of a moment, or that came between two."""
+    kinds = options.flag("row-kind")
+    between, by_time = options.get("incremental-between"), options.get("incremental-between-timestamp")
+    if between is None and by_time is None:
+        if options.get("incremental-mode") is not None:
+            raise InvalidRequest("option 'incremental-mode' goes with 'incremental-between'")
+        time = options.get("timestamp")
+        when = When(
+            options.number("snapshot", 1), options.get("tag"), _time(time) if time else None, options.get("version")
+        )
+        scan = table.scan() if when == When() else table.scan_of(table.at(when))
+        return ChangeScan.of(scan, kinded=True) if kinds else scan
+    mode = options.get("incremental-mode") or "auto"
+    name = "incremental-between" if between is not None else "incremental-between-timestamp"
+    start, comma, end = (between or by_time or "").partition(",")
+    if not comma or not start.strip() or not end.strip():
+        raise InvalidRequest(f"option '{name}' is 'start,end', and not '{between or by_time}'")
+    if between is not None:
+        return table.changes(start.strip(), end.strip(), mode=mode, kinds=kinds)
+    return table.changes_by_time(_time(start), _time(end), mode=mode, kinds=kinds)
+
+
+def refined(scan: Scan, options: SourceOptions) -> Scan:
+    """The scan with the options ``where`` and ``columns``; ``rowkind`` stays the first column."""
+    where = options.get("where")
+    scan = scan if where is None else scan.where(where)
+    columns = options.names("columns")
+    return scan if columns is None else scan.select(columns)
+
+
+def _time(text: str) -> int | str:
+    """A time: milliseconds since the epoch, or ISO text."""
+    text = text.strip()
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
+def time_option(options: SourceOptions) -> int | str | None:
+    """The option ``timestamp``."""
+    text = options.get("timestamp")
+    return None if text is None else _time(text)
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something that one task reads by itself, and about how many bytes it is."""
+
+    store: Store
+    table: str
+    how: Any
+    """A :class:`ReadRequest`, or a change scan's spec; None: ``what`` is a whole scan."""
+    what: FileTask | ChangeTask | Scan
+    size: int
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Its rows."""
+        with reading_table(self.table):
+            if isinstance(self.what, Scan):
+                yield from self.what._tables()
+            elif isinstance(self.what, ChangeTask):
+                yield from read_changes(self.store, self.what, self.how)
+            else:
+                yield from read_file(self.store, self.what, self.how, ReadCounts())
+
+
+class Parts(InputPartition):
+    """What one Spark task reads, in order."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__(dumps(list(parts)))
+
+    def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows as Spark takes them."""
+        for part in loads(self.value):
+            for table in part.tables():
+                yield from spark_batches(table, schema)
+
+
+def read_partition(partition: InputPartition, types: T.StructType) -> Iterator[pa.RecordBatch]:
+    """What ``read`` of a reader yields; Spark makes an empty partition up where a plan has none."""
+    if isinstance(partition, Parts):
+        yield from partition.batches(spark_arrow_schema(types))
+
+
+def parts_of(scan: Scan) -> list[Part]:
+    """The parts of a scan; one whose rows depend on each other (a limit, an order) is a single part."""
+    store, name = scan.store, scan.state.name
+    scan = replace(scan, _to_spark=None, _planned=[])
+    if scan.row_limit is not None or (type(scan) is not Scan and not isinstance(scan, ChangeScan)):
+        return [Part(store, name, None, scan, 0)]
+    if isinstance(scan, ChangeScan):
+        spec = scan.spec()
+        return [Part(store, name, spec, t, _change_size(t)) for t in scan.tasks()]
+    plan = scan.plan()
+    request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone)
+    return [Part(store, name, request, t, _size(t)) for t in tasks_of(plan.files, plan.schemas)]
+
+
+def _change_size(task: ChangeTask) -> int:
+    return sum(map(_size, (*task.files, *(task.before or ()))))
+
+
+def _size(task: FileTask) -> int:
+    if task.merge is not None:
+        return sum(map(_size, task.merge.files))
+    share = task.selection.count(task.row_count) / max(1, task.row_count)
+    return int(task.size * share)
+
+
+def packed(parts: Sequence[Part]) -> list[Parts]:
+    """Parts put together until a task has enough to read."""
+    return packed_groups([[part] for part in parts])
+
+
+def packed_groups(groups: Sequence[Sequence[Part]]) -> list[Parts]:
+    """As :func:`packed`; the parts of a group are read by one task, in their order."""
+    out: list[Parts] = []
+    current: list[Part] = []
+    held = 0
+    for group in groups:
+        size = sum(max(part.size, OPEN_BYTES) for part in group)
+        if current and held + size > TARGET_BYTES:
+            out.append(Parts(current))
+            current, held = [], 0
+        current += group
+        held += size
+    return [*out, Parts(current)] if current else out
+
+
+__all__ = [
+    "Part",
+    "Parts",
+    "batch_scan",
+    "frame_schema",
+    "packed",
+    "packed_groups",
+    "parts_of",
+    "read_partition",
+    "refined",
+    "time_option",
+]
