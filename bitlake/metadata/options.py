@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.expiry_options import EXPIRY_OPTIONS
 from bitlake.metadata.lsm_options import LSM_OPTIONS
 from bitlake.metadata.merge_options import MERGE_OPTIONS
 from bitlake.metadata.optiontypes import (
@@ -32,7 +33,7 @@ from bitlake.metadata.optiontypes import (
 )
 
 T = TypeVar("T")
-OPTIONS: dict[str, Option[Any]] = {o.name: o for o in (*LSM_OPTIONS, *MERGE_OPTIONS)}
+OPTIONS: dict[str, Option[Any]] = {o.name: o for o in (*LSM_OPTIONS, *MERGE_OPTIONS, *EXPIRY_OPTIONS)}
 """Every declared option by name."""
 
 

@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata import expiry_options as xo
+from bitlake.metadata.options import Option, Options
 from bitlake.metadata.partition import render_value
 from bitlake.spark.analyze import analyzable, analyze_table
 from bitlake.spark.context import EngineContext
@@ -19,10 +21,8 @@ from bitlake.spark.procedure import (
     Parameter,
     Procedure,
     done,
-    duration,
     epoch_millis,
     flag,
-    integer,
     needed,
     options_of,
     table_of,
@@ -182,24 +182,15 @@ def _mark_partition_done(context: EngineContext, a: Arguments) -> DataFrame:
 def _expire_partitions(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
     options = {**table.schema.options, **options_of(a)}
-
-    def given(name: str, option: str) -> str | None:
-        return text(a, name) or options.get(option)
-
-    after = duration({"x": given("expiration_time", "partition.expiration-time")}, "x")
-    if after is None:
+    for argument, option in _EXPIRY.items():
+        value = text(a, argument)
+        if value is not None:
+            options[option.name] = value
+    age = PartitionAge.of(options)
+    if age is None:
         raise InvalidRequest("sys.expire_partitions needs 'expiration_time', such as '7 d'")
-    age = PartitionAge(
-        after,
-        given("timestamp_formatter", "partition.timestamp-formatter"),
-        given("timestamp_pattern", "partition.timestamp-pattern"),
-        (given("expire_strategy", "partition.expiration-strategy") or "values-time").lower(),
-    )
-    most = integer(a, "max_expires")
-    if most is None and "partition.expiration-max-num" in options:
-        most = int(options["partition.expiration-max-num"])
     shown = []
-    for values in table.expire_partitions(age, most):
+    for values in table.expire_partitions(age, Options(options).of(xo.MAX_NUM)):
         fields = table.schema.partition_fields
         pairs = []
         for f in fields:
@@ -210,6 +201,14 @@ def _expire_partitions(context: EngineContext, a: Arguments) -> DataFrame:
     return context.rows([("expired_partitions", T.StringType())], shown or [("No expired partitions.",)])
 
 
+_EXPIRY: dict[str, Option[Any]] = {
+    "expiration_time": xo.TIME,
+    "timestamp_formatter": xo.FORMATTER,
+    "timestamp_pattern": xo.PATTERN,
+    "expire_strategy": xo.STRATEGY,
+    "max_expires": xo.MAX_NUM,
+}
+"""Arguments of expire_partitions, each with the option that it stands for and that is its default."""
 _PARTITIONS = Parameter("partitions", True, "partitions, as 'a=1,b=2;a=3,b=4'")
 PROCEDURES = (
     Procedure(
@@ -223,11 +222,11 @@ PROCEDURES = (
         "expire_partitions",
         (
             TABLE,
-            Parameter("expiration_time", False, "how old a partition may get, as '7 d'"),
+            Parameter("expiration_time", False, "how old a partition may get, as '7 d'; default: the table's option"),
             Parameter("timestamp_formatter", False, "how times are written in partitions, as 'yyyy-MM-dd'"),
             Parameter("timestamp_pattern", False, "where they are, as '$dt $hour:00:00'"),
             Parameter("expire_strategy", False, "'values-time' (default), or 'update-time': when files were written"),
-            Parameter("max_expires", False, "at most so many partitions"),
+            Parameter("max_expires", False, "at most so many partitions; default: 100"),
             Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
         ),
         "Delete the rows of partitions that are too old.",

@@ -16,6 +16,7 @@ from bitlake.metadata import merge_options as mo
 from bitlake.metadata import options as opt
 from bitlake.table.merge.rules import check_merge
 from bitlake.table.merge.spec import FIRST_ROW
+from bitlake.table.partition_expiry import PartitionAge
 from bitlake.types import DataField
 
 # Options that change what writers must do, in ways the writers here do not.
@@ -35,7 +36,8 @@ _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
 _NOT_KNOWN: Mapping[str, str | None] = {
     "pk-clustering-override": "false",
     "chain-table.enabled": "false",
-    "partition.expiration-time": None,
+    "partition.timestamp-format.strict": "false",
+    "compaction.skip-expired-partitions": "false",
     "partition.end-input-to-done": "false",
     "tag.automatic-creation": "none",
     "tag.callbacks": None,
@@ -122,6 +124,9 @@ def check_combinations(
     if parsed.of(opt.DV_ENABLED):
         _check_vectors(parsed)
     _check_files(parsed, fields)
+    age = PartitionAge.of(options)
+    if age is not None:
+        age.check(partition_keys)
 
 
 def _check_changelog(parsed: opt.Options, primary_keys: Sequence[str]) -> None:

@@ -6,12 +6,15 @@ Source: Paimon's ``partition.expiration-*`` options; patterns name partition col
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.metadata import expiry_options as xo
+from bitlake.metadata.options import Options
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.partitions import PartitionReader
@@ -34,6 +37,27 @@ class PartitionAge:
     pattern: str | None = None
     strategy: str = "values-time"
 
+    @staticmethod
+    def of(options: Mapping[str, str]) -> PartitionAge | None:
+        """What a table's options say, None if they give no time; raises :class:`InvalidRequest` for bad values."""
+        given = Options(options)
+        limit = given.of(xo.TIME)
+        if limit is None:
+            return None
+        return PartitionAge(limit, given.of(xo.FORMATTER), given.of(xo.PATTERN), given.of(xo.STRATEGY))
+
+    def check(self, partition_keys: Sequence[str]) -> None:
+        """Raises :class:`InvalidRequest` for a pattern, formatter or strategy that no partition could go by."""
+        if self.strategy not in STRATEGIES:
+            raise InvalidRequest(f"'{self.strategy}' is no strategy; there are {', '.join(STRATEGIES)}")
+        unknown = [n for n in _COLUMN.findall(self.pattern or "") if n not in partition_keys]
+        if unknown:
+            raise InvalidRequest(
+                f"pattern '{self.pattern}' names '{unknown[0]}', and partitions have {', '.join(partition_keys)}"
+            )
+        if self.formatter is not None:
+            _python_format(self.formatter)
+
 
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
     """The partitions that are too old, the oldest first, as physical values by column.
@@ -43,8 +67,7 @@ def expired_partitions(state: TableState, age: PartitionAge, most: int | None = 
     schema = state.schema
     if not schema.partition_keys:
         raise InvalidRequest(f"table '{state.name}' is not partitioned: none of its partitions can expire")
-    if age.strategy not in STRATEGIES:
-        raise InvalidRequest(f"'{age.strategy}' is no strategy; there are {', '.join(STRATEGIES)}")
+    age.check(schema.partition_keys)
     entries = state.entries()
     reader = PartitionReader(schema, state.paths)
     # Both times are the local wall clock, as if UTC.
@@ -68,13 +91,7 @@ class _Time:
 
     def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
         self._fields = schema.partition_fields
-        names = [f.name for f in self._fields]
-        self._pattern = age.pattern or f"${names[0]}"
-        unknown = [n for n in _COLUMN.findall(self._pattern) if n not in names]
-        if unknown:
-            raise InvalidRequest(
-                f"pattern '{self._pattern}' names '{unknown[0]}', and partitions have {', '.join(names)}"
-            )
+        self._pattern = age.pattern or f"${self._fields[0].name}"
         self._formats = _DEFAULTS if age.formatter is None else (_python_format(age.formatter),)
 
     def of(self, values: tuple[Any, ...]) -> int | None:

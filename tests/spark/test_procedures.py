@@ -154,6 +154,20 @@ def test_partitions(lake: bitlake.Lake) -> None:
     expired = call(lake, f"{expire}, timestamp_pattern => '$dt', options => 'partition.expiration-max-num=1')")
     assert expired == [["dt=2024-01-01"]]
     assert call(lake, f"{expire}, expire_strategy => 'update-time')") == [["No expired partitions."]]
+    lake.sql(
+        "CREATE TABLE o (id BIGINT, y STRING, m STRING) PARTITIONED BY (y, m) TBLPROPERTIES ("
+        "'partition.expiration-time' = '7 d', 'partition.expiration-check-interval' = '1 d', "
+        "'partition.timestamp-formatter' = 'yyyy/MM/dd', 'partition.timestamp-pattern' = '$y/$m/01', "
+        "'partition.expiration-strategy' = 'values-time')"
+    )
+    lake.sql("INSERT INTO o VALUES (1, '2020', '01'), (2, '2020', '02'), (3, '9999', '01')")
+    assert ids(lake, "o") == [1, 2, 3]  # nothing goes by itself
+    assert call(lake, "expire_partitions(table => 'o', max_expires => 1)") == [["y=2020, m=01"]]
+    assert call(lake, "expire_partitions('o', '400000 d')") == [["No expired partitions."]]
+    assert call(lake, "expire_partitions('o')") == [["y=2020, m=02"]]
+    assert ids(lake, "o") == [3]
+    with pytest.raises(InvalidRequest, match="needs 'expiration_time'"):
+        call(lake, "expire_partitions('T')")
     with pytest.raises(InvalidRequest, match="column=value"):
         call(lake, "drop_partition('T', 'id=1')")
     with pytest.raises(InvalidRequest, match="duration"):
