@@ -10,7 +10,7 @@ PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop lint format bench lock clean python-version
+.PHONY: help demo test stress model interop lint format bench lock clean python-version
 
 ## help      this list
 help:
@@ -23,6 +23,14 @@ demo: $(READY)
 ## test      the whole suite that needs nothing but PyPI (Spark tests included)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+
+## stress    two upserting processes and a compactor on one table, SECONDS=120 in each of MODES (tests/stress/lsm.py names them)
+stress: $(READY)
+	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
+
+## model     primary-key tables against a dictionary: 20 seeds of STEPS=300 steps
+model: $(READY)
+	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/table/lsm/test_model.py $(ARGS)
 
 ## interop   Paimon (Java) and pypaimon read what bitlake wrote; plain skips where their jar or environment cannot be had
 interop: $(READY)
