@@ -6,6 +6,7 @@ import base64
 import datetime as dt
 import decimal
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,16 @@ def plain(value: Any) -> Any:
 def rows_of(frame: Any) -> list[list[Any]]:
     """The rows of a Spark DataFrame."""
     return [plain(list(row)) for row in frame.collect()]
+
+
+def check_sql(lake: Any, queries: Iterable[dict[str, Any]]) -> None:
+    """Each {sql, rows} of ``expected.json`` asked through ``lake.sql``; without ORDER BY, in any order."""
+    for query in queries:
+        found = rows_of(lake.sql(query["sql"]))
+        wanted = [expected_value(r) for r in query["rows"]]
+        if "ORDER BY" not in query["sql"]:
+            found, wanted = sorted(found, key=repr), sorted(wanted, key=repr)
+        assert found == wanted, f"{query['sql']}: {found} and not {wanted}"
 
 
 def arrow_rows(table: Any) -> list[list[Any]]:

@@ -10,8 +10,11 @@ import os
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 DATA = Path(__file__).parent / "data"
 
@@ -50,6 +53,15 @@ def expected() -> dict[str, list[dict[str, Any]]]:
     """By table: a list of {sql, rows} that Paimon's Spark connector answered."""
     tables: dict[str, list[dict[str, Any]]] = json.loads((_root() / "expected.json").read_text())["tables"]
     return tables
+
+
+def answered(tables: Iterable[str]) -> list[Any]:
+    """A pytest parameter (table, SQL, rows) for each query that Paimon answered on these tables."""
+    return [
+        pytest.param(table, q["sql"], q["rows"], id=f"{table}-{i}")
+        for table in tables
+        for i, q in enumerate(expected()[table])
+    ]
 
 
 @functools.cache

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import shutil
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +15,6 @@ from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.spark import scan as spark_scan
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
-    yield bitlake.connect(str(tmp_path / "lake"), spark=spark)
-    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
 
 
 @pytest.fixture(params=["driver", "executors"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from answers import expected_value, rows_of
+from answers import check_sql
 from fixtures import expected, warehouse
 
 import bitlake
@@ -38,9 +38,4 @@ def lake(spark: Any) -> bitlake.Lake:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_sql_gives_paimons_rows(lake: bitlake.Lake, name: str) -> None:
-    for query in expected()[name]:
-        found = rows_of(lake.sql(query["sql"]))
-        wanted = [expected_value(r) for r in query["rows"]]
-        if "ORDER BY" not in query["sql"]:
-            found, wanted = sorted(found, key=repr), sorted(wanted, key=repr)
-        assert found == wanted, query["sql"]
+    check_sql(lake, expected()[name])

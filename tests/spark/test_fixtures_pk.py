@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from answers import arrow_rows, expected_value, rows_of
+from answers import arrow_rows, check_sql, rows_of
 from fixtures import expected, warehouse
 
 import bitlake
@@ -22,18 +22,9 @@ def lake(spark: Any) -> bitlake.Lake:
     return bitlake.connect(str(warehouse()), spark=spark)
 
 
-def _ask(lake: bitlake.Lake, name: str) -> None:
-    for query in expected()[name]:
-        found = rows_of(lake.sql(query["sql"]))
-        wanted = [expected_value(r) for r in query["rows"]]
-        if "ORDER BY" not in query["sql"]:
-            found, wanted = sorted(found, key=repr), sorted(wanted, key=repr)
-        assert found == wanted, query["sql"]
-
-
 @pytest.mark.parametrize("name", TABLES)
 def test_sql_gives_paimons_rows(lake: bitlake.Lake, name: str) -> None:
-    _ask(lake, name)
+    check_sql(lake, expected()[name])
 
 
 @pytest.mark.parametrize("name", ["pk_mor", "pk_dv", "append_dv_bitmap64", "pk_orc_dv", "pk_aggregation"])
@@ -46,4 +37,4 @@ def test_executors_read_the_same_as_the_driver(lake: bitlake.Lake, name: str, mo
     assert {f.path for f in choice.selective} >= {f.path for f in scan.plan().files if f.deleted or f.merge}
     found = rows_of(replace(scan, _planned=[]).to_spark())
     assert sorted(found, key=repr) == sorted(arrow_rows(scan.to_arrow()), key=repr)
-    _ask(lake, name)
+    check_sql(lake, expected()[name])

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,12 +24,6 @@ TABLES = {
         "partial-update.remove-record-on-delete": "true",
     },
 }
-
-
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
-    yield bitlake.connect(str(tmp_path / "lake"), spark=spark)
-    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
 
 
 def create(lake: bitlake.Lake, options: dict[str, str], by: str = "") -> None:

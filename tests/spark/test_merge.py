@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +18,6 @@ pytestmark = pytest.mark.spark
 
 Row = tuple[Any, ...]
 Test = Callable[[Row | None, Row | None], bool]
-
-
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
-    yield bitlake.connect(str(tmp_path / "lake"), spark=spark)
-    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
 
 
 def more(a: Any, b: Any) -> bool:

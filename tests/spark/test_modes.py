@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pyarrow as pa
 import pytest
 
@@ -12,11 +9,6 @@ import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> bitlake.Lake:
-    return bitlake.connect(str(tmp_path), spark=spark)
 
 
 def ask(lake: bitlake.Lake, text: str) -> list[list[object]]:

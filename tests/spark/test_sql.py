@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +17,6 @@ from bitlake.demo.article import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
-    yield bitlake.connect(str(tmp_path / "lake"), spark=spark)
-    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
 
 
 def ask(lake: bitlake.Lake, text: str) -> list[list[Any]]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from dml_model import OPTIONS, Model
@@ -24,12 +21,6 @@ SETS: list[tuple[dict[str, str], str]] = [
     ({"b": "(SELECT max(w) FROM other WHERE k = t.a)"}, "b = (SELECT max(w) FROM other WHERE k = t.a)"),
     ({"a": "cast(id % 7 AS INT)", "b": "coalesce(b, 'none')"}, "a = CAST(id % 7 AS INT), b = coalesce(b, 'none')"),
 ]
-
-
-@pytest.fixture
-def lake(spark: Any, tmp_path: Path) -> Iterator[bitlake.Lake]:
-    yield bitlake.connect(str(tmp_path / "lake"), spark=spark)
-    shutil.rmtree(tmp_path / "lake", ignore_errors=True)
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -10,31 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from append_tables import SCHEMA, VECTORS, fill, table_of
 from hypothesis import given
 from hypothesis import strategies as some
 
-import bitlake
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.table import append_compact
 from bitlake.table.append_compact import Rules, pick_append
 from bitlake.table.table import Table
 
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
-VECTORS = {"deletion-vectors.enabled": "true"}
 BUCKETS = {"bucket": "2", "bucket-key": "id"}
 RULES = Rules(100, 70.0, 0.2, 5, 4, False, True, False)
-
-
-def table_of(tmp_path: Path, options: dict[str, str], partition_by: Sequence[str] = ()) -> Table:
-    lake = bitlake.connect(str(tmp_path / "lake"))
-    return lake.create_table("t", SCHEMA, partition_by=partition_by, options=options)
-
-
-def fill(table: Table, batches: int, rows: int = 20) -> None:
-    for batch in range(batches):
-        ids = range(batch * rows, (batch + 1) * rows)
-        new = {"id": list(ids), "v": [f"v{i % 7}" for i in ids], "p": [f"p{i % 2}" for i in ids]}
-        table.append(pa.table(new, schema=SCHEMA))
 
 
 def rows_of(table: Table) -> list[tuple[Any, ...]]:

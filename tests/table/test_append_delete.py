@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from append_tables import VECTORS, fill, table_of
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
@@ -19,21 +19,6 @@ from bitlake.table.append_delete import bytes_to_ask, find_hits, only_hits, take
 from bitlake.table.index_files import index_entries
 from bitlake.table.runner import LocalRunner
 from bitlake.table.table import Table
-
-SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.string())])
-VECTORS = {"deletion-vectors.enabled": "true"}
-
-
-def table_of(tmp_path: Path, options: dict[str, str], partition_by: Sequence[str] = ()) -> Table:
-    lake = bitlake.connect(str(tmp_path / "lake"))
-    return lake.create_table("t", SCHEMA, partition_by=partition_by, options=options)
-
-
-def fill(table: Table, batches: int, rows: int = 20) -> None:
-    for batch in range(batches):
-        ids = range(batch * rows, (batch + 1) * rows)
-        new = {"id": list(ids), "v": [f"v{i % 7}" for i in ids], "p": [f"p{i % 2}" for i in ids]}
-        table.append(pa.table(new, schema=SCHEMA))
 
 
 def ids_of(table: Table) -> list[int]:

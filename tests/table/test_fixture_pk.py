@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from answers import arrow_rows, expected_value, plain
-from fixtures import expected, warehouse
+from fixtures import answered, expected, warehouse
 
 import bitlake
 
@@ -27,15 +27,7 @@ def lake() -> bitlake.Lake:
     return bitlake.connect(str(warehouse()))
 
 
-def _queries() -> list[Any]:
-    return [
-        pytest.param(table, q["sql"], q["rows"], id=f"{table}-{i}")
-        for table in [*TABLES, TRAVEL]
-        for i, q in enumerate(expected()[table])
-    ]
-
-
-@pytest.mark.parametrize(("name", "sql", "rows"), _queries())
+@pytest.mark.parametrize(("name", "sql", "rows"), answered([*TABLES, TRAVEL]))
 def test_scan_gives_paimons_rows(lake: bitlake.Lake, name: str, sql: str, rows: list[list[Any]]) -> None:
     match = _QUERY.match(sql)
     assert match is not None, sql

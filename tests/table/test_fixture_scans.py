@@ -11,7 +11,7 @@ import pyarrow.compute
 import pyarrow.parquet
 import pytest
 from answers import arrow_rows, expected_value
-from fixtures import expected, warehouse
+from fixtures import answered, warehouse
 
 import bitlake
 from bitlake.predicate.bind import bind
@@ -49,15 +49,7 @@ def lake() -> bitlake.Lake:
     return bitlake.connect(str(warehouse()))
 
 
-def _queries() -> list[Any]:
-    return [
-        pytest.param(table, q["sql"], q["rows"], id=f"{table}-{i}")
-        for table in TABLES
-        for i, q in enumerate(expected()[table])
-    ]
-
-
-@pytest.mark.parametrize(("name", "sql", "rows"), _queries())
+@pytest.mark.parametrize(("name", "sql", "rows"), answered(TABLES))
 def test_scan_gives_paimonsarrow_rows(lake: bitlake.Lake, name: str, sql: str, rows: list[list[Any]]) -> None:
     match = _QUERY.match(sql)
     assert match is not None, sql
