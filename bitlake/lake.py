@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, NotFound
 from bitlake.sql.parse import parse_table_name
 from bitlake.storage import open_store
 from bitlake.storage.base import scheme_of
@@ -169,7 +169,16 @@ class Lake:
         ``orders$branch_dev`` is a branch of it, to read and to write; ``orders$snapshots`` a system table, to read.
         Raises :class:`bitlake.errors.NotFound`.
         """
-        identifier = self.catalog.find(self._identify(name))
+        identifier = self._identify(name)
+        try:
+            return self._open(identifier)
+        except NotFound:
+            found = self.catalog.find(identifier)
+            if found == identifier:
+                raise
+            return self._open(found)
+
+    def _open(self, identifier: Identifier) -> Table:
         return open_table(self.catalog, identifier, timezone=self._timezone, to_spark=self._to_spark)
 
     def create_table(

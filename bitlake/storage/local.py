@@ -77,8 +77,8 @@ class LocalStore(Store):
 
     def read(self, path: str) -> bytes:
         """The whole file."""
-        with _mapped("read", path), open(strip_scheme(path), "rb") as f:
-            return f.read()
+        with _mapped("read", path), open(strip_scheme(path), "rb", buffering=0) as f:
+            return f.readall()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes from ``offset``."""
@@ -90,8 +90,9 @@ class LocalStore(Store):
         with _mapped("read", path):
             fd = os.open(strip_scheme(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             try:
+                size = os.fstat(fd).st_size
                 for offset, length in ranges:
-                    out.append(_pread(fd, path, offset, length))
+                    out.append(_pread(fd, path, offset, length, size))
             finally:
                 os.close(fd)
         return out
@@ -100,7 +101,7 @@ class LocalStore(Store):
         """The first bytes, and the size."""
         with _mapped("read", path), open(strip_scheme(path), "rb", buffering=0) as f:
             size = os.fstat(f.fileno()).st_size
-            return _pread(f.fileno(), path, 0, min(length, size)), size
+            return _pread(f.fileno(), path, 0, min(length, size), size), size
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""
@@ -253,10 +254,10 @@ class LocalStore(Store):
                 os.close(fd)
 
 
-def _pread(fd: int, path: str, offset: int, length: int) -> bytes:
+def _pread(fd: int, path: str, offset: int, length: int, size: int) -> bytes:
     if offset < 0 or length < 0:
         raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
-    left = os.fstat(fd).st_size - offset
+    left = size - offset
     if length > left:
         raise CorruptError(f"the file ends {length - left} bytes before the end of a range of {length}", offset, path)
     parts = []

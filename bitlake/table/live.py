@@ -34,12 +34,13 @@ _READERS = 8
 _manifests: Cache[str, tuple[ManifestEntry, ...]] = Cache(200_000)
 _lists: Cache[str, tuple[ManifestFileMeta, ...]] = Cache(100_000)
 _live: Cache[str, LiveFiles] = Cache(400_000)
-_schemas: Cache[str, TableSchema] = Cache(4_000_000)
+_schemas: Cache[tuple[str, bytes], TableSchema] = Cache(4_000_000)
+_snapshots: Cache[tuple[str, bytes], Snapshot] = Cache(4_000_000)
 
 
 def clear_caches() -> None:
     """Forget all cached metadata of this process; for tests and measurements."""
-    for cache in (_manifests, _lists, _live, _schemas):
+    for cache in (_manifests, _lists, _live, _schemas, _snapshots):
         cache.clear()
 
 
@@ -80,9 +81,13 @@ def _read_hint(store: Store, path: str) -> int | None:
 
 
 def load_snapshot(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot:
-    """One snapshot; raises :class:`NotFound`.  Not cached: a rollback may reuse its id."""
+    """One snapshot; raises :class:`NotFound`.
+
+    The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
+    """
     path = paths.snapshot(snapshot_id)
-    return Snapshot.from_json(store.read(path), path)
+    data = store.read(path)
+    return _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
 
 
 def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
@@ -117,12 +122,7 @@ def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:
     """
     path = paths.schema(schema_id)
     data = store.read(path)
-    key = f"{path}\0{data.hex()}"
-    found = _schemas.get(key)
-    if found is None:
-        found = TableSchema.from_json(data, path)
-        _schemas.put(key, found, len(data))
-    return found
+    return _schemas.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: len(data))
 
 
 def latest_schema(store: Store, paths: TablePaths) -> TableSchema | None:

@@ -32,7 +32,8 @@ def open_table(
     catalog.load_schema(found)
     shown = str(found) if branch is None else f"{found}$branch_{branch}"
     path, store = catalog.table_path(found), catalog.store
-    table = Table(shown, path, store, timezone=timezone, to_spark=to_spark, runner=runner, branch=branch)
+    there = branch is None  # its schema was read just now
+    table = Table(shown, path, store, timezone=timezone, to_spark=to_spark, runner=runner, branch=branch, opened=there)
     return table if system is None else SystemTable(table, system)
 
 

@@ -65,7 +65,9 @@ class Table(TableWrites, TableMaintenance):
         to_spark: ToSpark | None = None,
         runner: Callable[[], Runner] = LocalRunner,
         branch: str | None = None,
+        opened: bool = False,
     ) -> None:
+        """``opened``: whether the table is known to be there."""
         self.name = name
         self.store = store
         self._paths = TablePaths(root, branch)
@@ -73,7 +75,8 @@ class Table(TableWrites, TableMaintenance):
         self._to_spark = to_spark
         self._runner = runner
         self._user = _clock.new_uuid()
-        self.state()
+        if not opened:
+            self.state()
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self._paths.root!r})"

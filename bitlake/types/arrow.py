@@ -9,6 +9,7 @@ need: milliseconds up to precision 3, microseconds up to 6, nanoseconds above.  
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -75,6 +76,7 @@ def sign_id(field_id: int, depth: int, sign: int) -> int:
     return _ELEMENT_BASE + sign * (_DEPTH_STEP * field_id + depth)
 
 
+@lru_cache(4096)
 def _atomic(made: AtomicType) -> pa.DataType:
     if made.root is Root.DECIMAL:
         return pa.decimal128(made.precision or 10, made.scale or 0)
@@ -93,6 +95,11 @@ def _metadata(number: int | None) -> dict[str, str] | None:
 
 def arrow_field(field: DataField, *, ids: bool = False) -> pa.Field:
     """The Arrow field of a column; with ``ids``, it and its children carry ``PARQUET:field_id``."""
+    return _field(field, ids)
+
+
+@lru_cache(4096)
+def _field(field: DataField, ids: bool) -> pa.Field:
     kind = arrow_type(field.type, field_id=field.id if ids else None)
     return pa.field(field.name, kind, field.type.nullable, metadata=_metadata(field.id if ids else None))
 
