@@ -8,10 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from bitlake.errors import InvalidRequest
+from bitlake.spark.local import held_frame, is_simple
 from bitlake.spark.relations import relation_scan, session_options, table_scan
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import SparkReader, is_lasting
@@ -149,8 +152,13 @@ class EngineContext:
     def rows(self, columns: Sequence[tuple[str, T.DataType]], rows: Sequence[Sequence[Any]]) -> DataFrame:
         """A small result as a DataFrame."""
         schema = T.StructType([T.StructField(name, kind, True) for name, kind in columns])
-        return self.spark.createDataFrame([tuple(r) for r in rows], schema)
+        if not is_simple(schema):
+            return self.spark.createDataFrame([tuple(r) for r in rows], schema)
+        # Whoever only collects or shows the result of a statement need not wait for a job of Spark.
+        arrow = to_arrow_schema(schema)
+        arrays = [pa.array([r[i] for r in rows], f.type) for i, f in enumerate(arrow)]
+        return held_frame(self.spark, pa.Table.from_arrays(arrays, schema=arrow), schema)
 
     def nothing(self) -> DataFrame:
         """The empty result of a statement that returns none."""
-        return self.spark.createDataFrame([], T.StructType([]))
+        return held_frame(self.spark, pa.table({}), T.StructType([]))

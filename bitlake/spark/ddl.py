@@ -9,14 +9,26 @@ from bitlake.metadata.schema import near
 from bitlake.metadata.schema_change import SetTableComment
 from bitlake.spark.context import EngineContext
 from bitlake.sql import statements as st
-from bitlake.table.catalog import Identifier
+from bitlake.sql.ddl_statements import AlterDatabase, AlterTag, RefreshTable, TagChange
+from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
+from bitlake.table.opening import relation_exists
+from bitlake.table.table import Table
 
 _COMMENT = "comment"
 
 
 def create_database(context: EngineContext, statement: st.CreateDatabase) -> DataFrame:
     """CREATE DATABASE."""
-    context.catalog.create_database(statement.name, if_not_exists=statement.if_not_exists)
+    properties = dict(statement.properties)
+    if statement.comment is not None:
+        properties[_COMMENT] = statement.comment
+    context.catalog.create_database(statement.name, if_not_exists=statement.if_not_exists, properties=properties)
+    return context.nothing()
+
+
+def alter_database(context: EngineContext, statement: AlterDatabase) -> DataFrame:
+    """ALTER DATABASE … SET DBPROPERTIES."""
+    context.catalog.alter_database(statement.name, statement.properties)
     return context.nothing()
 
 
@@ -29,6 +41,9 @@ def drop_database(context: EngineContext, statement: st.DropDatabase) -> DataFra
 def use_database(context: EngineContext, statement: st.UseDatabase) -> DataFrame:
     """USE."""
     if not context.catalog.database_exists(statement.name):
+        if statement.or_catalog:
+            context.database = DEFAULT_DATABASE
+            return context.nothing()
         known = context.catalog.databases()
         raise NotFound(f"database '{statement.name}' does not exist{near(statement.name, known)}")
     context.database = statement.name
@@ -81,3 +96,43 @@ def rename_table(context: EngineContext, statement: st.RenameTable) -> DataFrame
     new = Identifier(statement.new_name.database or old.database, statement.new_name.table)
     context.catalog.rename_table(old, new)
     return context.nothing()
+
+
+def refresh_table(context: EngineContext, statement: RefreshTable) -> DataFrame:
+    """REFRESH TABLE: nothing of a table is kept from statement to statement that another writer could make wrong."""
+    name = context.identify(statement.table)
+    if not relation_exists(context.catalog, name):
+        context.catalog.load_schema(name)  # says what there is
+    return context.nothing()
+
+
+def alter_tag(context: EngineContext, statement: AlterTag) -> DataFrame:
+    """ALTER TABLE … CREATE, REPLACE, DELETE or RENAME TAG."""
+    table = context.table(context.identify(statement.table))
+    snapshot, retained = statement.snapshot, statement.retained_ms
+    match statement.change:
+        case TagChange.CREATE:
+            table.create_tag(statement.tag, snapshot, retained_ms=retained, if_not_exists=statement.lenient)
+        case TagChange.REPLACE:
+            table.replace_tag(statement.tag, snapshot, retained_ms=retained)
+        case TagChange.CREATE_OR_REPLACE:
+            if not table.create_tag(statement.tag, snapshot, retained_ms=retained, if_not_exists=True):
+                table.replace_tag(statement.tag, snapshot, retained_ms=retained)
+        case TagChange.DELETE:
+            delete_tags(table, statement.tag, statement.lenient)
+        case TagChange.RENAME:
+            table.rename_tag(statement.tag, statement.new_name or "")
+    return context.nothing()
+
+
+def delete_tags(table: Table, given: str, lenient: bool = False) -> None:
+    """Delete tags whose names are between commas: all of them, or if one is missing, none."""
+    have = table.tags()
+    names = [given] if given in have else [n.strip() for n in given.split(",") if n.strip()]
+    missing = [n for n in names if n not in have]
+    if missing and not lenient:
+        raise NotFound(
+            f"table '{table.name}' has no tag '{missing[0]}'; its tags: {', '.join(have) or 'none'}; or say IF EXISTS"
+        )
+    for name in names:
+        table.delete_tag(name, if_exists=True)

@@ -1,4 +1,4 @@
-"""Statements that change rows: INSERT, CREATE TABLE AS, TRUNCATE."""
+"""Statements that change rows: INSERT, TRUNCATE, dropping partitions."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from bitlake.spark.query import query
 from bitlake.spark.types import from_spark_field, spark_type
 from bitlake.spark.write import SparkWriter, is_local
 from bitlake.sql import statements as st
+from bitlake.sql.ddl_statements import DropPartitions
 from bitlake.table.append_update import retrying
 from bitlake.table.catalog import Identifier
 from bitlake.table.commit import Overwrite
@@ -26,12 +27,13 @@ from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.lsm.publish import publish
 from bitlake.table.partition_spec import overwrite_scope
+from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.table.write import write_rows
 from bitlake.types import DataField, arrow_type
 
-_COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
+COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
 _MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
@@ -55,7 +57,7 @@ def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
         else:
             scope = overwrite_scope(state.schema, static_values(context, state, static) if static else None)
     rows = store(context, table, state, frame, "OVERWRITE" if statement.overwrite else "WRITE", scope)
-    return context.rows(_COUNTS, [(rows, rows)])
+    return context.rows(COUNTS, [(rows, rows)])
 
 
 def write_dataframe(
@@ -97,43 +99,6 @@ def write_dataframe(
         raise
 
 
-def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame:
-    """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
-    name = context.identify(statement.name)
-    if statement.using is not None and statement.using.lower() not in ("paimon", "bitlake"):
-        raise InvalidRequest(
-            f"table '{name}': USING {statement.using} makes no lake table; leave USING out, or say USING paimon"
-        )
-    if statement.if_not_exists and context.catalog.table_exists(name):
-        return context.nothing()
-    columns = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
-    frame: DataFrame | None = None
-    if statement.query is not None:
-        frame = query(context, statement.query)
-        columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
-    made = context.catalog.create_table(
-        name,
-        columns,
-        partition_keys=statement.partitioned_by,
-        primary_keys=statement.primary_key,
-        options=statement.properties,
-        comment=statement.comment,
-        if_not_exists=statement.if_not_exists,
-    )
-    if frame is None or not made:
-        return context.nothing()
-    table = context.table(name)
-    state = table.state()
-    try:
-        table.check_writable(state, keyed=True)
-        named = by_position(table.name, frame, state.schema.fields)
-        rows = store(context, table, state, named, "CREATE_TABLE_AS_SELECT")
-    except BaseException:
-        context.catalog.drop_table(name, if_exists=True)
-        raise
-    return context.rows(_COUNTS, [(rows, rows)])
-
-
 def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
     """TRUNCATE TABLE, or one of its partitions."""
     table = context.table(context.identify(statement.table))
@@ -143,6 +108,28 @@ def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
     if missing:
         raise InvalidRequest(f"table '{table.name}': TRUNCATE needs a value for partition column '{missing[0]}'")
     table.truncate(static_values(context, state, spec) if spec else None)
+    return context.nothing()
+
+
+def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFrame:
+    """ALTER TABLE … DROP PARTITION; every partition column must be given, and without IF EXISTS be there."""
+    table = context.table(context.identify(statement.table))
+    state = table.state()
+    specs = []
+    for given in statement.partitions:
+        spec = _partition_spec(table.name, state, given)
+        missing = [k for k in state.schema.partition_keys if k not in spec]
+        if missing:
+            raise InvalidRequest(f"table '{table.name}': DROP PARTITION needs a value of '{missing[0]}' too")
+        specs.append(static_values(context, state, spec))
+    reader = PartitionReader(state.schema, state.paths)
+    have = {reader.values(raw) for raw in {e.partition for e in state.entries()}}
+    there = [s for s in specs if tuple(s[k] for k in state.schema.partition_keys) in have]
+    if len(there) < len(specs) and not statement.if_exists:
+        gone = next(s for s in specs if s not in there)
+        raise NotFound(f"table '{table.name}' has no partition {gone}; SHOW PARTITIONS lists them, or say IF EXISTS")
+    for spec in there:
+        table.truncate(spec)
     return context.nothing()
 
 
@@ -252,6 +239,3 @@ def _listed(table: str, state: TableState, names: Sequence[str], static: Mapping
         if f.name in static:
             raise InvalidRequest(f"table '{table}': column '{f.name}' has its value from PARTITION already")
     return fields
-
-
-__all__ = ["create_table", "insert", "store", "truncate", "write_frame"]

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bitlake.errors import InvalidRequest
-from bitlake.spark import ddl, dml, show
+from bitlake.spark import create, ddl, dml, show, show_tables
 from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
 from bitlake.spark.delete import delete
@@ -17,6 +17,7 @@ from bitlake.spark.procedures import call, show_procedures
 from bitlake.spark.query import create_view, explain, other, prepare, query
 from bitlake.spark.scan import SparkReader
 from bitlake.spark.update import update
+from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_statement
 from bitlake.table.catalog import FileSystemCatalog, Identifier
@@ -28,7 +29,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.CreateDatabase: ddl.create_database,
     st.DropDatabase: ddl.drop_database,
     st.UseDatabase: ddl.use_database,
-    st.CreateTable: dml.create_table,
+    st.CreateTable: create.create_table,
     st.CreateView: create_view,
     st.DropTable: ddl.drop_table,
     st.AlterTableSet: ddl.alter_set,
@@ -51,6 +52,15 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.ShowProcedures: show_procedures,
     st.Analyze: analyze,
     st.Describe: show.describe,
+    ds.AlterDatabase: ddl.alter_database,
+    ds.DescribeDatabase: show_tables.describe_database,
+    ds.CreateTableLike: create.create_table_like,
+    ds.AlterTag: ddl.alter_tag,
+    ds.ShowTags: show_tables.tags,
+    ds.DropPartitions: dml.drop_partitions,
+    ds.ShowColumns: show_tables.columns,
+    ds.ShowTableExtended: show_tables.extended,
+    ds.RefreshTable: ddl.refresh_table,
 }
 
 

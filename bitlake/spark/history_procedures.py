@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.context import EngineContext
+from bitlake.spark.ddl import delete_tags
 from bitlake.spark.procedure import (
     TABLE,
     Parameter,
@@ -50,14 +51,7 @@ def _rename_tag(context: EngineContext, a: Arguments) -> DataFrame:
 
 
 def _delete_tag(context: EngineContext, a: Arguments) -> DataFrame:
-    table = table_of(context, a["table"])
-    names = _names(needed(a, "tag"))
-    have = table.tags()
-    missing = [n for n in names if n not in have]
-    if missing:  # before any is deleted
-        raise NotFound(f"table '{table.name}' has no tag '{missing[0]}'; its tags: {', '.join(have) or 'none'}")
-    for name in names:
-        table.delete_tag(name)
+    delete_tags(table_of(context, a["table"]), needed(a, "tag"))
     return done(context)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.predicate.dialect import caret
+from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.clauses import properties
 from bitlake.sql.cursor import Cursor
@@ -22,18 +23,21 @@ _REFUSED = {
     "SKEWED": "leave it out",
     "ROW": "leave it out; the file format is a table property",
     "STORED": "leave it out; the file format is a table property",
-    "LIKE": "write the columns out",
 }
 
 
 def create(c: Cursor) -> Statement | None:
     """CREATE …; None for what is Spark's (views, functions …)."""
+    if c.looking_at("REPLACE", "TABLE"):
+        c.i += 2
+        return _replaced(c, must_exist=True)
     c.expect("CREATE")
     if c.word() in ("DATABASE", "SCHEMA", "NAMESPACE"):
         c.i += 1
         return _database(c)
     if c.looking_at("OR", "REPLACE", "TABLE"):
-        raise UnsupportedFeature("CREATE OR REPLACE TABLE is not implemented; DROP TABLE first")
+        c.i += 3
+        return _replaced(c, must_exist=False)
     if c.looking_at("EXTERNAL", "TABLE"):
         raise UnsupportedFeature("CREATE EXTERNAL TABLE is not implemented; lake tables live in their warehouse")
     if c.word() in ("OR", "TEMP", "TEMPORARY"):
@@ -71,9 +75,35 @@ def _database(c: Cursor) -> Statement:
     return st.CreateDatabase(name, exists, comment, options)
 
 
+def _replaced(c: Cursor, must_exist: bool) -> Statement:
+    """``[CREATE OR] REPLACE TABLE …``, which goes on as CREATE TABLE does."""
+    at = c.position
+    made = _table(c)
+    if not isinstance(made, CreateTable) or made.if_not_exists:
+        raise InvalidRequest(f"REPLACE TABLE takes neither LIKE nor IF NOT EXISTS: {caret(c.text, at)}")
+    if must_exist and made.query is not None:
+        raise UnsupportedFeature(
+            "REPLACE TABLE … AS is not supported, as in Paimon: say CREATE OR REPLACE TABLE … AS instead"
+        )
+    return replace(made, replace=True, must_exist=must_exist)
+
+
+def _like(c: Cursor, made: CreateTable) -> Statement:
+    """``LIKE source [USING …] [COMMENT …] [TBLPROPERTIES …]``."""
+    c.expect("LIKE")
+    source = c.table()
+    while not c.at_end:
+        if c.word() not in ("USING", "COMMENT", "TBLPROPERTIES", "LOCATION", "ROW", "STORED"):
+            c.fail("USING, COMMENT, TBLPROPERTIES or the end of the statement")
+        made = _clause(c, made)
+    return ds.CreateTableLike(made.name, source, made.if_not_exists, made.using, made.comment, made.properties)
+
+
 def _table(c: Cursor) -> Statement:
     exists = c.accept("IF", "NOT", "EXISTS")
     made = CreateTable(c.table(), exists)
+    if c.looking_at("LIKE"):
+        return _like(c, made)
     if c.looking_at("(") and c.word(1) not in ("SELECT", "WITH", "VALUES"):
         made = _columns(c, made)
     seen: set[str] = set()

@@ -14,22 +14,23 @@ from sqlglot import TokenType
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.metadata.schema_change import SetTableComment
 from bitlake.predicate.dialect import caret, tokenize
+from bitlake.sql import ddl_statements as ds
 from bitlake.sql import dml
 from bitlake.sql import statements as st
 from bitlake.sql.alter import alter_columns
-from bitlake.sql.clauses import arguments, like, partition_spec, properties, property_keys
+from bitlake.sql.clauses import arguments, partition_spec, properties, property_keys
 from bitlake.sql.create import create
-from bitlake.sql.cursor import Cursor, table_name
+from bitlake.sql.cursor import LAKE_CATALOGS, Cursor, table_name
+from bitlake.sql.show import analyze, describe, show
 from bitlake.sql.statements import Statement, TableName
+from bitlake.sql.tags import alter_tag
 
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "(", "MAP", "REDUCE"})
+_DATABASE = ("DATABASE", "SCHEMA", "NAMESPACE")
 _SPARKS = frozenset(
-    ("SET", "RESET", "CACHE", "UNCACHE", "CLEAR", "REFRESH", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
+    ("SET", "RESET", "CACHE", "UNCACHE", "CLEAR", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
     + ("DECLARE", "EXECUTE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
 )
-_LATER = {
-    "REPLACE": "REPLACE TABLE",
-}
 
 
 def parse_statement(text: str) -> Statement:
@@ -52,8 +53,6 @@ def parse_statement(text: str) -> Statement:
     if first in _QUERY_STARTS:
         made = _insert_after_with(cursor) or dml.after_with(cursor) if first == "WITH" else None
         return st.Query(_all(cursor)) if made is None or _foreign(made) else made
-    if first in _LATER:
-        raise UnsupportedFeature(f"{_LATER[first]} is not implemented yet")
     if first in _SPARKS:
         return st.Other(_all(cursor))
     known = sorted(_QUERY_STARTS | _SPARKS | set(_HANDLERS))
@@ -106,7 +105,7 @@ def _drop(c: Cursor) -> Statement | None:
         c.accept("PURGE")
         c.expect_end()
         return st.DropTable(name, if_exists)
-    if c.word() not in ("DATABASE", "SCHEMA", "NAMESPACE"):
+    if c.word() not in _DATABASE:
         return None
     c.i += 1
     if_exists = c.accept("IF", "EXISTS")
@@ -120,11 +119,21 @@ def _drop(c: Cursor) -> Statement | None:
 
 def _use(c: Cursor) -> Statement:
     c.expect("USE")
-    if c.word() in ("DATABASE", "SCHEMA", "NAMESPACE") and c.kind(1) is not None and c.word(1) != ".":
-        c.i += 1
+    said = c.word() in _DATABASE and c.kind(1) is not None and c.word(1) != "."
+    c.i += said
+    bare = c.kind(1) is None
     name = c.database()
     c.expect_end()
-    return st.UseDatabase(name)
+    return st.UseDatabase(name, or_catalog=bare and not said and name.lower() in LAKE_CATALOGS)
+
+
+def _refresh(c: Cursor) -> Statement | None:
+    c.expect("REFRESH")
+    if not c.accept("TABLE"):
+        return None
+    table = c.table()
+    c.expect_end()
+    return ds.RefreshTable(table)
 
 
 def _insert(c: Cursor) -> Statement | None:
@@ -188,6 +197,8 @@ def _insert_after_with(c: Cursor) -> Statement | None:
 
 def _alter(c: Cursor) -> Statement | None:
     c.expect("ALTER")
+    if c.word() in _DATABASE:
+        return _alter_database(c)
     if not c.accept("TABLE"):
         return None
     table = c.table()
@@ -199,90 +210,37 @@ def _alter(c: Cursor) -> Statement | None:
     elif table.catalog is not None:
         return None
     else:
-        made = alter_columns(c, table)
+        made = alter_tag(c, table) or _drop_partitions(c, table) or alter_columns(c, table)
     c.expect_end()
     return made
 
 
-def _show(c: Cursor) -> Statement | None:
-    c.expect("SHOW")
-    made: Statement
-    if c.word() in ("DATABASES", "SCHEMAS", "NAMESPACES"):
-        c.i += 1
-        if c.accept("IN") or c.accept("FROM"):
-            c.name("a catalog name")
-        made = st.ShowDatabases(like(c))
-    elif c.accept("TABLES"):
-        database = c.database() if c.accept("IN") or c.accept("FROM") else None
-        made = st.ShowTables(database, like(c))
-    elif c.accept("CREATE", "TABLE"):
-        made = st.ShowCreateTable(c.table())
-        c.accept("AS", "SERDE")
-    elif c.accept("PARTITIONS"):
-        table = c.table()
-        made = st.ShowPartitions(table, partition_spec(c) if c.accept("PARTITION") else None)
-    elif c.accept("PROCEDURES"):
-        if c.accept("IN") or c.accept("FROM"):
-            c.parts("sys")
-        made = st.ShowProcedures(like(c))
-    elif c.accept("TBLPROPERTIES"):
-        table = c.table()
-        keys = property_keys(c) if c.looking_at("(") else (None,)
-        made = st.ShowTblProperties(table, keys[0])
-    else:
-        return None
-    c.expect_end()
-    return made
-
-
-def _describe(c: Cursor) -> Statement | None:
+def _alter_database(c: Cursor) -> Statement:
     c.i += 1
-    if c.word() in (
-        "DATABASE",
-        "SCHEMA",
-        "NAMESPACE",
-        "FUNCTION",
-        "QUERY",
-        "SELECT",
-        "WITH",
-        "VALUES",
-        "FROM",
-        "(",
-    ) and (c.kind(1) is not None):
-        return None
-    if c.looking_at("TABLE") and c.kind(1) is not None:
-        c.i += 1
-    extended = c.accept("EXTENDED") or c.accept("FORMATTED")
-    table = c.table()
-    if c.looking_at("PARTITION") or c.looking_at("AS", "JSON"):
-        raise UnsupportedFeature(f"DESCRIBE … {c.rest()} is not implemented; DESCRIBE [EXTENDED] table is")
-    column = None if c.at_end else ".".join(c.parts("a column name"))
+    name = c.database()
+    if c.looking_at("SET", "LOCATION"):
+        raise UnsupportedFeature(f"ALTER DATABASE {name} SET LOCATION: a database's folder follows from the warehouse")
+    if not c.accept("SET", "DBPROPERTIES"):
+        c.expect("SET", "PROPERTIES")
+    made = ds.AlterDatabase(name, properties(c))
     c.expect_end()
-    return st.Describe(table, extended, column)
+    return made
 
 
-def _analyze(c: Cursor) -> Statement | None:
-    c.expect("ANALYZE")
-    if not c.accept("TABLE"):
+def _drop_partitions(c: Cursor, table: TableName) -> Statement | None:
+    start = c.i
+    if not c.accept("DROP"):
         return None
-    table = c.table()
-    if table.catalog is not None:
+    if_exists = c.accept("IF", "EXISTS")
+    if not c.accept("PARTITION"):
+        c.i = start
         return None
-    if c.looking_at("PARTITION"):
-        raise UnsupportedFeature("ANALYZE TABLE … PARTITION is not implemented; statistics are the whole table's")
-    c.expect("COMPUTE", "STATISTICS")
-    columns: tuple[str, ...] | None = None
-    every = False
-    if not c.accept("NOSCAN") and c.accept("FOR"):
-        every = c.accept("ALL", "COLUMNS")
-        if not every:
-            c.expect("COLUMNS")
-            found = [c.name("a column name")]
-            while c.accept(","):
-                found.append(c.name("a column name"))
-            columns = tuple(found)
-    c.expect_end()
-    return st.Analyze(table, columns, every)
+    specs = [partition_spec(c)]
+    while c.accept(","):
+        c.expect("PARTITION")
+        specs.append(partition_spec(c))
+    c.accept("PURGE")
+    return ds.DropPartitions(table, tuple(specs), if_exists)
 
 
 def _truncate(c: Cursor) -> Statement:
@@ -329,6 +287,8 @@ def _comment(c: Cursor) -> Statement | None:
 
 _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "CREATE": create,
+    "REPLACE": create,
+    "REFRESH": _refresh,
     "DROP": _drop,
     "USE": _use,
     "INSERT": _insert,
@@ -337,11 +297,11 @@ _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "MERGE": dml.merge,
     "ALTER": _alter,
     "COMMENT": _comment,
-    "SHOW": _show,
-    "DESCRIBE": _describe,
-    "DESC": _describe,
+    "SHOW": show,
+    "DESCRIBE": describe,
+    "DESC": describe,
     "TRUNCATE": _truncate,
-    "ANALYZE": _analyze,
+    "ANALYZE": analyze,
     "CALL": _call,
     "EXPLAIN": _explain,
 }

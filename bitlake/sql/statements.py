@@ -5,10 +5,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bitlake.metadata.schema_change import SchemaChange
 from bitlake.types import DataType
+
+if TYPE_CHECKING:
+    from bitlake.sql.ddl_statements import DdlStatement
 
 
 class SqlNull(enum.Enum):
@@ -70,14 +73,18 @@ class DropDatabase:
 
 @dataclass(frozen=True, slots=True)
 class UseDatabase:
-    """USE."""
+    """USE; ``or_catalog``: the name may be the lake's own as a catalog, which has the database ``default``."""
 
     name: str
+    or_catalog: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTable:
-    """CREATE TABLE, with ``query`` for CREATE TABLE … AS; ``primary_key`` from a PRIMARY KEY clause."""
+    """CREATE TABLE, with ``query`` for CREATE TABLE … AS; ``primary_key`` from a PRIMARY KEY clause.
+
+    ``replace``: CREATE OR REPLACE TABLE; ``must_exist``: REPLACE TABLE.
+    """
 
     name: TableName
     if_not_exists: bool = False
@@ -88,6 +95,8 @@ class CreateTable:
     query: str | None = None
     using: str | None = None
     primary_key: tuple[str, ...] = ()
+    replace: bool = False
+    must_exist: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,32 +339,9 @@ class Other:
     text: str
 
 
-Statement = (
-    CreateDatabase
-    | DropDatabase
-    | UseDatabase
-    | CreateTable
-    | CreateView
-    | DropTable
-    | InsertInto
-    | DeleteFrom
-    | Update
-    | MergeInto
-    | AlterTableSet
-    | AlterTableUnset
-    | AlterColumns
-    | RenameTable
-    | ShowDatabases
-    | ShowTables
-    | ShowCreateTable
-    | ShowPartitions
-    | ShowTblProperties
-    | ShowProcedures
-    | Analyze
-    | Describe
-    | Truncate
-    | Call
-    | Explain
-    | Query
-    | Other
+Statement: TypeAlias = (
+    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | CreateView | DropTable | InsertInto | DeleteFrom | "
+    "Update | MergeInto | AlterTableSet | AlterTableUnset | AlterColumns | RenameTable | ShowDatabases | ShowTables "
+    "| ShowCreateTable | ShowPartitions | ShowTblProperties | ShowProcedures | Analyze | Describe | Truncate | Call "
+    "| Explain | Query | Other | DdlStatement"
 )

@@ -5,17 +5,20 @@ A table exists when its ``schema`` folder holds a schema.  Source: table-format 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.live import latest_schema
+
+log = logging.getLogger("bitlake")
 
 DEFAULT_DATABASE = "default"
 _DATABASE_SUFFIX = ".db"
@@ -58,14 +61,35 @@ class FileSystemCatalog:
         """Whether the database's folder is there; ``default`` always is."""
         return name == DEFAULT_DATABASE or self.store.dir_exists(self.database_path(name))
 
-    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
-        """Make a database; raises :class:`AlreadyExists` unless ``if_not_exists``."""
+    def create_database(
+        self, name: str, *, if_not_exists: bool = False, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a database; raises :class:`AlreadyExists` unless ``if_not_exists``.
+
+        This catalog has no place for ``properties``; as in Paimon's, they are dropped with a warning.
+        """
         path = self.database_path(name)
         if self.store.dir_exists(path):
             if if_not_exists:
                 return
             raise AlreadyExists(f"database '{name}' exists already in {self.warehouse}")
         self.store.make_dirs(path)
+        if properties:
+            log.warning("database '%s': a filesystem catalog keeps no properties (%s)", name, ", ".join(properties))
+
+    def alter_database(self, name: str, properties: Mapping[str, str]) -> None:
+        """Set properties of a database; raises :class:`UnsupportedFeature`: a folder has none (nor in Paimon)."""
+        if not self.database_exists(name):
+            raise self._no_database(name)
+        raise UnsupportedFeature(
+            f"database '{name}' cannot have properties in a filesystem catalog; connect with catalog='jdbc' for them"
+        )
+
+    def database_properties(self, name: str) -> dict[str, str]:
+        """The properties of a database; raises :class:`NotFound`."""
+        if not self.database_exists(name):
+            raise self._no_database(name)
+        return {}
 
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Delete a database; one that holds tables only with ``cascade``."""

@@ -102,15 +102,41 @@ class JdbcCatalog(FileSystemCatalog):
         with self._database.transaction() as t:
             return self._has_database(t, name)
 
-    def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
+    def create_database(
+        self, name: str, *, if_not_exists: bool = False, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Make a database; raises :class:`AlreadyExists` unless ``if_not_exists``."""
         location = super().database_path(name)
+        _check_properties(name, properties or {})
         with self._database.transaction(write=True) as t:
             if self._has_database(t, name):
                 if if_not_exists:
                     return
                 raise AlreadyExists(f"database '{name}' exists already in {self._shown}")
             self._insert_database(t, name, location)
+            self._set_properties(t, name, properties or {})
+
+    def alter_database(self, name: str, properties: Mapping[str, str]) -> None:
+        """Set properties of a database; raises :class:`NotFound`."""
+        _check_properties(name, properties)
+        location = super().database_path(name)
+        with self._database.transaction(write=True) as t:
+            if not self._has_database(t, name):
+                if name != DEFAULT_DATABASE:
+                    raise self._no_database(name)
+                self._insert_database(t, name, location)
+            self._set_properties(t, name, properties)
+
+    def database_properties(self, name: str) -> dict[str, str]:
+        """The properties of a database; raises :class:`NotFound`."""
+        if not self.database_exists(name):
+            raise self._no_database(name)
+        with self._database.transaction() as t:
+            found = t.rows(
+                f"SELECT property_key, property_value FROM paimon_database_properties WHERE {_OF_DATABASE}",
+                (self._key, name),
+            )
+        return {str(k): str(v) for k, v in found if k not in (_EXISTS, _LOCATION)}
 
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Delete a database; one that holds tables only with ``cascade``."""
@@ -271,6 +297,18 @@ class JdbcCatalog(FileSystemCatalog):
                 (self._key, name, key, value),
             )
 
+    def _set_properties(self, t: Transaction, name: str, properties: Mapping[str, str]) -> None:
+        for key, value in properties.items():
+            t.run(
+                f"DELETE FROM paimon_database_properties WHERE {_OF_DATABASE} AND property_key = ?",
+                (self._key, name, key),
+            )
+            t.run(
+                "INSERT INTO paimon_database_properties (catalog_key, database_name, property_key, property_value) "
+                "VALUES (?, ?, ?, ?)",
+                (self._key, name, key, value),
+            )
+
     def _insert_properties(self, t: Transaction, name: Identifier, schema: TableSchema) -> None:
         shown = dict(schema.options)
         if schema.primary_keys:
@@ -287,3 +325,12 @@ class JdbcCatalog(FileSystemCatalog):
 
 
 __all__ = ["JdbcCatalog"]
+
+
+def _check_properties(name: str, properties: Mapping[str, str]) -> None:
+    """Refuse properties that are the catalog's own, or do not fit its rows."""
+    for key, value in properties.items():
+        if key in (_EXISTS, _LOCATION):
+            raise InvalidRequest(f"database '{name}': property '{key}' is the catalog's own")
+        if len(key) > 255 or len(value) > _LONGEST:
+            raise InvalidRequest(f"database '{name}': property '{key[:40]}' takes at most {_LONGEST} characters")

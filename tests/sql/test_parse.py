@@ -5,6 +5,7 @@ import datetime as dt
 import pytest
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import parse_ddl_type
 from bitlake.sql.parse import parse_statement, parse_table_name, split_statements
@@ -161,7 +162,6 @@ def test_wrong_statements_say_what_was_expected(text: str, message: str) -> None
     [
         "ALTER TABLE t ADD PARTITION (x = 1)",
         "ALTER TABLE t REPLACE COLUMNS (x INT)",
-        "CREATE OR REPLACE TABLE t (a INT)",
         "CREATE TABLE t (a INT) LOCATION '/x'",
         "CREATE TABLE t (a INT) PARTITIONED BY (bucket(4, a))",
         "CREATE TABLE t (a INT GENERATED ALWAYS AS (1))",
@@ -188,3 +188,50 @@ def test_table_names() -> None:
     for wrong in ("", "a.", "a b", "a.b.c.d"):
         with pytest.raises(InvalidRequest):
             parse_table_name(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ALTER TABLE t CREATE TAG `a-1`", ds.AlterTag(T, ds.TagChange.CREATE, "a-1")),
+        (
+            "ALTER TABLE t CREATE TAG IF NOT EXISTS x AS OF VERSION 3 RETAIN 2 HOURS",
+            ds.AlterTag(T, ds.TagChange.CREATE, "x", True, 3, 7_200_000),
+        ),
+        (
+            "ALTER TABLE t CREATE OR REPLACE TAG x RETAIN 1 DAY",
+            ds.AlterTag(T, ds.TagChange.CREATE_OR_REPLACE, "x", retained_ms=86_400_000),
+        ),
+        ("ALTER TABLE t DELETE TAG IF EXISTS `a,b`", ds.AlterTag(T, ds.TagChange.DELETE, "a,b", True)),
+        ("ALTER TABLE t RENAME TAG a TO b", ds.AlterTag(T, ds.TagChange.RENAME, "a", new_name="b")),
+        (
+            "ALTER TABLE t DROP IF EXISTS PARTITION (p = 1), PARTITION (p = NULL)",
+            ds.DropPartitions(T, ({"p": 1}, {"p": st.SqlNull.NULL}), True),
+        ),
+        ("ALTER DATABASE d SET DBPROPERTIES ('a' = 'b')", ds.AlterDatabase("d", {"a": "b"})),
+        ("DESCRIBE DATABASE EXTENDED paimon.d", ds.DescribeDatabase("d", True)),
+        ("SHOW TAGS t", ds.ShowTags(T)),
+        ("SHOW COLUMNS IN t FROM d", ds.ShowColumns(TableName("d", "t"))),
+        ("SHOW TABLE EXTENDED IN d LIKE 't*' PARTITION (p = 1)", ds.ShowTableExtended("t*", "d", {"p": 1})),
+        ("REFRESH TABLE t", ds.RefreshTable(T)),
+        ("USE paimon", st.UseDatabase("paimon", or_catalog=True)),
+        ("USE DATABASE paimon", st.UseDatabase("paimon")),
+        ("CREATE TABLE t LIKE d.s", ds.CreateTableLike(T, TableName("d", "s"))),
+    ],
+)
+def test_ddl_statements(text: str, expected: object) -> None:
+    assert parse_statement(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("ALTER TABLE t CREATE TAG x RETAIN 2", "DAYS, HOURS"),
+        ("ALTER TABLE t CREATE TAG x AS OF VERSION y", "snapshot's id"),
+        ("REPLACE TABLE t LIKE s", "neither LIKE"),
+        ("SHOW TABLE EXTENDED IN d", "LIKE"),
+    ],
+)
+def test_ddl_statements_that_are_not_whole(text: str, wanted: str) -> None:
+    with pytest.raises(InvalidRequest, match=wanted):
+        parse_statement(text)

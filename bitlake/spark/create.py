@@ -1,0 +1,118 @@
+"""CREATE TABLE, REPLACE TABLE, AS SELECT or not, and CREATE TABLE … LIKE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import near
+from bitlake.spark.align import by_position
+from bitlake.spark.context import EngineContext
+from bitlake.spark.dml import COUNTS, store
+from bitlake.spark.query import query
+from bitlake.spark.types import from_spark_field
+from bitlake.sql import statements as st
+from bitlake.sql.ddl_statements import CreateTableLike
+from bitlake.table.catalog import Identifier
+from bitlake.table.create import ColumnSpec
+from bitlake.table.partition_spec import overwrite_scope
+from bitlake.table.replace import replaced_schema
+
+
+def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame:
+    """CREATE TABLE, with AS SELECT or without; a table whose query fails is not left behind."""
+    name = context.identify(statement.name)
+    _check_using(name, statement.using)
+    there = context.catalog.table_exists(name)
+    if statement.if_not_exists and there:
+        return context.nothing()
+    if statement.must_exist and not there:
+        context.catalog.load_schema(name)  # says what there is
+    columns: Sequence[ColumnSpec] = [ColumnSpec(c.name, c.type, c.comment, c.default_sql) for c in statement.columns]
+    frame: DataFrame | None = None
+    if statement.query is not None:
+        frame = query(context, statement.query)
+        columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
+    if statement.replace and there:
+        return _replace(context, name, statement, columns, frame)
+    made = context.catalog.create_table(
+        name,
+        columns,
+        partition_keys=statement.partitioned_by,
+        primary_keys=statement.primary_key,
+        options=statement.properties,
+        comment=statement.comment,
+        if_not_exists=statement.if_not_exists,
+    )
+    if frame is None or not made:
+        return context.nothing()
+    table = context.table(name)
+    state = table.state()
+    try:
+        table.check_writable(state, keyed=True)
+        named = by_position(table.name, frame, state.schema.fields)
+        rows = store(context, table, state, named, "CREATE_TABLE_AS_SELECT")
+    except BaseException:
+        context.catalog.drop_table(name, if_exists=True)
+        raise
+    return context.rows(COUNTS, [(rows, rows)])
+
+
+def _replace(
+    context: EngineContext,
+    name: Identifier,
+    statement: st.CreateTable,
+    columns: Sequence[ColumnSpec],
+    frame: DataFrame | None,
+) -> DataFrame:
+    """The table's rows and schema replaced; what it was stays in its history."""
+    table = context.table(name)
+    old = table.state()
+    table.check_writable(old, keyed=True)
+    with replaced_schema(
+        old,
+        columns,
+        partition_keys=statement.partitioned_by,
+        primary_keys=statement.primary_key,
+        options=statement.properties,
+        comment=statement.comment,
+    ):
+        if frame is None:
+            if old.snapshot is not None:
+                table.truncate()
+            return context.nothing()
+        state = table.state()
+        named = by_position(table.name, frame, state.schema.fields)
+        rows = store(context, table, state, named, "OVERWRITE", overwrite_scope(state.schema, None))
+    return context.rows(COUNTS, [(rows, rows)])
+
+
+def create_table_like(context: EngineContext, statement: CreateTableLike) -> DataFrame:
+    """CREATE TABLE … LIKE: columns, keys, comment and options of another table; its place and rows are its own."""
+    name, source = context.identify(statement.name), context.identify(statement.source)
+    _check_using(name, statement.using)
+    if statement.source.catalog is not None or not context.catalog.table_exists(source):
+        known = context.catalog.tables(source.database) if context.catalog.database_exists(source.database) else []
+        raise NotFound(f"table '{statement.source}' is no table of the lake{near(source.table, known)}")
+    schema = context.catalog.load_schema(source)
+    options = {k: v for k, v in schema.options.items() if k not in ("path", "owner", "external")}
+    own = dict(statement.properties)
+    keys = () if opt.PRIMARY_KEY.name in own else schema.primary_keys
+    context.catalog.create_table(
+        name,
+        [ColumnSpec(f.name, f.type, f.description, f.default_value) for f in schema.fields],
+        partition_keys=schema.partition_keys,
+        primary_keys=keys,
+        options={**options, **own},
+        comment=schema.comment if statement.comment is None else statement.comment,
+        if_not_exists=statement.if_not_exists,
+    )
+    return context.nothing()
+
+
+def _check_using(name: Identifier, using: str | None) -> None:
+    if using is not None and using.lower() not in ("paimon", "bitlake"):
+        raise InvalidRequest(f"table '{name}': USING {using} makes no lake table; leave USING out, or say USING paimon")

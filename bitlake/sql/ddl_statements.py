@@ -1,0 +1,116 @@
+"""Statements about databases, tags, partitions and copies of tables, as values."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bitlake.sql.statements import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class AlterDatabase:
+    """ALTER DATABASE … SET DBPROPERTIES."""
+
+    name: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeDatabase:
+    """DESCRIBE DATABASE [EXTENDED]."""
+
+    name: str
+    extended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTableLike:
+    """CREATE TABLE … LIKE; ``properties`` and ``comment`` beside those of the source."""
+
+    name: TableName
+    source: TableName
+    if_not_exists: bool = False
+    using: str | None = None
+    comment: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class TagChange(enum.Enum):
+    """What ALTER TABLE … TAG does."""
+
+    CREATE = "CREATE"
+    REPLACE = "REPLACE"
+    CREATE_OR_REPLACE = "CREATE OR REPLACE"
+    DELETE = "DELETE"
+    RENAME = "RENAME"
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTag:
+    """ALTER TABLE … CREATE | REPLACE | DELETE | RENAME TAG.
+
+    ``lenient`` is IF NOT EXISTS or IF EXISTS; ``retained_ms`` from RETAIN, ``new_name`` of RENAME.
+    """
+
+    table: TableName
+    change: TagChange
+    tag: str
+    lenient: bool = False
+    snapshot: int | None = None
+    retained_ms: int | None = None
+    new_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTags:
+    """SHOW TAGS."""
+
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class DropPartitions:
+    """ALTER TABLE … DROP [IF EXISTS] PARTITION (…), PARTITION (…)."""
+
+    table: TableName
+    partitions: tuple[Mapping[str, Any], ...]
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShowColumns:
+    """SHOW COLUMNS."""
+
+    table: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class ShowTableExtended:
+    """SHOW TABLE EXTENDED [IN database] LIKE … [PARTITION (…)]."""
+
+    like: str
+    database: str | None = None
+    partition: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshTable:
+    """REFRESH TABLE."""
+
+    table: TableName
+
+
+DdlStatement = (
+    AlterDatabase
+    | DescribeDatabase
+    | CreateTableLike
+    | AlterTag
+    | ShowTags
+    | DropPartitions
+    | ShowColumns
+    | ShowTableExtended
+    | RefreshTable
+)
