@@ -10,7 +10,7 @@ PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress model interop lint format bench lock clean python-version
+.PHONY: help demo test stress model cluster interop lint format bench lock clean python-version
 
 ## help      this list
 help:
@@ -31,6 +31,10 @@ stress: $(READY)
 ## model     primary-key tables against a dictionary: 20 seeds of STEPS=300 steps
 model: $(READY)
 	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/table/lsm/test_model.py $(ARGS)
+
+## cluster   a standalone Spark cluster of processes here: all kinds of work on two workers, and one killed in mid-write
+cluster: $(READY)
+	$(BIN)/python -m pytest -q -m cluster tests/cluster $(ARGS)
 
 ## interop   Paimon (Java) and pypaimon read what bitlake wrote; plain skips where their jar or environment cannot be had
 interop: $(READY)
