@@ -183,14 +183,19 @@ def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mappi
 
 
 def compact(
-    table: Target, state: TableState, entries: Sequence[ManifestEntry], full: bool, place: Place | None = None
+    table: Target,
+    state: TableState,
+    entries: Sequence[ManifestEntry],
+    full: bool,
+    place: Place | None = None,
+    identifier: int = BATCH_IDENTIFIER,
 ) -> Snapshot | None:
     """Compact the buckets of some files; None if there was nothing to do.  Postponed rows get their buckets first.
 
     ``place`` does that; by default they are read and written here.
     """
     check_keyed(table.name, state.schema)
-    publisher = table.publisher(state)
+    publisher = table.publisher(state, identifier)
     waiting = postponed(entries)
     placed = (place or place_postponed)(publisher, state, waiting) if waiting else None
     if placed is not None:

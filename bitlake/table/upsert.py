@@ -60,13 +60,20 @@ def prepared(table: str, schema: TableSchema, batches: Iterable[pa.Table], kinds
 
 
 def write_changes(
-    state: TableState, batches: Iterable[pa.Table], user: str, *, fresh: bool = False, compact: bool | None = None
+    state: TableState,
+    batches: Iterable[pa.Table],
+    user: str,
+    *,
+    fresh: bool = False,
+    compact: bool | None = None,
+    reserved: int = 0,
 ) -> list[BucketChange]:
     """Write rows (:func:`prepared`) into the files of their buckets; on an error nothing is left behind.
 
     ``fresh``: as if the table were empty, for an overwrite.  ``compact`` as :meth:`BucketWriter.finish` takes it.
+    ``reserved`` as in :class:`BucketState`, for fixed buckets.
     """
-    writing = _Writing(state, user, fresh)
+    writing = _Writing(state, user, fresh, reserved)
     try:
         for rows in batches:
             writing.write(rows)
@@ -79,8 +86,9 @@ def write_changes(
 class _Writing:
     """One write: a writer for each bucket met so far.  Mutable."""
 
-    def __init__(self, state: TableState, user: str, fresh: bool) -> None:
+    def __init__(self, state: TableState, user: str, fresh: bool, reserved: int = 0) -> None:
         self._state = state
+        self._reserved = reserved
         self._schema = state.schema
         self._user = user
         self._context = lsm_context(state)
@@ -127,7 +135,7 @@ class _Writing:
             if share.hashes is not None:
                 self._hashes.setdefault(slot, []).append(share.hashes)
             if slot not in self._writers:
-                bucket = state_of(self._states, self._schema, slot)
+                bucket = replace(state_of(self._states, self._schema, slot), reserved=self._reserved)
                 self._writers[slot] = BucketWriter(self._context, self._state.store, bucket)
         LocalRunner().run(shares, self._put)
 

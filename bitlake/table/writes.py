@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as opt
@@ -138,6 +139,12 @@ class TableWrites:
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
+    def written_by(self, user: str) -> Self:
+        """The same table for a writer that comes again under the same name, such as a stream."""
+        made = copy.copy(self)
+        made._user = user
+        return made
+
     def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
         """Who commits what is written to buckets."""
         return Publisher(self.state, self._commit_user(state), self._runner(), identifier)
@@ -157,7 +164,12 @@ class TableWrites:
         )
 
     def commit_files(
-        self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
+        self,
+        state: TableState,
+        files: Sequence[ManifestEntry],
+        operation: str,
+        overwrite: Overwrite | None = None,
+        identifier: int = BATCH_IDENTIFIER,
     ) -> Snapshot | None:
         """Make new data files visible in one snapshot; they are deleted if surely none is made.
 
@@ -167,10 +179,15 @@ class TableWrites:
             return None
         kind = "APPEND" if overwrite is None else "OVERWRITE"
         plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite)
-        return self._commit(state, plan, operation, files)
+        return self._commit(state, plan, operation, files, identifier)
 
     def _commit(
-        self, state: TableState, plan: CommitPlan, operation: str | None, made: Sequence[ManifestEntry]
+        self,
+        state: TableState,
+        plan: CommitPlan,
+        operation: str | None,
+        made: Sequence[ManifestEntry],
+        identifier: int = BATCH_IDENTIFIER,
     ) -> Snapshot | None:
         return commit(
             self.store,
@@ -178,6 +195,7 @@ class TableWrites:
             plan,
             state.schema,
             self._commit_user(state),
+            identifier=identifier,
             operation=operation,
             on_failure=lambda: self.discard(state, made),
         )

@@ -16,6 +16,7 @@ from bitlake.spark.source.batch import BatchReader
 from bitlake.spark.source.options import ONLY_STREAM, READ, SourceOptions
 from bitlake.spark.source.reading import batch_scan
 from bitlake.spark.source.stream import stream_reader, stream_scan
+from bitlake.spark.source.write import BatchWriter, StreamWriter
 
 
 class BitlakeDataSource(DataSource):
@@ -25,6 +26,14 @@ class BitlakeDataSource(DataSource):
     def name(cls) -> str:
         """The name in ``format(...)`` and ``USING``."""
         return "bitlake"
+
+    def writer(self, schema: T.StructType, overwrite: bool) -> BatchWriter:
+        """A writer of the table."""
+        return BatchWriter(SourceOptions.of(self.options, "batch write"), schema, overwrite)
+
+    def streamWriter(self, schema: T.StructType, overwrite: bool) -> StreamWriter:
+        """A writer of a stream's batches."""
+        return StreamWriter(SourceOptions.of(self.options, "stream write"), schema, overwrite)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
         """A reader of the table's changes."""

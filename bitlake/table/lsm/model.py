@@ -43,11 +43,13 @@ class BucketState:
     files: tuple[ManifestEntry, ...] = ()
     vectors: IndexFileEntry | None = None
     hashes: IndexFileEntry | None = None
+    reserved: int = 0
+    """How many sequence numbers are left to others, which write to the bucket at the same time."""
 
     @property
     def next_sequence(self) -> int:
         """The sequence number of the next row to be written."""
-        return max((e.file.max_sequence_number for e in self.files), default=-1) + 1
+        return max((e.file.max_sequence_number for e in self.files), default=-1) + 1 + self.reserved
 
 
 @dataclass(frozen=True, slots=True)

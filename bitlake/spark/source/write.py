@@ -1,0 +1,204 @@
+"""Writes of the data source: tasks make files, their messages name them, the driver's Python commits.
+
+A failed task deletes what it made; of a failed job Spark tells which tasks had succeeded, and their files are deleted
+unless a snapshot names them: the connection may have been lost in mid-commit.  Tasks that were killed leave files that
+nothing names, for orphan cleaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import types as T
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.metadata.schema import TableSchema
+from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.source.options import SourceOptions, parse_spec
+from bitlake.table.commit import Overwrite
+from bitlake.table.live import load_snapshot, snapshot_ids
+from bitlake.table.partition_spec import overwrite_scope, physical_partition
+from bitlake.table.state import TableState
+from bitlake.table.stream_commits import is_committed
+from bitlake.table.table import Table
+from bitlake.table.task_writes import (
+    TaskJob,
+    TaskResult,
+    check_tasks,
+    commit_tasks,
+    compact_touched,
+    discard_tasks,
+    write_task,
+)
+from bitlake.types import arrow_type
+
+_QUERY = "sql.streaming.queryId"
+"""The task property in which Spark says of which streaming query a task is; a checkpoint keeps it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message(WriterCommitMessage):
+    """What a task did, pickled, and the streaming query that it did it for."""
+
+    result: bytes
+    query: str | None
+
+    def load(self) -> TaskResult:
+        """What the task did."""
+        found: TaskResult = loads(self.result)
+        return found
+
+
+class _Writing:
+    """What both writers have in common: a table, and tasks that write to it."""
+
+    def __init__(self, options: SourceOptions, types: T.StructType, instead: str, fresh: bool = False) -> None:
+        self._options = options
+        table = options.table()
+        state = table.state()
+        table.check_writable(state, keyed=True)
+        self._job = TaskJob(state, table.publisher(state).user, fresh, options.get("row-kind-column"))
+        check_tasks(self._job, instead)
+        check_columns(table, state.schema, types, self._job.kinds)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """One task's rows become files."""
+        context = TaskContext.get()
+        number = 0 if context is None else context.partitionId()
+        result = write_task(self._job, number, iterator)
+        return Message(dumps(result), None if context is None else context.getLocalProperty(_QUERY))
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    """``df.write.format("bitlake")``: appends, or replaces all rows or some partitions."""
+
+    def __init__(self, options: SourceOptions, types: T.StructType, overwrite: bool) -> None:
+        super().__init__(options, types, "use lake.write(df, name)", overwrite)
+        self._overwrite = _scope(options, self._job.state.schema, self._job.state.name) if overwrite else None
+        if not overwrite:
+            for name in ("partition", "partition-overwrite-mode"):
+                if options.get(name) is not None:
+                    raise InvalidRequest(f"option '{name}' goes with mode 'overwrite'")
+
+    def commit(self, messages: list[Any]) -> None:
+        """Make the files of all tasks visible at once."""
+        table = self._table()
+        results = [m.load() for m in messages if m is not None]
+        commit_tasks(table, self._job, results, self._overwrite)
+
+    def abort(self, messages: list[Any]) -> None:
+        """Delete the files of tasks that succeeded, unless the commit may have taken place."""
+        state = self._job.state
+        if _names_none(state, self._job.user):
+            discard_tasks(state, [m.load() for m in messages if m is not None])
+
+    def _table(self) -> Table:
+        prefixed = self._options.table()
+        return _exactly(prefixed, self._job.user)
+
+
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """``df.writeStream.format("bitlake")``: each batch is committed once, whatever is killed and started again."""
+
+    def __init__(self, options: SourceOptions, types: T.StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidRequest(
+                "outputMode 'complete' replaces all rows in every batch; the source takes 'append' (also for upserts)"
+            )
+        super().__init__(options, types, "use lake.write_stream(df, name)")
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        """Make the files of a batch visible, or delete them if the batch is in the table already."""
+        results = [m.load() for m in messages if m is not None]
+        if not any(r.files or r.changes for r in results):
+            return
+        table = self._options.table().written_by(self._user(messages))
+        state = table.state()
+        if is_committed(state, table.publisher(state).user, batchId):
+            discard_tasks(self._job.state, results)
+            compact_touched(table, results, batchId)
+            return
+        # Tasks planned on the state that the writer was made with, which another process made.
+        commit_tasks(table, TaskJob(state, self._job.user, kinds=self._job.kinds), results, None, batchId)
+
+    def abort(self, messages: list[Any], batchId: int) -> None:
+        """Delete the files of tasks that succeeded, unless the batch may be in the table."""
+        state = self._job.state
+        done = [m for m in messages if m is not None]
+        if not done:
+            return
+        table = self._options.table().written_by(self._user(done))
+        try:
+            committed = is_committed(table.state(), table.publisher(state).user, batchId)
+        except BitlakeError:
+            return  # nobody knows: orphan cleaning will tell
+        if not committed:
+            discard_tasks(state, [m.load() for m in done])
+
+    def _user(self, messages: Sequence[Any]) -> str:
+        given = self._options.get("commit-user")
+        queries = {m.query for m in messages if m is not None and m.query}
+        if given is None and len(queries) != 1:
+            raise InvalidRequest("Spark did not say which query writes; give the stream's option 'commit-user'")
+        return given or f"spark-{queries.pop()}"
+
+
+def _exactly(table: Table, user: str) -> Table:
+    """The table for a writer of a name that has its prefix already."""
+    made = table.written_by(user)
+    state = made.state()
+    prefix = made.publisher(state).user.removesuffix(user)
+    return table.written_by(user.removeprefix(prefix)) if prefix else made
+
+
+def _names_none(state: TableState, user: str) -> bool:
+    """Whether no snapshot after a state is of a user; False if that cannot be told."""
+    try:
+        ids = [i for i in snapshot_ids(state.store, state.paths) if i > (state.snapshot_id or 0)]
+        return all(load_snapshot(state.store, state.paths, i).commit_user != user for i in ids)
+    except (BitlakeError, NotFound):
+        return False
+
+
+def _scope(options: SourceOptions, schema: TableSchema, table: str) -> Overwrite:
+    """What an overwrite replaces: all, the partitions that rows come for, or those that option ``partition`` names."""
+    spec = options.get("partition")
+    mode = (options.get("partition-overwrite-mode") or "static").lower()
+    if mode not in ("static", "dynamic"):
+        raise InvalidRequest(f"option 'partition-overwrite-mode' is static or dynamic, and not '{mode}'")
+    if spec is None:
+        return overwrite_scope(schema, {} if mode == "dynamic" else None)
+    if mode == "dynamic":
+        raise InvalidRequest("option 'partition' names partitions; partition-overwrite-mode = dynamic finds them")
+    values: dict[str, Any] = {}
+    for name, text in parse_spec("partition", spec).items():
+        field = schema.field(name)
+        try:
+            values[field.name] = pa.array([text], pa.string()).cast(arrow_type(field.type))[0].as_py()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+            raise InvalidRequest(f"option 'partition': '{text}' is no {field.type}, which '{field.name}' is") from e
+    return overwrite_scope(schema, physical_partition(table, schema, values))
+
+
+def check_columns(table: Table, schema: TableSchema, types: T.StructType, kinds: str | None) -> None:
+    """Raise :class:`InvalidRequest` for columns that the table does not have, or lacks; before any task runs."""
+    given = [n.lower() for n in types.names]
+    if kinds is not None:
+        if kinds.lower() not in given:
+            raise InvalidRequest(f"table '{table.name}': the rows have no column '{kinds}' for their kinds")
+        given.remove(kinds.lower())
+    known = {f.name.lower() for f in schema.fields}
+    extra = next((n for n in given if n not in known), None)
+    if extra is not None:
+        raise InvalidRequest(
+            f"table '{table.name}' has no column '{extra}'; its columns are {', '.join(schema.field_names)}"
+        )
+    missing = [f for f in schema.fields if f.name.lower() not in given]
+    needed = next((f.name for f in missing if not f.type.nullable and f.default_value is None), None)
+    if needed is not None:
+        raise InvalidRequest(f"table '{table.name}': the rows lack column '{needed}', which is NOT NULL")
