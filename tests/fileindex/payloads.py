@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from hypothesis import strategies as st
 
 from bitlake.predicate.tree import Comparison, In, IsNull, Leaf, Op
 from bitlake.types import AtomicType, Root, arrow_type, parse_type
@@ -111,3 +112,36 @@ def parsed(line: dict[str, Any]) -> tuple[AtomicType, list[Any]]:
     """(type, physical values) of a payload line."""
     kind = parse_type(line["type"])
     return kind, [physical(kind, v) for v in line["values"]]
+
+
+def written_in_parts(array: pa.Array, writer: Callable[[], Any]) -> list[bytes]:
+    """The payloads of a column that arrives whole, as a dictionary, and in parts of both kinds; ``writer`` is new."""
+    cut = len(array) // 3
+    out = []
+    for parts in ([array], [array.dictionary_encode()], [array[:cut], array[cut:].dictionary_encode(), array[:0]]):
+        made = writer()
+        for part in parts:
+            made.add(part)
+        out.append(made.finish())
+    return out
+
+
+def check_every_comparison(reader: Any, rows: list[Any], literals: list[Any]) -> None:
+    """A reader of ``rows`` gives, exactly, the rows SQL selects by each operator with these literals."""
+    leaves: list[Leaf] = [IsNull("c"), IsNull("c", True), In("c", tuple(literals)), In("c", tuple(literals), True)]
+    leaves += [Comparison("c", op, v) for v in literals for op in Op]
+    for leaf in leaves:
+        got = reader.test(leaf)
+        assert got is not None and got.exact and got.positions(len(rows)).tolist() == truth(leaf, rows), leaf
+
+
+def _rows_and_literals(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[list[Any], list[Any]]]:
+    return st.tuples(st.lists(st.none() | values, max_size=60), st.lists(values, max_size=4))
+
+
+FLOATS = _rows_and_literals(
+    st.sampled_from([0.0, -0.0, float("nan"), 1.5, -1.5, float("inf")]) | st.floats(width=32, allow_nan=False)
+)
+"""A column of DOUBLE, with NULLs, and literals to compare it with."""
+TEXTS = _rows_and_literals(st.sampled_from(["", "a", "ab", "é", "😀", "\0", "z" * 70]) | st.text(max_size=3))
+"""A column of STRING, with NULLs, and literals to compare it with."""

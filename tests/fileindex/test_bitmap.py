@@ -14,7 +14,16 @@ from bitlake.fileindex.bitmap import BitmapWriter, supports
 from bitlake.fileindex.bitmap_read import BitmapReader, open_bitmap
 from bitlake.predicate.tree import Comparison, In, IsNull, Like, Op
 from bitlake.types import parse_type
-from tests.fileindex.payloads import column, leaf_of, parsed, truth
+from tests.fileindex.payloads import (
+    FLOATS,
+    TEXTS,
+    check_every_comparison,
+    column,
+    leaf_of,
+    parsed,
+    truth,
+    written_in_parts,
+)
 from tests.fixtures import payloads
 
 LINES = [p for p in payloads() if p["index"] == "bitmap"]
@@ -40,12 +49,7 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
             BitmapWriter(kind, line["options"])
         return
     array = column(kind, values)
-    cut = len(array) // 3
-    for parts in ([array], [array.dictionary_encode()], [array[:cut], array[cut:].dictionary_encode(), array[:0]]):
-        writer = BitmapWriter(kind, line["options"])
-        for part in parts:
-            writer.add(part)
-        data = writer.finish()
+    for data in written_in_parts(array, lambda: BitmapWriter(kind, line["options"])):
         assert data.hex() == line["bytes"]
     made = open_bitmap(kind, lambda o, n: data[o : o + n], len(data), len(values))
     nulls = {i for i, v in enumerate(values) if v is None}
@@ -67,40 +71,24 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
             assert rows == [r for r in answer if not negative or r not in nulls]
 
 
-values = st.one_of(
-    st.none(), st.sampled_from([0.0, -0.0, float("nan"), 1.5, -1.5, float("inf")]), st.floats(width=32, allow_nan=False)
-)
-texts = st.one_of(st.none(), st.sampled_from(["", "a", "ab", "é", "😀", "\0", "z" * 70]), st.text(max_size=3))
 VERSIONS = [{"version": "1"}, {}, SMALL]
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    st.lists(values, max_size=60),
-    st.lists(values.filter(lambda v: v is not None), max_size=4),
-    st.sampled_from(VERSIONS),
-)
-def test_floats_against_brute_force(rows: list[Any], literals: list[float], options: dict[str, str]) -> None:
+@given(FLOATS, st.sampled_from(VERSIONS))
+def test_floats_against_brute_force(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
+    rows, literals = asked
     array = column(parse_type("DOUBLE"), rows)
     made = reader("DOUBLE", written("DOUBLE", array, options), len(rows))
-    leaves = [IsNull("c"), IsNull("c", True), In("c", tuple(literals)), In("c", tuple(literals), True)]
-    leaves += [Comparison("c", op, v) for v in literals for op in Op]
-    for leaf in leaves:
-        got = made.test(leaf)
-        assert got is not None and got.exact and got.positions(len(rows)).tolist() == truth(leaf, rows), leaf
+    check_every_comparison(made, rows, literals)
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    st.lists(texts, max_size=60), st.lists(texts.filter(lambda v: v is not None), max_size=4), st.sampled_from(VERSIONS)
-)
-def test_texts_against_brute_force(rows: list[Any], literals: list[str], options: dict[str, str]) -> None:
+@given(TEXTS, st.sampled_from(VERSIONS))
+def test_texts_against_brute_force(asked: tuple[list[Any], list[Any]], options: dict[str, str]) -> None:
+    rows, literals = asked
     made = reader("STRING", written("STRING", pa.array(rows, pa.string()), options), len(rows))
-    leaves = [IsNull("c"), IsNull("c", True), In("c", tuple(literals)), In("c", tuple(literals), True)]
-    leaves += [Comparison("c", op, v) for v in literals for op in Op]
-    for leaf in leaves:
-        got = made.test(leaf)
-        assert got is not None and got.exact and got.positions(len(rows)).tolist() == truth(leaf, rows), leaf
+    check_every_comparison(made, rows, literals)
 
 
 def test_like() -> None:

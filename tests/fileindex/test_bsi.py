@@ -15,7 +15,7 @@ from bitlake.fileindex.container import read_header
 from bitlake.fileindex.registry import IndexSpec
 from bitlake.predicate.tree import Comparison, In, IsNull, Op
 from bitlake.types import DataField, parse_type
-from tests.fileindex.payloads import column, leaf_of, parsed, truth
+from tests.fileindex.payloads import check_every_comparison, column, leaf_of, parsed, truth, written_in_parts
 from tests.fixtures import payloads
 
 LINES = [p for p in payloads() if p["index"] == "bsi"]
@@ -43,12 +43,7 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
         with pytest.raises(UnsupportedFeature):
             BsiWriter(kind, {}).add(array)
         return
-    cut = len(array) // 3
-    for parts in ([array], [array.dictionary_encode()], [array[:cut], array[cut:].dictionary_encode(), array[:0]]):
-        writer = BsiWriter(kind, line["options"])
-        for part in parts:
-            writer.add(part)
-        data = writer.finish()
+    for data in written_in_parts(array, lambda: BsiWriter(kind, line["options"])):
         assert data.hex() == line["bytes"]
     made = open_bsi(kind, lambda o, n: data[o : o + n], len(data), len(values))
     for predicate, answer in line["answers"]:
@@ -74,11 +69,7 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
 def test_against_brute_force(rows: list[int | None], literals: list[int]) -> None:
     made = reader("BIGINT", written("BIGINT", pa.array(rows, pa.int64())), len(rows))
     literals += [v for v in rows[:2] if v is not None]
-    leaves = [IsNull("c"), IsNull("c", True), In("c", tuple(literals)), In("c", tuple(literals), True)]
-    leaves += [Comparison("c", op, v) for v in literals for op in Op]
-    for leaf in leaves:
-        got = made.test(leaf)
-        assert got is not None and got.exact and got.positions(len(rows)).tolist() == truth(leaf, rows), leaf
+    check_every_comparison(made, rows, literals)
 
 
 def test_truncated_timestamps_are_supersets() -> None:
