@@ -104,7 +104,12 @@ class PrimaryKeyTable(RuleBasedStateMachine):
         self.table = lake.create_table("default.t", SCHEMA, partition_by=by, options=options)
 
     def teardown(self) -> None:
-        shutil.rmtree(self.folder)
+        try:
+            self.reopen()
+            for number, rows in self.kept.items():
+                assert self.read(number) == rows, f"snapshot {number}, at the end"
+        finally:
+            shutil.rmtree(self.folder)
 
     @rule()
     def step(self) -> None:
