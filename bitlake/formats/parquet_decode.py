@@ -1,7 +1,8 @@
 """Decode fetched pages of a Parquet file, and take the chosen rows.
 
-Three ways for a flat column: PLAIN pages are decompressed and the rows gathered (:mod:`bitlake.formats.parquet_plain`);
-other small pages are decompressed together and decoded by pyarrow; the rest goes to pyarrow as it lies in the file.
+Three ways for a flat column: PLAIN and small dictionary pages are decompressed and the rows gathered
+(:mod:`bitlake.formats.parquet_plain`, :mod:`bitlake.formats.parquet_coded`); other small pages are decompressed
+together and decoded by pyarrow; the rest goes to pyarrow as it lies in the file.
 Whatever is not as the first two expect takes the last, which also says what is wrong with damaged pages.
 """
 
@@ -10,17 +11,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import CorruptError
+from bitlake.formats.parquet_coded import CodedGatherer
 from bitlake.formats.parquet_footer import Column, Footer
 from bitlake.formats.parquet_mini import DECODE_ERRORS, MiniChunk, decode_error, mini_file, open_mini
 from bitlake.formats.parquet_plain import (
     BLOCK_BYTES,
     DICTIONARY,
+    DICTIONARY_PAGE,
     PLAIN,
     ZSTD,
     Bytes,
@@ -33,7 +36,11 @@ from bitlake.formats.parquet_plain import (
 from bitlake.formats.parquet_plan import GroupPlan, Ints, PlannedChunk
 
 _MANY_PAGES = 4
-"""Pages of a column below which it is pyarrow's: what is done here for a column takes as long as three contexts."""
+"""Pages, of all columns together or of one that needs a context of its own, below which pyarrow decodes them."""
+
+_TEXTS = (pa.string(), pa.binary())
+_FEW_CHOSEN = 4
+"""Texts in dictionaries that pyarrow decodes stay codes until they are chosen, if at most one in so many is."""
 
 _SMALL_PAGE = 32 * 1024
 """Decompressed bytes of a page below which pyarrow's context for it costs more than handing it over decompressed."""
@@ -43,12 +50,16 @@ def decode_flat(
     footer: Footer, flat: Sequence[Column], plans: Sequence[GroupPlan], int96_unit: str | None, out: dict[str, Any]
 ) -> None:
     """Put the chosen rows of flat columns, by name, into ``out``."""
-    opened = [o for i, column in enumerate(flat) if (o := _opened(footer, column, i, plans)) is not None]
+    opened: list[_Opened] = []
+    if sum([chunk.pages for plan in plans for chunk in plan.flat]) >= _MANY_PAGES:
+        opened = [o for i, column in enumerate(flat) if (o := _opened(footer, column, i, plans)) is not None]
     minis: dict[int, list[MiniChunk]] = {}
-    total = sum(o.size for o in opened)
+    total = sum([o.size for o in opened])
     together = total <= BLOCK_BYTES
+    if not together:
+        opened = [o for o in opened if sum(map(len, o.pages)) >= _MANY_PAGES]
     # One for all blocks: new memory would cost a third of what decompressing does.
-    buffer = np.empty(min(total, BLOCK_BYTES), np.uint8)
+    buffer = np.empty(0 if together else BLOCK_BYTES, np.uint8)
     for group in [opened] if together and opened else [[o] for o in opened]:
         try:
             _decompress(footer, group, plans, buffer, minis, out)
@@ -67,47 +78,63 @@ class _Opened:
     number: int
     pages: list[list[PageBytes]]
     size: int
-    gatherer: Gatherer | None
+    gatherer: Gatherer | CodedGatherer | None
     coded: bool
     """Texts that are all in dictionaries: decoded as such, only the chosen ones are copied."""
 
 
 def _opened(footer: Footer, column: Column, number: int, plans: Sequence[GroupPlan]) -> _Opened | None:
     """The pages of a column that is not for pyarrow as it lies in the file."""
-    if sum(plan.flat[number].pages for plan in plans) < _MANY_PAGES:
-        return None
     found: list[list[PageBytes]] = []
-    plain = column.leaf not in footer.cache.not_gathered
+    plain = coded = True
+    size = count = chosen = held = 0
     for plan in plans:
-        chunk = plan.flat[number]
+        chunk, choice = plan.flat[number], plan.choices[number]
         source = footer.row_groups[chunk.group].chunks[chunk.leaf]
         if chunk.starts is None or source.codec != ZSTD:
             return None
-        pages: list[PageBytes] = []
-        counts = plan.choices[number].lengths.tolist()
-        for view, count in zip(_views(chunk), counts if chunk.dictionary is None else [-1, *counts], strict=True):
-            page = split_page(view)
-            if page is None or page.values != count or page.size > source.uncompressed:
+        pages = [split_page(view) for view in _views(chunk)]
+        first = 0 if chunk.dictionary is None else 1
+        for place, page in enumerate(pages):
+            if page is None or page.size > source.uncompressed:
                 return None
-            pages.append(page)
-        plain = plain and chunk.dictionary is None and all(p.encoding == PLAIN for p in pages)
-        found.append(pages)
-    size = sum(p.size for pages in found for p in pages)
-    node, kind = footer.leaves[column.leaf], footer.schema.field(column.name).type
-    gatherer = None
-    if plain:
-        gatherer = Gatherer(node, kind) if Gatherer.can(node, kind) else None
-    if gatherer is None and size > _SMALL_PAGE * sum(map(len, found)):
+            size += page.size
+            if place >= first:
+                if page.kind == DICTIONARY_PAGE or page.values != choice.sizes[place - first]:
+                    return None
+                plain = plain and page.encoding == PLAIN
+                coded = coded and page.encoding in DICTIONARY
+            elif page.kind != DICTIONARY_PAGE:
+                return None
+        plain, coded = plain and not first, coded and bool(first)
+        count += len(pages)
+        chosen += choice.count
+        held += choice.values
+        found.append(cast(list[PageBytes], pages))
+    kind, can = _gathering(footer, column)
+    gatherer: Gatherer | CodedGatherer | None = None
+    if can and column.leaf not in footer.cache.not_gathered:
+        node = footer.leaves[column.leaf]
+        gatherer = Gatherer(node, kind) if plain else CodedGatherer(node, kind) if coded else None
+    if gatherer is None and size > _SMALL_PAGE * count:
         return None
-    coded = kind in (pa.string(), pa.binary()) and all(
-        p.encoding in DICTIONARY or p.values < 0 for pages in found for p in pages
-    )
-    return _Opened(column, number, found, size, gatherer, coded)
+    return _Opened(column, number, found, size, gatherer, coded and chosen * _FEW_CHOSEN <= held and kind in _TEXTS)
+
+
+def _gathering(footer: Footer, column: Column) -> tuple[pa.DataType, bool]:
+    """A flat column's Arrow type, and whether its rows can be gathered from PLAIN values."""
+    known = footer.cache.gathered.get(column.leaf)
+    if known is None:
+        kind = footer.schema.field(column.name).type
+        known = footer.cache.gathered[column.leaf] = kind, Gatherer.can(footer.leaves[column.leaf], kind)
+    return known
 
 
 def _views(chunk: PlannedChunk) -> list[memoryview]:
     """The pages as they were fetched."""
     assert chunk.starts is not None and chunk.stops is not None
+    if len(chunk.starts) == 1:
+        return [memoryview(p.data) for p in chunk.pieces]
     pieces = iter(chunk.pieces)
     piece = next(pieces)
     views = []
@@ -149,22 +176,29 @@ def _decompress(
 
 
 def _gathered(
-    stream: PageStream, opened: _Opened, gatherer: Gatherer, plans: Sequence[GroupPlan], buffer: Bytes
-) -> pa.ChunkedArray | None:
+    stream: PageStream,
+    opened: _Opened,
+    gatherer: Gatherer | CodedGatherer,
+    plans: Sequence[GroupPlan],
+    buffer: Bytes,
+) -> pa.Array | pa.ChunkedArray | None:
     good = True
     for plan, pages in zip(plans, opened.pages, strict=True):
         choice = plan.choices[opened.number]
+        before = int(pages[0].kind == DICTIONARY_PAGE)
         for first, last in blocks(pages):
             block = stream.take(pages[first:last], buffer)
             at = 0
             for number in range(first, last):
-                rows = choice.places[choice.bounds[number] : choice.bounds[number + 1]]
-                good = good and gatherer.add(block, pages[number], at, rows)
-                at += pages[number].size
+                page = pages[number]
+                if number < before:
+                    good = good and isinstance(gatherer, CodedGatherer) and gatherer.dictionary(block, page, at)
+                else:
+                    good = good and gatherer.add(block, page, at, choice.rows(number - before))
+                at += page.size
             if not good and opened.size > BLOCK_BYTES:
                 return None  # alone in its stream: nobody waits for what follows
-    array = gatherer.array() if good else None
-    return None if array is None else pa.chunked_array([array])
+    return gatherer.array() if good else None
 
 
 def _plain_mini(stream: PageStream, chunk: PlannedChunk, pages: list[PageBytes]) -> MiniChunk:
@@ -198,7 +232,7 @@ def _by_pyarrow(
     chunks = [minis.get(i) or [_mini(plan.flat[i]) for plan in plans] for i in left]
     # pyarrow reads a column until its chunks end, or as many values as the row groups have rows: give it the longest.
     groups = [(max(c[k].values for c in chunks), [c[k] for c in chunks]) for k in range(len(plans))]
-    coded = [flat[o.number].name for o in opened if o.coded]
+    coded = [o.column.name for o in opened if o.coded and o.number in minis]
     reader = open_mini(mini_file(footer, columns, groups), int96_unit, coded).reader
     decoded = _decoded(reader, columns, [[c.values for c in of_column] for of_column in chunks])
     for i, column, values in zip(left, columns, decoded, strict=True):
@@ -208,7 +242,7 @@ def _by_pyarrow(
             raise CorruptError(f"Parquet column '{column.name}': {len(values)} values where {before[-1]} are announced")
         if len(choices) == 1:
             only = choices[0]
-            taken = _take(values, only.positions) if only.first is None else values.slice(only.first, len(only.places))
+            taken = _take(values, only.positions) if only.first is None else values.slice(only.first, only.count)
         else:
             taken = _take(values, np.concatenate([c.positions + base for c, base in zip(choices, before)]))
         out[column.name] = taken.cast(taken.type.value_type) if column.name in coded else taken

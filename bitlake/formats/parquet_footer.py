@@ -130,8 +130,10 @@ class FooterCache:
     pages: dict[tuple[int, int], Pages] = field(default_factory=dict)
     preludes: dict[tuple[int, ...], tuple[bytes, bytes]] = field(default_factory=dict)
     heads: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
+    gathered: dict[int, tuple[pa.DataType, bool]] = field(default_factory=dict)
+    """Of a leaf that is a column: its Arrow type, and whether rows can be gathered from its PLAIN pages."""
     not_gathered: set[int] = field(default_factory=set)
-    """Leaves whose PLAIN pages have to be decoded to find rows in them."""
+    """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

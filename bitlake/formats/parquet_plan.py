@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +19,12 @@ BATCH_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A row group with chosen rows, counted from its start (sorted)."""
+    """A row group with chosen rows, counted from its start (sorted); ``distinct``: none of them twice."""
 
     number: int
     rows: int
     local: Ints
+    distinct: bool
 
 
 @dataclass(slots=True)
@@ -69,41 +71,72 @@ def split_rows(footer: Footer, rows: Ints) -> list[Touched]:
     touched = []
     for number in np.flatnonzero(cuts[1:] > cuts[:-1]).tolist():
         group = footer.row_groups[number]
-        touched.append(Touched(number, group.rows, rows[cuts[number] : cuts[number + 1]] - group.first_row))
+        local = rows[cuts[number] : cuts[number + 1]] - group.first_row
+        touched.append(Touched(number, group.rows, local, bool((local[1:] != local[:-1]).all())))
     return touched
 
 
-@dataclass(frozen=True, slots=True)
 class Choice:
-    """Which pages of one layout hold the rows, and where the chosen rows are in those.
+    """Which pages of one layout hold the chosen rows of a row group, and where these are in those.
 
-    ``pages`` are numbers in the chunk, ``lengths`` their rows, ``values`` the sum of these.  Of each chosen row:
-    ``positions`` among the values of all these pages, ``places`` in its page; rows ``bounds[i]`` to ``bounds[i + 1]``
-    are in page i of these.  ``first`` is the position of the first row where they are neighbours, else None.
+    ``pages`` are numbers in the chunk, ``sizes`` their rows, ``values`` the sum of these; ``count`` rows are chosen.
+    ``first`` is the place of the first of them among the values of all these pages where they are neighbours, else
+    None.
     """
 
-    pages: Ints
-    lengths: Ints
-    values: int
-    positions: Ints
-    places: Ints
-    bounds: list[int]
-    first: int | None
+    __slots__ = ("_places", "_rows", "count", "first", "pages", "sizes", "values")
+
+    def __init__(self, first_rows: Ints, touched: Touched) -> None:
+        local = touched.local
+        self.count = len(local)
+        low, high = int(local[0]), int(local[-1])
+        self.first: int | None = None
+        self._places: tuple[Ints, Ints] | None = None
+        self._rows: list[slice | Ints] | None = None
+        if touched.distinct and high - low == self.count - 1:
+            begin, last = (np.searchsorted(first_rows, (low, high), "right") - 1).tolist()
+            starts = first_rows[begin : last + 2].tolist()
+            self.sizes = [b - a for a, b in itertools.pairwise(starts)]
+            if all(self.sizes):
+                self.pages: slice | Ints = slice(begin, last + 1)
+                self.values = starts[-1] - starts[0]
+                self.first = low - starts[0]
+                self._rows = [slice(max(low - a, 0), min(high + 1, b) - a) for a, b in itertools.pairwise(starts)]
+                return
+        bounds = np.searchsorted(local, first_rows)
+        counts = bounds[1:] - bounds[:-1]
+        pages = np.flatnonzero(counts)
+        firsts = first_rows[pages]
+        lengths = first_rows[pages + 1] - firsts
+        here = counts[pages]
+        places = local - np.repeat(firsts, here)
+        self.pages = pages
+        self.sizes = lengths.tolist()
+        self.values = sum(self.sizes)
+        positions = places + np.repeat(np.cumsum(lengths) - lengths, here)
+        self._places = places, positions
+        if touched.distinct and int(positions[-1] - positions[0]) == self.count - 1:
+            self.first = int(positions[0])
+        cuts = [*bounds[pages].tolist(), len(local)]
+        self._rows = [_as_slice(places[a:b], touched.distinct) for a, b in itertools.pairwise(cuts)]
+
+    @property
+    def positions(self) -> Ints:
+        """Of each chosen row, its place among the values of all these pages."""
+        if self._places is None:
+            assert self.first is not None
+            return np.arange(self.first, self.first + self.count)
+        return self._places[1]
+
+    def rows(self, number: int) -> slice | Ints:
+        """The chosen rows of the ``number``-th of these pages, counted in it."""
+        assert self._rows is not None
+        return self._rows[number]
 
 
-def _choose(first_rows: Ints, local: Ints) -> Choice:
-    bounds = np.searchsorted(local, first_rows)
-    counts = bounds[1:] - bounds[:-1]
-    pages = np.flatnonzero(counts)
-    firsts = first_rows[pages]
-    lengths = first_rows[pages + 1] - firsts
-    ends = np.cumsum(lengths)
-    here = counts[pages]
-    places = local - np.repeat(firsts, here)
-    positions = places + np.repeat(ends - lengths, here)
-    neighbours = positions[-1] - positions[0] == len(local) - 1 and (positions[1:] - positions[:-1] == 1).all()
-    first = int(positions[0]) if neighbours else None
-    return Choice(pages, lengths, int(ends[-1]), positions, places, [*bounds[pages].tolist(), len(local)], first)
+def _as_slice(places: Ints, distinct: bool) -> slice | Ints:
+    low, high = int(places[0]), int(places[-1]) + 1
+    return slice(low, high) if distinct and high - low == len(places) else places
 
 
 def plan_group(footer: Footer, flat: Sequence[Column], nested: Sequence[Column], touched: Touched) -> GroupPlan:
@@ -117,14 +150,14 @@ def plan_group(footer: Footer, flat: Sequence[Column], nested: Sequence[Column],
         pages = footer.cache.pages[number, column.leaf]
         choice = choices.get(id(pages.first_rows))
         if choice is None:
-            choice = choices[id(pages.first_rows)] = _choose(pages.first_rows, touched.local)
+            choice = choices[id(pages.first_rows)] = Choice(pages.first_rows, touched)
         chunks.append(_planned(footer, number, column.leaf, pages, choice))
         chosen.append(choice)
     whole = [_whole_chunk(footer, number, leaf) for c in nested for leaf in range(c.leaf, c.leaf_end)]
     cost = 0
     for chunk in (*chunks, *whole):
         source = footer.row_groups[number].chunks[chunk.leaf]
-        wanted = sum(p.stop - p.start for p in chunk.pieces)
+        wanted = sum([p.stop - p.start for p in chunk.pieces])
         cost += wanted * max(1, source.uncompressed // max(1, source.compressed))
     return GroupPlan(touched, chunks, chosen, whole, cost)
 
@@ -152,15 +185,15 @@ def _planned(footer: Footer, group: int, leaf: int, pages: Pages, choice: Choice
     pieces = [Piece(source.start, first)] if first > source.start else []
     dictionary = 0 if pieces else None
     starts, stops = pages.offsets[choice.pages], pages.ends[choice.pages]
-    breaks = np.flatnonzero(starts[1:] != stops[:-1])
-    if len(breaks):
+    if len(starts) == 1:
+        pieces.append(Piece(int(starts[0]), int(stops[0])))
+    else:
+        breaks = np.flatnonzero(starts[1:] != stops[:-1])
         run_starts = starts[np.concatenate(([0], breaks + 1))].tolist()
         run_stops = stops[np.concatenate((breaks, [len(stops) - 1]))].tolist()
         pieces += [Piece(a, b) for a, b in zip(run_starts, run_stops)]
-    else:
-        pieces.append(Piece(int(starts[0]), int(stops[-1])))
     data = first - source.start if dictionary is not None else 0
-    return PlannedChunk(group, leaf, pieces, dictionary, data, choice.values, len(choice.pages), starts, stops)
+    return PlannedChunk(group, leaf, pieces, dictionary, data, choice.values, len(starts), starts, stops)
 
 
 def _whole_chunk(footer: Footer, group: int, leaf: int) -> PlannedChunk:
