@@ -7,6 +7,7 @@ no vectorised form raises :class:`NotVectorised`; the caller then judges file by
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -28,6 +29,8 @@ Values: TypeAlias = Any
 """A numpy array, or an Arrow array of ``large_binary`` without NULL."""
 _NONE, _SOME, _ALL = np.int8(0), np.int8(1), np.int8(2)
 _WIDE_BYTES = 16
+_FEW = 8
+"""Files up to which comparing their texts one by one costs less than calling a kernel."""
 
 
 class NotVectorised(Exception):
@@ -194,7 +197,12 @@ def _single(b: ColumnBounds) -> Bools:
     """Where both bounds are one value that occurs."""
     if b.truncated:
         return np.zeros(len(b.nulls), bool)
-    same = b.low == b.high if isinstance(b.low, np.ndarray) else _bools(pc.equal(b.low, b.high))
+    if isinstance(b.low, np.ndarray):
+        same: Bools = b.low == b.high
+    elif len(b.low) <= _FEW:
+        same = np.array([low == high for low, high in zip(b.low.to_pylist(), b.high.to_pylist(), strict=True)], bool)
+    else:
+        same = _bools(pc.equal(b.low, b.high))
     made: Bools = b.has_low & b.has_high & same
     return made
 
@@ -215,22 +223,24 @@ def _literal(value: Any, form: Form) -> Any:
 
 
 def _less(values: Values, literal: Any) -> Bools:
-    made: Bools = values < literal if isinstance(values, np.ndarray) else _bools(pc.less(values, _scalar(literal)))
-    return made
+    return _compared(values, literal, operator.lt, pc.less)
 
 
 def _greater(values: Values, literal: Any) -> Bools:
-    made: Bools = values > literal if isinstance(values, np.ndarray) else _bools(pc.greater(values, _scalar(literal)))
-    return made
+    return _compared(values, literal, operator.gt, pc.greater)
 
 
 def _equal(values: Values, literal: Any) -> Bools:
-    made: Bools = values == literal if isinstance(values, np.ndarray) else _bools(pc.equal(values, _scalar(literal)))
-    return made
+    return _compared(values, literal, operator.eq, pc.equal)
 
 
-def _scalar(literal: bytes) -> pa.Scalar:
-    return pa.scalar(literal, pa.large_binary())
+def _compared(values: Values, literal: Any, op: Callable[[Any, Any], Any], kernel: Callable[..., pa.Array]) -> Bools:
+    if isinstance(values, np.ndarray):
+        made: Bools = op(values, literal)
+        return made
+    if len(values) <= _FEW:
+        return np.array([op(v, literal) for v in values.to_pylist()], bool)
+    return _bools(kernel(values, pa.scalar(literal, pa.large_binary())))
 
 
 def _bools(array: pa.Array) -> Bools:

@@ -73,9 +73,12 @@ def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field
     }
 
 
+_METADATA = frozenset(metadata_fields(()))
+
+
 def output_schema(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of a scan's result."""
-    extra = metadata_fields(schema.partition_fields)
+    extra = metadata_fields(schema.partition_fields) if _METADATA.intersection(columns) else {}
     return pa.schema([extra[c] if c in extra else arrow_field(schema.field(c)) for c in columns])
 
 
@@ -220,7 +223,7 @@ class _FileColumns:
         count = len(positions)
         arrays: list[Any] = []
         fields: list[pa.Field] = []
-        extra = metadata_fields(self._schema.partition_fields)
+        extra = metadata_fields(self._schema.partition_fields) if _METADATA.intersection(self.needed) else {}
         for name in self.needed:
             if name in extra:
                 fields.append(extra[name])
