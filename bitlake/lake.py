@@ -24,8 +24,10 @@ from bitlake.types import NextId, from_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from bitlake.spark.engine import SparkEngine
+    from bitlake.spark.merge_builder import MergeBuilder
 
 
 def connect(
@@ -84,6 +86,8 @@ class Lake:
         self.path = _absolute(path)
         store = open_store(self.path, storage_options, configured=_configured(self.path, spark))
         self.catalog = open_catalog(catalog, store, self.path, uri, catalog_options)
+        self._storage_options = dict(storage_options or {})
+        self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark
         self._engine: SparkEngine | None = None
         self._database = database
@@ -120,9 +124,61 @@ class Lake:
         table = self.catalog.find(self._identify(name))
         return self._sql_engine().write(table, frame, mode, partition_by, options or {})
 
-    def read(self, name: str) -> DataFrame:
-        """A table as a Spark DataFrame; its filters are Spark's, :meth:`sql` and scans also use the indexes."""
-        return self._to_spark(self.table(name).scan())  # type: ignore[no-any-return]
+    def read(self, name: str, where: str | None = None, **scan: Any) -> DataFrame:
+        """A table as a Spark DataFrame; ``where`` and what else :meth:`Table.scan` takes choose rows by the indexes.
+
+        Filters put on the DataFrame are Spark's.
+        """
+        return self._to_spark(self.table(name).scan(where=where, **scan))  # type: ignore[no-any-return]
+
+    def read_stream(self, name: str, **options: str) -> DataFrame:
+        """A table's changes as a streaming DataFrame, by the data source; ``options`` are those of its streams.
+
+        Their names are as in ``docs/streaming.md``, with underscores: ``start="latest"``, ``consumer_id="me"``.
+        """
+        reader = self.spark.readStream.format("bitlake").options(**self._source)
+        given = {k.replace("_", "-"): v for k, v in options.items()}
+        return reader.options(**given).option("table", str(self.catalog.find(self._identify(name)))).load()
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        name: str,
+        checkpoint: str,
+        *,
+        kinds: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+        commit_user: str | None = None,
+    ) -> StreamingQuery:
+        """Start a query that writes a streaming DataFrame into a table, each batch once; returns the query.
+
+        Rows of tables with a primary key are upserted; ``kinds`` names a column that says ``+I``, ``-U``, ``+U`` or
+        ``-D`` of each.  ``trigger`` are the arguments of Spark's: ``{"availableNow": True}``.  Batches are known by the
+        query's id, which its ``checkpoint`` keeps, or by ``commit_user`` where that cannot be read from here.
+        """
+        from bitlake.spark.stream_write import StreamTarget, start_stream
+
+        target = StreamTarget(self.catalog, self.catalog.find(self._identify(name)), checkpoint, kinds, commit_user)
+        query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name)
+        return query
+
+    def merge(
+        self, name: str, source: DataFrame | str, on: str, *, alias: str = "target", source_alias: str = "source"
+    ) -> MergeBuilder:
+        """Begin a MERGE of a DataFrame's rows (or a table's, by name) into a table.
+
+        >>> lake.merge("t", changes, "target.id = source.id") \\
+        ...     .when_matched_update().when_not_matched_insert().execute()  # doctest: +SKIP
+        """
+        from bitlake.spark.merge_builder import MergeBuilder
+
+        return MergeBuilder(self.sql, name, source, on, alias, source_alias)
+
+    @property
+    def _source(self) -> dict[str, str]:
+        """The data source's options that name this lake."""
+        return {"warehouse": self.path, "timezone": self._timezone, **self._storage_options, **self._catalog_options}
 
     def plans(self, text: str) -> list[Plan]:
         """What a query would read of each lake table in it, and why not the rest; no data is read."""
