@@ -17,6 +17,7 @@ from bench.peers import DeltaTimer, PyPaimonTimer
 from bench.planning import planning
 from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write
 from bench.s3_read import s3_read
+from bench.scale import scale
 from bench.selective import selective
 from bench.vectors import vectors
 
@@ -255,6 +256,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "index_build": index_build,
     "index_size": index_size,
     "planning": planning,
+    "scale": scale,
     "vectors": vectors,
     "pk_write": pk_write,
     "pk_growth": pk_growth,

@@ -8,7 +8,7 @@ Both are Avro containers (:mod:`bitlake.metadata.avro`).  A manifest record has 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,16 +192,17 @@ def encode_manifests(
         start += count
 
 
-def decode_manifest(data: bytes) -> list[ManifestEntry]:
-    """The entries of a manifest file in their order.
+def decode_manifest(data: bytes, partitions: Collection[bytes] | None = None) -> list[ManifestEntry]:
+    """The entries of a manifest file in their order, with ``partitions`` only theirs.
 
     Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for records of another version.  Partitions, extra
     file lists and column lists that repeat are one object, which makes large tables smaller in memory and comparisons
     of identities quicker.
     """
     with paused():
-        quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker())
-        return _decode_any(data) if quick is None else quick
+        quick = decode_entries(data, _SCHEMA, _make_stats, DataFileMeta, _EntryMaker(), partitions)
+        found = _decode_any(data) if quick is None else quick
+        return found if partitions is None else [e for e in found if e.partition in partitions]
 
 
 def _decode_any(data: bytes) -> list[ManifestEntry]:

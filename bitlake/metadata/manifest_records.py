@@ -11,7 +11,7 @@ This decoder refuses whatever it does not expect by returning None: the general 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 if sys.version_info >= (3, 14):
@@ -34,8 +34,12 @@ def decode_entries(
     make_stats: Callable[[bytes, bytes, tuple[int | None, ...] | None], Any],
     make_file: Callable[..., Any],
     make_entry: Callable[[tuple[int, int, bytes, int, int], Any], Any],
+    partitions: Collection[bytes] | None = None,
 ) -> list[Any] | None:
     """The entries of a manifest, or None where this decoder does not apply.
+
+    With ``partitions`` at least the entries of these: a block of a hundred records or so in which none of the rows'
+    bytes are is not decoded.  That search takes a hundredth of the time.
 
     ``schema``: the header's text that it applies to.  ``make_file`` takes the fields of ``_FILE`` in their order,
     ``make_entry`` (version, kind, partition, bucket, total buckets) and the file.
@@ -43,6 +47,8 @@ def decode_entries(
     try:
         out: list[Any] = []
         for count, block in _blocks(data, schema):
+            if partitions is not None and not any(p in block for p in partitions):
+                continue
             _records(block, count, make_stats, make_file, make_entry, out)
         return out
     except (_Unexpected, IndexError, UnicodeDecodeError, MemoryError, zstd.ZstdError):

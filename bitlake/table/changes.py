@@ -26,7 +26,7 @@ from bitlake.table.index_changes import Bucket, IndexFiles, IndexUpdate
 from bitlake.table.index_changes import IndexChange as IndexChange
 from bitlake.table.index_files import index_entries
 from bitlake.table.key_ranges import check_apart, check_levels
-from bitlake.table.live import load_snapshot, read_snapshot_files
+from bitlake.table.live import PartitionFilter, live_files, load_snapshot
 from bitlake.table.manifests import PartitionSet
 
 
@@ -175,17 +175,17 @@ class Changes:
         self._check_seen(rest)
         return Delta((*deletes, *plan.adds), self._index(latest, deletes, (*rest, *plan.adds)))
 
-    def _live(self, latest: Snapshot | None) -> list[ManifestEntry]:
+    def _live(self, latest: Snapshot | None) -> Sequence[ManifestEntry]:
         """The live files that the checks need: all of them, or those of the partitions added to and deleted from."""
         if latest is None:
-            return []
+            return ()
         overwrite = self.plan.overwrite
         types = [f.type for f in self.schema.partition_fields]
         if (overwrite is not None and not overwrite.dynamic) or not types:
-            return read_snapshot_files(self.store, self.paths, latest)
-        touched = {partition for partition, _ in self.plan.buckets}
-        meets = PartitionSet(touched, types).meets
-        return read_snapshot_files(self.store, self.paths, latest, touched.__contains__, meets)
+            return live_files(self.store, self.paths, latest)
+        touched = frozenset(partition for partition, _ in self.plan.buckets)
+        wanted = PartitionFilter(PartitionSet(touched, types).meets, touched)
+        return [e for e in live_files(self.store, self.paths, latest, wanted) if e.partition in touched]
 
     def _deletes(self, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         alive = {e.identity: e for e in live}
@@ -298,7 +298,7 @@ class Changes:
         try:
             # 0: computed when there was no snapshot yet.
             snapshot = load_snapshot(self.store, self.paths, since) if since else None
-            files = () if snapshot is None else read_snapshot_files(self.store, self.paths, snapshot)
+            files = () if snapshot is None else live_files(self.store, self.paths, snapshot)
             seen = {e.identity for e in files}
         except NotFound as e:
             raise CommitConflict(

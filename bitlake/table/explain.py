@@ -54,6 +54,12 @@ def explain_text(plan: Plan) -> str:
     lines.append(f"  rows       {m.rows_chosen:,} of {m.rows:,} chosen{share}")
     size = sum(f.entry.file.file_size for f in plan.files)
     lines.append(f"  data       {human_bytes(size)} in files to read, of {human_bytes(m.data_bytes)}")
+    if m.files_unseen:
+        lines[-1] += " in the files looked at"
+        lines.append(
+            f"  manifests  {m.manifests_read:,} of {m.manifests:,} read; {m.files_unseen:,} files of other partitions "
+            "were not looked at"
+        )
     if m.index_files_opened or m.index_bytes_read:
         lines.append(
             f"  index      {human_bytes(m.index_bytes_read)} read, {m.index_files_opened:,} .index files opened"
@@ -102,6 +108,7 @@ def explain_dict(plan: Plan) -> dict[str, Any]:
             "read": m.data_bytes_read,
             "index_read": m.index_bytes_read,
         },
+        "manifests": {"total": m.manifests, "read": m.manifests_read, "files_unseen": m.files_unseen},
         "requests": m.data_requests,
         "pages": m.pages_read,
         "row_groups": m.row_groups_read,

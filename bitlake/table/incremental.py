@@ -21,7 +21,14 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.blame import reading_table
 from bitlake.table.file_columns import LiveFiles
-from bitlake.table.live import load_schema, load_snapshot, read_manifest_list, read_manifests, snapshot_ids
+from bitlake.table.live import (
+    PartitionFilter,
+    load_schema,
+    load_snapshot,
+    read_manifest_list,
+    read_manifests,
+    snapshot_ids,
+)
 from bitlake.table.state import TableState
 
 MODES = ("auto", "delta", "changelog", "diff")
@@ -33,8 +40,13 @@ class FilesState(TableState):
 
     files: tuple[ManifestEntry, ...] = ()
 
-    def entries(self) -> LiveFiles:
-        """These files."""
+    @property
+    def is_snapshot(self) -> bool:
+        """Always False."""
+        return False
+
+    def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
+        """These files, whatever their partitions."""
         return LiveFiles(self.files)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
@@ -29,11 +30,13 @@ from bitlake.table.file_columns import LiveFiles
 T = TypeVar("T")
 _READERS = 8
 """Manifests fetched at a time."""
+MANY_ENTRIES = 5_000
+"""Of a manifest with so many, only the partitions that are asked for are decoded."""
 
 # About 1 kB an entry: 200 MB at the very most, reached only by tables of that many files.
 _manifests: Cache[str, tuple[ManifestEntry, ...]] = Cache(200_000)
 _lists: Cache[str, tuple[ManifestFileMeta, ...]] = Cache(100_000)
-_live: Cache[str, LiveFiles] = Cache(400_000)
+_live: Cache[tuple[str, frozenset[bytes] | None], LiveFiles] = Cache(400_000)
 _schemas: Cache[tuple[str, bytes], TableSchema] = Cache(4_000_000)
 _snapshots: Cache[tuple[str, bytes], Snapshot] = Cache(4_000_000)
 
@@ -139,9 +142,18 @@ def read_manifest_list(store: Store, paths: TablePaths, name: str) -> tuple[Mani
     return _read(store, paths.manifest(name), _lists, decode_manifest_list)
 
 
-def read_manifest(store: Store, paths: TablePaths, name: str) -> tuple[ManifestEntry, ...]:
-    """The entries of a manifest, cached; raises :class:`CorruptError` naming the file."""
-    return _read(store, paths.manifest(name), _manifests, decode_manifest)
+def read_manifest(
+    store: Store, paths: TablePaths, name: str, partitions: frozenset[bytes] | None = None
+) -> tuple[ManifestEntry, ...]:
+    """The entries of a manifest, cached; with ``partitions`` at least theirs, which are not cached.
+
+    Raises :class:`CorruptError` naming the file.
+    """
+    path = paths.manifest(name)
+    if partitions is None:
+        return _read(store, path, _manifests, decode_manifest)
+    found = _manifests.get(path)
+    return _decoded(store, path, lambda data: decode_manifest(data, partitions)) if found is None else found
 
 
 def _read(
@@ -149,27 +161,39 @@ def _read(
 ) -> tuple[T, ...]:
     found = cache.get(path)
     if found is None:
-        try:
-            found = tuple(decode(store.read(path)))
-        except CorruptError as e:
-            raise e.within(path) from e
-        except UnsupportedFeature as e:
-            raise UnsupportedFeature(f"{path}: {e}") from e
+        found = _decoded(store, path, decode)
         cache.put(path, found, len(found) + 1)
     return found
 
 
+def _decoded(store: Store, path: str, decode: Callable[[bytes], list[T]]) -> tuple[T, ...]:
+    try:
+        return tuple(decode(store.read(path)))
+    except CorruptError as e:
+        raise e.within(path) from e
+    except UnsupportedFeature as e:
+        raise UnsupportedFeature(f"{path}: {e}") from e
+
+
 def read_manifests(
-    store: Store, paths: TablePaths, metas: Iterable[ManifestFileMeta]
+    store: Store, paths: TablePaths, metas: Iterable[ManifestFileMeta], partitions: frozenset[bytes] | None = None
 ) -> list[tuple[ManifestEntry, ...]]:
-    """The entries of several manifests in their order; those not cached are fetched side by side."""
-    names = [m.file_name for m in metas]
-    missing = [n for n in names if _manifests.get(paths.manifest(n)) is None]
+    """The entries of several manifests in their order; those not cached are fetched side by side.
+
+    With ``partitions`` at least their entries: of a large manifest that is not cached no others are decoded.
+    """
+    asked = list(metas)
+    missing = [m for m in asked if _manifests.get(paths.manifest(m.file_name)) is None]
+
+    def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
+        some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
+        return read_manifest(store, paths, meta.file_name, some)
+
     if len(missing) > 1:
         with ThreadPoolExecutor(min(_READERS, len(missing)), "bitlake-manifests") as pool:
-            fetched = dict(zip(missing, pool.map(lambda n: read_manifest(store, paths, n), missing)))
-        return [fetched[n] if n in fetched else read_manifest(store, paths, n) for n in names]
-    return [read_manifest(store, paths, n) for n in names]
+            fetched = dict(zip([m.file_name for m in missing], pool.map(read, missing)))
+        return [fetched[m.file_name] if m.file_name in fetched else read(m) for m in asked]
+    return [read(m) for m in asked]
 
 
 def snapshot_manifests(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[ManifestFileMeta]:
@@ -180,50 +204,48 @@ def snapshot_manifests(store: Store, paths: TablePaths, snapshot: Snapshot) -> l
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionFilter:
+    """Some of a table's partitions."""
+
+    meets: Callable[[ManifestFileMeta], bool]
+    """False only for manifests whose partition statistics, which cover DELETE entries too, exclude all of them."""
+    rows: frozenset[bytes] | None = None
+    """The partitions' rows; None: they are not known one by one."""
+
+
 def live_files(
-    store: Store,
-    paths: TablePaths,
-    snapshot: Snapshot,
-    manifest_filter: Callable[[ManifestFileMeta], bool] | None = None,
+    store: Store, paths: TablePaths, snapshot: Snapshot, partitions: PartitionFilter | None = None
 ) -> LiveFiles:
-    """As :func:`read_snapshot_files`: the very object that is cached, which planning keeps its columns in."""
-    key = paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
-    live = _live.get(key)
-    if live is None:
-        metas = snapshot_manifests(store, paths, snapshot)
-        kept = metas if manifest_filter is None else [m for m in metas if manifest_filter(m)]
-        live = LiveFiles(live_entries(read_manifests(store, paths, kept)))
-        if len(kept) == len(metas):
-            _live.put(key, live, len(live) + 1)
+    """The live files of a snapshot, as ADD entries in manifest order; with ``partitions`` at least theirs.
+
+    This is the very object that is cached, which planning keeps its columns in: a second call for the same snapshot
+    reads nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the file: a missing manifest usually means
+    that the snapshot has expired meanwhile.
+    """
+    key = _live_key(paths, snapshot)
+    rows = None if partitions is None else partitions.rows
+    live = _live.get((key, None))
+    if live is None and rows is not None:
+        live = _live.get((key, rows))
+    if live is not None:
+        return live
+    metas = snapshot_manifests(store, paths, snapshot)
+    kept = metas if partitions is None else [m for m in metas if partitions.meets(m)]
+    found = live_entries(read_manifests(store, paths, kept, rows))
+    live = LiveFiles(found if rows is None else (e for e in found if e.partition in rows))
+    if rows is not None or len(kept) == len(metas):
+        _live.put((key, rows), live, len(live) + 1)
     return live
 
 
-def read_snapshot_files(
-    store: Store,
-    paths: TablePaths,
-    snapshot: Snapshot,
-    partition_filter: Callable[[bytes], bool] | None = None,
-    manifest_filter: Callable[[ManifestFileMeta], bool] | None = None,
-) -> list[ManifestEntry]:
-    """The live files of a snapshot, as ADD entries in manifest order.
+def is_cached(paths: TablePaths, snapshot: Snapshot) -> bool:
+    """Whether all live files of a snapshot are known without reading anything."""
+    return _live.get((_live_key(paths, snapshot), None)) is not None
 
-    ``partition_filter`` keeps partitions by their row; ``manifest_filter`` may skip manifests that cannot hold a
-    partition that passes (judged by partition statistics, which cover DELETE entries too).  A second call for the same
-    snapshot without ``manifest_filter`` reads nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the
-    file: a missing manifest usually means that the snapshot has expired meanwhile.
-    """
-    live = live_files(store, paths, snapshot, manifest_filter)
-    if partition_filter is None:
-        return list(live)
-    passes: dict[bytes, bool] = {}
-    out = []
-    for e in live:
-        verdict = passes.get(e.partition)
-        if verdict is None:
-            verdict = passes[e.partition] = partition_filter(e.partition)
-        if verdict:
-            out.append(e)
-    return out
+
+def _live_key(paths: TablePaths, snapshot: Snapshot) -> str:
+    return paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
 
 
 def live_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestEntry]:

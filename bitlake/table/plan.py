@@ -97,12 +97,17 @@ class ScanMetrics:
     """What a scan did; filled in while it plans and reads (times in milliseconds).
 
     ``plan_ms`` holds ``prune_ms`` (partitions, buckets, statistics), ``index_ms``, ``top_n_ms`` and loading manifests.
-    ``by_file``: what was read of each data file that was opened, by its path.
+    ``by_file``: what was read of each data file that was opened, by its path.  ``files_unseen``: files of partitions
+    that are not asked for in a table of very many; they are counted as skipped by partition, ``data_bytes`` is without
+    them, and ``manifests_read`` of ``manifests`` were read to find the others.
     """
 
     files: int = 0
     files_read: int = 0
     files_skipped: dict[str, int] = field(default_factory=dict)
+    files_unseen: int = 0
+    manifests: int = 0
+    manifests_read: int = 0
     rows: int = 0
     rows_chosen: int = 0
     rows_read: int = 0
@@ -133,6 +138,13 @@ class ScanMetrics:
         self.rows_read, self.rows_returned = total("rows_read"), total("rows_returned")
         self.data_bytes_read, self.data_requests = total("bytes"), total("requests")
         self.pages_read, self.row_groups_read = total("pages"), total("row_groups")
+
+    def count_unseen(self, files: int, rows: int) -> None:
+        """Add files that were not looked at, of a table that has so many rows."""
+        self.files_unseen = files
+        self.files += files
+        self.rows = rows
+        self.files_skipped["partition"] = self.files_skipped.get("partition", 0) + files
 
     def as_dict(self) -> dict[str, Any]:
         """The counters by name."""

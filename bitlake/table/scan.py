@@ -24,6 +24,7 @@ from bitlake.table.blame import reading_table
 from bitlake.table.explain import explain_dict, explain_json, explain_text
 from bitlake.table.index_only import Answers
 from bitlake.table.order import Order, OrderItem, parse_order
+from bitlake.table.partition_files import files_to_plan
 from bitlake.table.plan import Plan
 from bitlake.table.planner import ScanRequest
 from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
@@ -141,10 +142,13 @@ class Scan:
                 exact=exact,
             )
             started = time.perf_counter()
-            entries = self.state.entries()
-            schemas = self.state.schemas({e.file.schema_id for e in entries})
+            found = files_to_plan(self.state, self.predicate)
+            schemas = self.state.schemas({e.file.schema_id for e in found.files})
             with reading_table(self.state.name), paused():
-                plan = plan_table(request, entries, schemas, self.store, self.state.snapshot)
+                plan = plan_table(request, found.files, schemas, self.store, self.state.snapshot)
+            if found.unseen and self.state.snapshot is not None:
+                plan.metrics.count_unseen(found.unseen, self.state.snapshot.total_record_count)
+                plan.metrics.manifests, plan.metrics.manifests_read = found.manifests, found.manifests_read
             plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
             self._planned[:] = [plan]
         return self._planned[0]

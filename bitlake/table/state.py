@@ -12,7 +12,15 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.file_columns import LiveFiles
-from bitlake.table.live import latest_schema, latest_snapshot, live_files, load_schema, load_snapshot, snapshot_ids
+from bitlake.table.live import (
+    PartitionFilter,
+    latest_schema,
+    latest_snapshot,
+    live_files,
+    load_schema,
+    load_snapshot,
+    snapshot_ids,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +38,18 @@ class TableState:
         """The snapshot's id; None before the first commit."""
         return None if self.snapshot is None else self.snapshot.id
 
-    def entries(self) -> LiveFiles:
-        """The live data files."""
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the files are those of :attr:`snapshot`, all of them and no others."""
+        return self.snapshot is not None
+
+    def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
+        """The live data files; with ``partitions`` at least theirs."""
         if self.snapshot is None:
             return LiveFiles()
         remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again) or was damaged by hand"
         with reading_table(self.name, remedy):
-            return live_files(self.store, self.paths, self.snapshot)
+            return live_files(self.store, self.paths, self.snapshot, partitions)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""

@@ -53,7 +53,7 @@ def append(paths: TablePaths, schema: TableSchema, *entries: ManifestEntry, stor
 def names(paths: TablePaths) -> set[str]:
     live.clear_caches()
     snapshot = live.latest_snapshot(STORE, paths)
-    return set() if snapshot is None else {e.file.file_name for e in live.read_snapshot_files(STORE, paths, snapshot)}
+    return set() if snapshot is None else {e.file.file_name for e in live.live_files(STORE, paths, snapshot)}
 
 
 def check_table(paths: TablePaths) -> None:
@@ -65,7 +65,7 @@ def check_table(paths: TablePaths) -> None:
     assert ids == list(range(1, len(ids) + 1))
     for number in ids:
         s = live.load_snapshot(STORE, paths, number)
-        files = live.read_snapshot_files(STORE, paths, s)
+        files = live.live_files(STORE, paths, s)
         total += s.delta_record_count
         assert s.total_record_count == total == sum(e.file.row_count for e in files)
         for name, size in (
@@ -150,7 +150,7 @@ def test_replacing_files_conflicts_when_they_are_gone(tmp_path: Path) -> None:
     assert (made.commit_kind, made.delta_record_count, made.total_record_count) == ("COMPACT", 0, 10)
     snapshot = live.latest_snapshot(STORE, paths)
     assert snapshot is not None
-    assert live.read_snapshot_files(STORE, paths, snapshot) == [new]
+    assert live.live_files(STORE, paths, snapshot) == (new,)
     with pytest.raises(CommitConflict, match="no longer live"):
         commit(STORE, paths, CommitPlan("COMPACT", (entry("z"),), (old,)), schema, "me")
     with pytest.raises(CommitConflict, match=r"live in .* already"):
@@ -197,7 +197,7 @@ def test_tables_this_version_cannot_write(tmp_path: Path) -> None:
     latest = live.latest_snapshot(STORE, dv)
     assert dv_schema is not None
     assert latest is not None
-    files = live.read_snapshot_files(STORE, dv, latest)
+    files = live.live_files(STORE, dv, latest)
     with pytest.raises(CommitConflict, match="has deleted rows that the commit replacing it does not know of"):
         commit(STORE, dv, CommitPlan("OVERWRITE", deletes=tuple(files[:1])), dv_schema, "me")
     kept = commit(STORE, dv, CommitPlan("APPEND", (entry("x"),)), dv_schema, "me")
@@ -349,7 +349,7 @@ def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path
         if done:
             assert found == {"b", "new"}
         for snapshot_id in live.snapshot_ids(STORE, paths):
-            files = live.read_snapshot_files(STORE, paths, live.load_snapshot(STORE, paths, snapshot_id))
+            files = live.live_files(STORE, paths, live.load_snapshot(STORE, paths, snapshot_id))
             assert len(files) in (1, 2)
         # Whatever happened, the next writer goes on.
         append(paths, schema, entry("next"))

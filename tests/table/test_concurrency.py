@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 from builders import events
+from faults import forget
 
 import bitlake
 from bitlake.table import live
-from bitlake.table.index_access import forget_all
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.read import forget_footers
 
 APPENDS, BATCH = 50, 20
 
@@ -84,12 +83,6 @@ def finish(*writers: subprocess.Popen[bytes]) -> None:
             w.kill()
 
 
-def forget() -> None:
-    live.clear_caches()
-    forget_footers()
-    forget_all()
-
-
 def check(table: bitlake.Table) -> None:
     """Every snapshot's files and indexes are there, and its totals add up."""
     forget()
@@ -100,7 +93,7 @@ def check(table: bitlake.Table) -> None:
     assert ids == list(range(1, len(ids) + 1))
     for number in ids:
         snapshot = live.load_snapshot(store, paths, number)
-        entries = live.read_snapshot_files(store, paths, snapshot)
+        entries = live.live_files(store, paths, snapshot)
         assert snapshot.total_record_count == sum(e.file.row_count for e in entries)
         for e in entries:
             path = partitions.data_path(e)

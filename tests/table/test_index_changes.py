@@ -105,11 +105,7 @@ class T:
 
     def files(self) -> set[str]:
         snapshot = live.latest_snapshot(STORE, self.paths)
-        return (
-            set()
-            if snapshot is None
-            else {e.file.file_name for e in live.read_snapshot_files(STORE, self.paths, snapshot)}
-        )
+        return set() if snapshot is None else {e.file.file_name for e in live.live_files(STORE, self.paths, snapshot)}
 
     def on_disk(self) -> set[str]:
         return {f.name for f in STORE.list(f"{self.paths.root}/index")}

@@ -57,7 +57,7 @@ def test_every_index_file_of_every_snapshot_that_paimon_wrote() -> None:
         assert schema is not None
         for number in live.snapshot_ids(STORE, paths):
             snapshot = live.load_snapshot(STORE, paths, number)
-            rows = {e.file.file_name: e.file.row_count for e in live.read_snapshot_files(STORE, paths, snapshot)}
+            rows = {e.file.file_name: e.file.row_count for e in live.live_files(STORE, paths, snapshot)}
             for entry in index_entries(STORE, paths, snapshot):
                 seen[entry.index_type] += 1
                 data = STORE.read(index_path(paths, schema, entry))

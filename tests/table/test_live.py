@@ -28,7 +28,7 @@ def test_totals_and_deltas_of_every_fixture_snapshot_add_up() -> None:
         paths = TablePaths(str(table))
         for number in live.snapshot_ids(STORE, paths):
             snapshot = live.load_snapshot(STORE, paths, number)
-            files = live.read_snapshot_files(STORE, paths, snapshot)
+            files = live.live_files(STORE, paths, snapshot)
             assert sum(e.file.row_count for e in files) == snapshot.total_record_count
             seen += 1
     assert seen >= 150
@@ -52,22 +52,34 @@ def test_every_fixture_list_record_is_what_we_would_write() -> None:
     assert seen > 500
 
 
-def test_a_second_plan_reads_nothing(tmp_path: Path) -> None:
+def test_a_second_plan_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live.clear_caches()
     paths = TablePaths(str(copy_warehouse(tmp_path, "partitioned") / "default.db/partitioned"))
     store = CountingStore(STORE)
     snapshot = live.latest_snapshot(store, paths)
     assert snapshot is not None
-    first = live.read_snapshot_files(store, paths, snapshot)
+    first = live.live_files(store, paths, snapshot)
     store.reset()
-    assert live.read_snapshot_files(store, paths, snapshot) == first
+    assert live.live_files(store, paths, snapshot) == first
     partition = first[0].partition
-    some = live.read_snapshot_files(store, paths, snapshot, lambda p: p == partition)
-    assert some == [e for e in first if e.partition == partition]
+    schema = live.latest_schema(store, paths)
+    assert schema is not None
+    held = PartitionSet([partition], [f.type for f in schema.partition_fields])
+    wanted = live.PartitionFilter(held.meets, frozenset([partition]))
+    store.reset()
+    assert live.live_files(store, paths, snapshot, wanted) is first
     assert not store.calls
-    live.clear_caches()
-    held = PartitionSet([partition], [f.type for f in live.latest_schema(store, paths).partition_fields])  # type: ignore[union-attr]
-    assert live.read_snapshot_files(store, paths, snapshot, lambda p: p == partition, held.meets) == some
+    some = tuple(e for e in first if e.partition == partition)
+    monkeypatch.setattr(live, "MANY_ENTRIES", 1)
+    for rows in (wanted.rows, None):
+        live.clear_caches()
+        found = live.live_files(store, paths, snapshot, live.PartitionFilter(held.meets, rows))
+        assert tuple(e for e in found if e.partition == partition) == some
+        assert not live.is_cached(paths, snapshot)
+        if rows is not None:
+            store.reset()
+            assert found == some and live.live_files(store, paths, snapshot, wanted) is found
+            assert not store.calls
 
 
 def test_hints(tmp_path: Path) -> None:
@@ -109,7 +121,7 @@ def test_damaged_manifest_is_named(tmp_path: Path) -> None:
     name = live.snapshot_manifests(STORE, paths, snapshot)[0].file_name
     STORE.write(paths.manifest(name), b"garbage")
     with pytest.raises(CorruptError, match=name):
-        live.read_snapshot_files(STORE, paths, snapshot)
+        live.live_files(STORE, paths, snapshot)
 
 
 def test_merging_keeps_what_is_live() -> None:

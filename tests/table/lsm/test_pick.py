@@ -15,7 +15,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage.local import LocalStore
-from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, read_snapshot_files, snapshot_ids
+from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list, snapshot_ids
 from bitlake.table.lsm.pick import Unit, full, needs_lookup, pick
 from bitlake.table.lsm.runs import Run, sorted_runs
 from bitlake.table.state import load_state
@@ -36,7 +36,7 @@ def test_what_paimon_compacted_is_picked() -> None:
                 continue
             metas = read_manifest_list(STORE, paths, snapshot.delta_manifest_list)
             delta = [e for m in metas for e in read_manifest(STORE, paths, m.file_name)]
-            before = read_snapshot_files(STORE, paths, load_snapshot(STORE, paths, snapshot_id - 1))
+            before = live_files(STORE, paths, load_snapshot(STORE, paths, snapshot_id - 1))
             asked = table == "pk_dv_full_compacted" and snapshot_id == max(snapshot_ids(STORE, paths))
             for where in {(e.partition, e.bucket) for e in delta}:
                 here = [e for e in delta if (e.partition, e.bucket) == where]

@@ -1,0 +1,126 @@
+"""What does a table of very many files cost to plan and to commit to?  Only metadata exists.
+
+    python -m bench.scale [FILES [PARTITIONS]]        100,000 files in 2,000 partitions unless told; no Spark needed
+
+Files come in commits of one partition each, as a table that is written day by day has them.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import bitlake
+from bench.measure import Result, print_report
+from bench.planning import COLUMNS, entries
+from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.table import index_access, live
+
+if TYPE_CHECKING:
+    from bench.cases import Bench
+
+FILES, PARTITIONS = 100_000, 2_000
+_PART = pa.field("part", pa.int32())
+_COMMITS = 40
+"""Commits that make the table; the partitions of one lie side by side, as if they had been compacted."""
+
+
+def make_table(folder: Path, files: int, partitions: int) -> bitlake.Table:
+    """A partitioned table of that many data files, none of which exists."""
+    schema = pa.schema([_PART, *COLUMNS])
+    table = bitlake.connect(str(folder)).create_table("scale", schema, partition_by=["part"])
+    types = [f.type for f in table.schema.partition_fields]
+    plain = replace(table.schema, fields=table.schema.fields[1:], partition_keys=(), options={})
+    known = tuple(COLUMNS.names)  # the partition's own columns need no statistics
+    made = [
+        replace(e, file=replace(e.file, embedded_index=None, value_stats_cols=known))
+        for e in entries(plain, min(files, 10_000))
+    ]
+    share = -(-partitions // _COMMITS)
+    for first in range(0, partitions, share):
+        batch: list[ManifestEntry] = []
+        for part in range(first, min(first + share, partitions)):
+            raw = encode_row_with_arity(types, (part,))
+            at = part * (files // partitions)
+            for number in range(at, at + files // partitions):
+                like = made[number % len(made)]
+                file = replace(like.file, file_name=f"data-{number:08x}-5f4f-4c11-9d8c-0d3bd47c1f5e-0.parquet")
+                batch.append(replace(like, partition=raw, file=file))
+        table.commit_files(table.state(), batch, "WRITE")
+    return table
+
+
+def _forget() -> None:
+    live.clear_caches()
+    index_access.forget_all()
+    gc.collect()
+
+
+def results(folder: Path, files: int, partitions: int, say: Callable[[str], None]) -> list[Result]:
+    """Planning one partition and everything, from nothing and again, and one more commit."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=folder.name) as home:
+        say(f"scale: making {files:,} files in {partitions:,} partitions")
+        table = make_table(Path(home), files, partitions)
+        manifests = [p for p in Path(table.path).glob("manifest/manifest-*") if "-list-" not in p.name]
+        size = sum(p.stat().st_size for p in manifests)
+        note = f"{len(manifests)} manifests on disk, {size / 1e6:.0f} MB; {size / files:.0f} bytes a file"
+        one = f"part = {partitions // 2} AND order_id >= 0"
+
+        def plan(where: str | None, cold: bool) -> float:
+            if cold:
+                _forget()
+            started = time.perf_counter()
+            planned = table.scan(where=where).plan()
+            taken = time.perf_counter() - started
+            wanted = files if where is None else files // partitions
+            assert len(planned.files) == wanted, (len(planned.files), wanted)
+            return taken
+
+        def middle(where: str | None, cold: bool) -> float:
+            return statistics.median(plan(where, cold) for _ in range(3))
+
+        told = f"{files:,} files, {partitions:,} partitions"
+        lines = [
+            Result(f"{told}: plan of one partition, cold", "s", middle(one, True), None, "", 0.2, 3, note),
+            Result(f"{told}: the same again", "s", middle(one, False), None, "", None, 3),
+            Result(f"{told}: plan of everything, cold", "s", middle(None, True), None, "", None, 3),
+            Result(f"{told}: the same again", "s", middle(None, False), None, "", None, 3),
+        ]
+        extra = table.state().entries()[:1]
+        new = [replace(extra[0], file=replace(extra[0].file, file_name="data-one-more-0.parquet"))]
+        _forget()
+        started = time.perf_counter()
+        table.commit_files(table.state(), new, "WRITE")
+        lines.append(
+            Result(f"{told}: a commit of one more file", "s", (time.perf_counter() - started), None, "", None, 1)
+        )
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        lines.append(Result(f"{told}: peak memory of the process", "MB", peak, None, "", None, 1))
+        return lines
+
+
+def scale(bench: Bench) -> list[Result]:
+    """How long does planning a partition of a table of 100k files and 2k partitions take?"""
+    return results(bench.folder / "scale", FILES, PARTITIONS, bench.say)
+
+
+def main() -> None:
+    """Without Spark and the rest of the benchmark."""
+    files, partitions = (*(int(a) for a in sys.argv[1:]), *(FILES, PARTITIONS)[len(sys.argv) - 1 :])[:2]
+    with tempfile.TemporaryDirectory() as home:
+        print_report(results(Path(home) / "scale", files, partitions, print), {}, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Which live files planning has to look at, in a table of very many files of which a scan asks for some partitions.
+
+Manifests say in their list which partitions they hold; and one in which the wanted partitions are a small part is
+decoded only around them (:func:`bitlake.metadata.manifest_records.decode_entries`).  A small table is read whole: its
+plan then names every file and why it goes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.metadata.manifest import ManifestFileMeta
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import FileStats
+from bitlake.predicate.stats import Verdict, test_stats
+from bitlake.predicate.tree import And, Comparison, In, Op, Predicate, columns_of, conjuncts
+from bitlake.table import live
+from bitlake.table.file_columns import LiveFiles
+from bitlake.table.state import TableState
+from bitlake.types import AtomicType, Root
+
+MANY_FILES = 10_000
+"""Live files from which on the partitions that are not asked for stay unseen."""
+_MOST_ROWS = 64
+"""Partitions that are looked for one by one."""
+_ONE_SPELLING = frozenset(
+    (Root.BOOLEAN, Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT, Root.DATE, Root.VARCHAR, Root.DECIMAL)
+)
+"""Types of which equal values have equal bytes (0.0 and -0.0 have not)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesToPlan:
+    """The files to look at, and how many others there are, which all are of partitions that are not asked for."""
+
+    files: LiveFiles
+    unseen: int = 0
+    manifests: int = 0
+    """How many manifests there are, if any files are unseen."""
+    manifests_read: int = 0
+
+
+def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan:
+    """The live files of a table's snapshot that can hold rows for which ``predicate`` (bound) is TRUE, or all."""
+    terms = _on_partition(state.schema, predicate)
+    snapshot = state.snapshot
+    if snapshot is None or not state.is_snapshot or not terms or live.is_cached(state.paths, snapshot):
+        return FilesToPlan(state.entries())
+    metas = live.snapshot_manifests(state.store, state.paths, snapshot)
+    total = sum(m.num_added_files - m.num_deleted_files for m in metas)
+    if total < MANY_FILES:
+        return FilesToPlan(state.entries())
+    fields = state.schema.partition_fields
+    asked = And(tuple(terms))
+
+    def meets(meta: ManifestFileMeta) -> bool:
+        stats = FileStats(meta.partition_stats, fields, None)
+        return test_stats(asked, stats, meta.num_added_files + meta.num_deleted_files) is not Verdict.NONE
+
+    found = state.entries(live.PartitionFilter(meets, _rows(state.schema, terms)))
+    return FilesToPlan(found, total - len(found), len(metas), sum(map(meets, metas)))
+
+
+def _on_partition(schema: TableSchema, predicate: Predicate | None) -> list[Predicate]:
+    keys = frozenset(schema.partition_keys)
+    if predicate is None or not keys:
+        return []
+    return [t for t in conjuncts(predicate) if columns_of(t) and columns_of(t) <= keys]
+
+
+def _rows(schema: TableSchema, terms: Sequence[Predicate]) -> frozenset[bytes] | None:
+    """The rows of all partitions that the terms leave, if they name values of every partition column."""
+    values: list[tuple[Any, ...]] = []
+    count = 1
+    for field in schema.partition_fields:
+        if not isinstance(field.type, AtomicType) or field.type.root not in _ONE_SPELLING:
+            return None
+        named = [v for t in terms for v in _named(t, field.name)]
+        if not named:
+            return None
+        values.append(min(named, key=len))
+        count *= len(values[-1])
+    if count > _MOST_ROWS:
+        return None
+    types = [f.type for f in schema.partition_fields]
+    return frozenset(encode_row_with_arity(types, row) for row in itertools.product(*values))
+
+
+def _named(term: Predicate, column: str) -> list[tuple[Any, ...]]:
+    """The values of a column outside which a term is never TRUE."""
+    if isinstance(term, Comparison) and term.op is Op.EQ and term.column == column:
+        return [(term.value,)]
+    if isinstance(term, In) and not term.negated and term.column == column:
+        return [tuple(v for v in term.values if v is not None)]
+    return []
