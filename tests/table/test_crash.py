@@ -19,16 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from builders import events
+from faults import each_call_failing, forget, strays
 
 import bitlake
-from bitlake.errors import BitlakeError, StorageUnavailable
-from bitlake.storage.faulty import FaultyStore
+from bitlake.errors import StorageUnavailable
 from bitlake.storage.local import LocalStore
-from bitlake.table import live
-from bitlake.table.commit import OutcomeUnknown
-from bitlake.table.index_access import forget_all
-from bitlake.table.partitions import PartitionReader
-from bitlake.table.read import forget_footers
 
 OPTIONS = {
     "file-index.bitmap.columns": "status",
@@ -74,12 +69,6 @@ WORK: dict[str, Callable[[bitlake.Table], None]] = {
 }
 
 
-def forget() -> None:
-    live.clear_caches()
-    forget_footers()
-    forget_all()
-
-
 def rows(table: bitlake.Table) -> list[tuple[Any, ...]]:
     forget()
     return sorted((tuple(r.values()) for r in table.scan().to_arrow().to_pylist()), key=repr)
@@ -92,25 +81,6 @@ def contents(folder: Path) -> tuple[list[tuple[Any, ...]], list[str]]:
     plan = table.scan(where="status = 'S3' AND id = 1").plan()
     assert not plan.problems
     return found, sorted({p for f in plan.files for p in f.pruned_by})
-
-
-def strays(table: bitlake.Table) -> set[str]:
-    """Files that no snapshot names, temporary ones included."""
-    forget()
-    paths, store = table.state().paths, LocalStore()
-    named = {paths.latest_hint, paths.earliest_hint}
-    named |= {paths.schema(i) for i in range(10)}
-    for number in live.snapshot_ids(store, paths):
-        s = live.load_snapshot(store, paths, number)
-        named.add(paths.snapshot(number))
-        for manifest_list in (s.base_manifest_list, s.delta_manifest_list):
-            named.add(paths.manifest(manifest_list))
-            named |= {paths.manifest(m.file_name) for m in live.read_manifest_list(store, paths, manifest_list)}
-        partitions = PartitionReader(table.schema, paths)
-        for e in live.read_snapshot_files(store, paths, s):
-            path = partitions.data_path(e)
-            named |= {path, *(f"{path.rsplit('/', 1)[0]}/{x}" for x in e.file.extra_files)}
-    return {str(p) for p in Path(table.path).rglob("*") if p.is_file()} - named
 
 
 @pytest.fixture(scope="module")
@@ -132,35 +102,24 @@ def test_each_store_call_failing_in_turn(template: Path, tmp_path: Path, work: s
     WORK[work](bitlake.connect(str(tmp_path / "ideal")).table("t"))
     new = contents(tmp_path / "ideal")
     assert new != old
-    number = failures = 0
-    while True:
-        root = tmp_path / str(number)
-        shutil.copytree(template, root)
-        plain = bitlake.connect(str(root)).table("t")
-        forget()
-        store = FaultyStore(LocalStore(), 1 << 60, after=after, dead=dead)
-        table = bitlake.Table(plain.name, plain.path, store)
-        store.fail_at = store.count + number
-        failed: BitlakeError | None = None
-        try:
-            WORK[work](table)
-        except StorageUnavailable as e:
-            failed, failures = e, failures + 1
-        found = contents(root)
-        assert found in (old, new)
-        if failed is None:
-            assert found == new
-        elif not isinstance(failed, OutcomeUnknown):
-            assert found == old
-            if not dead and not (after and "delete" in str(failed)):
-                assert strays(plain) == set(), failed
-        plain.append(NEW)
-        assert plain.scan().count() == len(found[0]) + NEW.num_rows
-        if not store.failed:
-            break
-        shutil.rmtree(root)
-        number += 1
-    assert failures >= 5
+    for done in each_call_failing(template, tmp_path, WORK[work], dead=dead, after=after):
+        found = contents(Path(done.table.path).parents[1])
+        done.check(found, old, new)
+        done.table.append(NEW)
+        assert done.table.scan().count() == len(found[0]) + NEW.num_rows
+
+
+class Overtaken(LocalStore):
+    """Somebody else does something just before this writer first makes a file of metadata."""
+
+    def __init__(self, first: Callable[[], object]) -> None:
+        super().__init__()
+        self._waiting = [first]
+
+    def create(self, path: str, data: bytes) -> bool:
+        while self._waiting:
+            self._waiting.pop()()
+        return super().create(path, data)
 
 
 def test_a_lost_race_for_good_leaves_nothing(template: Path, tmp_path: Path) -> None:
@@ -168,18 +127,7 @@ def test_a_lost_race_for_good_leaves_nothing(template: Path, tmp_path: Path) -> 
     shutil.copytree(template, root)
     table = bitlake.connect(str(root)).table("t")
 
-    class Faster(LocalStore):
-        """Overwrites everything just before this writer's commit looks at the table."""
-
-        done = False
-
-        def create(self, path: str, data: bytes) -> bool:
-            if not self.done:
-                self.done = True
-                bitlake.connect(str(root)).table("t").overwrite(NEW)
-            return super().create(path, data)
-
-    slow = bitlake.Table(table.name, table.path, Faster())
+    slow = bitlake.Table(table.name, table.path, Overtaken(lambda: table.overwrite(NEW)))
     assert slow.rewrite_file_index() == [], "none of the files it began with is left"
     assert len(rows(table)) == NEW.num_rows
     assert strays(table) == set()
@@ -191,16 +139,7 @@ def test_two_rewrites_at_once_do_not_share_index_files(template: Path, tmp_path:
     shutil.copytree(template, root)
     table = bitlake.connect(str(root)).table("t")
 
-    class Faster(LocalStore):
-        done = False
-
-        def create(self, path: str, data: bytes) -> bool:
-            if not self.done:
-                self.done = True
-                bitlake.connect(str(root)).table("t").rewrite_file_index()
-            return super().create(path, data)
-
-    done = bitlake.Table(table.name, table.path, Faster()).rewrite_file_index()
+    done = bitlake.Table(table.name, table.path, Overtaken(table.rewrite_file_index)).rewrite_file_index()
     assert all(d.new is None for d in done), "the one that lost looked again and found it done"
     assert strays(table) == set()
     assert contents(root)[1] == ["bitmap(status)", "bloom-filter(id)"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from keyed_tables import QUICK, strays
+from faults import strays
+from keyed_tables import QUICK
 
 import bitlake
 from bitlake.errors import StorageUnavailable

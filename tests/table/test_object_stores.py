@@ -14,6 +14,7 @@ import flaky_proxy
 import pyarrow as pa
 import pytest
 import s3_server
+from faults import forget
 from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, SLOW, UNAVAILABLE
 
 import bitlake
@@ -21,8 +22,6 @@ from bitlake.errors import AccessDenied, StorageUnavailable
 from bitlake.table import live
 from bitlake.table.commit import OutcomeUnknown
 from bitlake.table.expire import Retention
-from bitlake.table.index_access import forget_all
-from bitlake.table.read import forget_footers
 
 APPENDS, BATCH = 12, 20
 _APPENDER = """
@@ -44,12 +43,6 @@ def rows(ids: Any, who: str = "a") -> pa.Table:
             "status": pa.array([f"s{i % 5}" for i in listed], pa.string()),
         }
     )
-
-
-def forget() -> None:
-    live.clear_caches()
-    forget_footers()
-    forget_all()
 
 
 def ids(table: bitlake.Table, where: str | None = None) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -11,13 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from keyed_tables import DV, forget, made, read, rows_of, strays
+from faults import each_call_failing, strays
+from keyed_tables import DV, made, read, rows_of
 
-import bitlake
-from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
-from bitlake.storage.faulty import FaultyStore
+from bitlake.errors import CommitConflict, StorageUnavailable
 from bitlake.storage.local import LocalStore
-from bitlake.table.commit import OutcomeUnknown
 from bitlake.table.lsm import publish
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.publish import Publisher, bucket_states, compact_buckets
@@ -225,36 +222,19 @@ def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, tmp
     made(template, **options).upsert(rows_of(range(20), "old"))
     old = dict.fromkeys(range(20), "old")
     new = old | dict.fromkeys(range(10, 30), "new")
-    number = failures = 0
-    while True:
-        root = tmp_path / str(number)
-        shutil.copytree(template, root)
-        plain = bitlake.connect(str(root)).table("t")
-        forget()
-        store = FaultyStore(LocalStore(), 1 << 60, after=after, dead=dead)
-        table = Table("t", plain.path, store)
-        store.fail_at = store.count + number
-        failed: BitlakeError | None = None
-        try:
-            table.upsert(rows_of(range(10, 30), "new"))
-        except StorageUnavailable as e:
-            failed, failures = e, failures + 1
-        assert read(plain) in (old, new)
-        found = read(plain, level_0=True)
-        assert found in (old, new)
-        if failed is None:
-            assert found == new
-        elif not isinstance(failed, OutcomeUnknown):
-            assert found == old
-            if not dead and not (after and "delete" in str(failed)):
-                assert strays(plain) == set(), failed
-        plain.upsert(rows_of([0, 40], "next"))
-        assert read(plain) == found | {0: "next", 40: "next"}
-        if not store.failed:
-            break
-        shutil.rmtree(root)
-        number += 1
-    assert failures >= 5 and number >= 10
+
+    def work(table: Table) -> None:
+        table.upsert(rows_of(range(10, 30), "new"))
+
+    attempts = 0
+    for done in each_call_failing(template, tmp_path, work, dead=dead, after=after):
+        attempts += 1
+        assert read(done.table) in (old, new)
+        found = read(done.table, level_0=True)
+        done.check(found, old, new)
+        done.table.upsert(rows_of([0, 40], "next"))
+        assert read(done.table) == found | {0: "next", 40: "next"}
+    assert attempts > 10
 
 
 def test_a_failed_compaction_does_not_fail_the_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,102 @@
+"""Storage that fails at each of a piece of work's calls in turn, and what it may leave behind."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bitlake
+from bitlake.errors import StorageUnavailable
+from bitlake.storage.faulty import FaultyStore
+from bitlake.storage.local import LocalStore
+from bitlake.table import live
+from bitlake.table.commit import OutcomeUnknown
+from bitlake.table.index_access import forget_all
+from bitlake.table.index_files import clear_index_manifests, index_entries, index_path
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.read import forget_footers
+from bitlake.table.table import Table
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A table after work on it, during which one call failed, or none if there were no more."""
+
+    table: Table
+    error: StorageUnavailable | None
+    dead: bool
+    after: bool
+
+    def check(self, found: Any, old: Any, new: Any) -> None:
+        """What was found is the old or the new; the error says which, and a writer that lived cleaned up."""
+        assert found in (old, new)
+        if self.error is None:
+            assert found == new
+        elif not isinstance(self.error, OutcomeUnknown):
+            assert found == old
+            if not self.dead and not (self.after and "delete" in str(self.error)):
+                assert strays(self.table) == set(), self.error
+
+
+def each_call_failing(
+    template: Path, folder: Path, work: Callable[[Table], object], *, dead: bool, after: bool
+) -> Iterator[Attempt]:
+    """``work`` on copies of the lake ``template``'s table ``t``, with the first storage call failing, the second, …"""
+    number = failures = 0
+    while True:
+        root = folder / str(number)
+        shutil.copytree(template, root)
+        plain = bitlake.connect(str(root)).table("t")
+        forget()
+        store = FaultyStore(LocalStore(), 1 << 60, after=after, dead=dead)
+        table = Table(plain.name, plain.path, store)
+        store.fail_at = store.count + number
+        error: StorageUnavailable | None = None
+        try:
+            work(table)
+        except StorageUnavailable as e:
+            error, failures = e, failures + 1
+        yield Attempt(plain, error, dead, after)
+        if not store.failed:
+            break
+        shutil.rmtree(root)
+        number += 1
+    assert failures >= 5
+
+
+def forget() -> None:
+    """Clear every cache of this process."""
+    live.clear_caches()
+    clear_index_manifests()
+    forget_footers()
+    forget_all()
+
+
+def strays(table: Table) -> set[str]:
+    """Files that no snapshot names, temporary ones included."""
+    forget()
+    state, store = table.state(), LocalStore()
+    paths, partitions = state.paths, PartitionReader(state.schema, state.paths)
+    named = {paths.latest_hint, paths.earliest_hint, *(paths.schema(i) for i in range(10))}
+    for number in live.snapshot_ids(store, paths):
+        s = live.load_snapshot(store, paths, number)
+        named.add(paths.snapshot(number))
+        entries = list(live.live_files(store, paths, s))
+        for name in (s.base_manifest_list, s.delta_manifest_list, s.changelog_manifest_list):
+            if name is None:
+                continue
+            named.add(paths.manifest(name))
+            metas = live.read_manifest_list(store, paths, name)
+            named |= {paths.manifest(m.file_name) for m in metas}
+            if name == s.changelog_manifest_list:
+                entries += [e for m in metas for e in live.read_manifest(store, paths, m.file_name)]
+        if s.index_manifest is not None:
+            named.add(paths.manifest(s.index_manifest))
+        named |= {index_path(paths, state.schema, i) for i in index_entries(store, paths, s)}
+        for e in entries:
+            path = partitions.data_path(e)
+            named |= {path, *(f"{path.rsplit('/', 1)[0]}/{x}" for x in e.file.extra_files)}
+    return {str(p) for p in Path(table.path).rglob("*") if p.is_file()} - named
