@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from bitlake.errors import BitlakeError, CorruptError, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.errors import AccessDenied, BitlakeError, CorruptError, NotFound, StorageUnavailable, UnsupportedFeature
 
-_NAMED = (NotFound, StorageUnavailable, UnsupportedFeature)
+# The first that fits is raised: AccessDenied is a StorageUnavailable.
+_NAMED = (NotFound, AccessDenied, StorageUnavailable, UnsupportedFeature)
 
 
 @contextlib.contextmanager
