@@ -40,11 +40,11 @@ def conform(batch: pa.RecordBatch | pa.Table, fields: Sequence[DataField], schem
 
 
 def retyped(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns of ``table`` under ``schema``, in order, cast where the types differ.
+    """The columns of ``table`` under ``schema``, in order, cast by :func:`cast_column` where the types differ.
 
     Casting equal types is not for nothing: Arrow refuses it for a NULL struct whose type has NOT NULL fields.
     """
-    columns = [c if c.type == f.type else c.cast(f.type) for c, f in zip(table.columns, schema, strict=True)]
+    columns = [cast_column(c, f.type) for c, f in zip(table.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 

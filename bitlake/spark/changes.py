@@ -8,8 +8,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from bitlake.formats.conform import retyped
 from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.types import worker_schema
 from bitlake.table.change_scan import ChangeScan, read_changes
 
 
@@ -21,10 +23,12 @@ def changes_frame(spark: SparkSession, scan: ChangeScan, types: T.StructType, he
     tasks = [dumps(t) for t in scan.tasks()]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = worker_schema(types)
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for table in read_changes(store, loads(tasks[number]), spec):
-                    yield from table.to_batches(max_chunksize=10_000)
+                    made = retyped(table, schema) if schema.names else table
+                    yield from made.to_batches(max_chunksize=10_000)
 
     frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, types)
     return frame if scan.row_limit is None else frame.limit(scan.row_limit)

@@ -28,7 +28,7 @@ from bitlake.formats.reader import format_of
 from bitlake.spark.changes import changes_frame
 from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
-from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
+from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type, worker_schema
 from bitlake.storage import Store
 from bitlake.storage.base import scheme_of
 from bitlake.table.cache import Cache
@@ -42,7 +42,6 @@ from bitlake.table.read import (
     ROW_INDEX,
     ReadCounts,
     ReadRequest,
-    output_schema,
     read_file,
     tasks_of,
 )
@@ -229,7 +228,7 @@ class SparkReader:
         request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone)
         tasks = [dumps(t) for t in tasks_of(files, plan.schemas)]
         store = self._store
-        schema = output_schema(scan.state.schema, scan.columns)
+        schema = worker_schema(types)
         # Paths are long: rows bring their file's number, and Spark looks it up.
         numbered = FILE_PATH in scan.columns and len(tasks) <= _MOST_NUMBERED
         at = scan.columns.index(FILE_PATH) if numbered else -1
