@@ -31,9 +31,10 @@ from bitlake.metadata.optiontypes import (
     parse_stats_mode,
     words,
 )
+from bitlake.metadata.tag_options import TAG_OPTIONS
 
 T = TypeVar("T")
-OPTIONS: dict[str, Option[Any]] = {o.name: o for o in (*LSM_OPTIONS, *MERGE_OPTIONS, *EXPIRY_OPTIONS)}
+OPTIONS: dict[str, Option[Any]] = {o.name: o for o in (*LSM_OPTIONS, *MERGE_OPTIONS, *EXPIRY_OPTIONS, *TAG_OPTIONS)}
 """Every declared option by name."""
 
 

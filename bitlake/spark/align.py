@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.spark.align_nested import members_by_name
 from bitlake.spark.types import nullable, spark_type
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import MAX_LENGTH
@@ -32,25 +33,51 @@ def by_position(table: str, frame: DataFrame, fields: Sequence[DataField]) -> Da
     return frame.toDF(*[f.name for f in fields])
 
 
-def by_name(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
-    """Pick the frame's columns by name, ignoring case; a missing nullable column is NULL."""
-    have: dict[str, str] = {}
-    for name in frame.columns:
-        if name.lower() in have:
-            raise InvalidRequest(f"table '{table}': the query gives column '{name}' twice")
-        have[name.lower()] = name
+def by_name(
+    table: str, frame: DataFrame, fields: Sequence[DataField], *, nested: bool = True, fill: bool = False
+) -> DataFrame:
+    """Pick the frame's columns by name, ignoring case, if ``nested`` members of structs too; what is missing is NULL.
+
+    ``fill``: missing members of structs are NULL too, and not refused.
+    """
+    have: dict[str, T.StructField] = {}
+    for source in frame.schema.fields:
+        if source.name.lower() in have:
+            raise InvalidRequest(f"table '{table}': the query gives column '{source.name}' twice")
+        have[source.name.lower()] = source
     known = {f.name.lower() for f in fields}
-    extra = [n for low, n in have.items() if low not in known]
+    extra = [s.name for low, s in have.items() if low not in known]
     if extra:
         raise InvalidRequest(
             f"table '{table}' has no column '{extra[0]}'; its columns are {', '.join(f.name for f in fields)}"
         )
     columns = []
     for f in fields:
-        if f.name.lower() in have:
-            columns.append(F.col(_quoted(have[f.name.lower()])).alias(f.name))
+        found = have.get(f.name.lower())
+        if found is not None:
+            column = F.col(quoted(found.name))
+            inside = None
+            if nested:
+                inside = members_by_name(table, column, found.dataType, spark_type(f.type), f.name, fill=fill)
+            columns.append((column if inside is None else inside).alias(f.name))
         else:
             columns.append(_default(f).alias(f.name))
+    return frame.select(*columns)
+
+
+def with_defaults(frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
+    """The frame (its columns named after ``fields``) with the columns' defaults in place of NULLs, as Paimon writes."""
+    if all(f.default_value is None for f in fields):
+        return frame
+    columns = []
+    for source, f in zip(frame.schema.fields, fields, strict=True):
+        column = F.col(quoted(f.name))
+        if f.default_value is not None:
+            # Of the rows' type, which is made the table's later: members of structs may still have other names.
+            void = isinstance(source.dataType, T.NullType)
+            default = F.expr(f.default_value).cast(spark_type(f.type) if void else source.dataType)
+            column = (default if void else F.coalesce(column, default)).alias(f.name)
+        columns.append(column)
     return frame.select(*columns)
 
 
@@ -59,7 +86,7 @@ def store_columns(table: str, frame: DataFrame, fields: Sequence[DataField]) -> 
     out = []
     for source, f in zip(frame.schema.fields, fields, strict=True):
         column = _stored(table, source, f)
-        column = F.col(_quoted(source.name)) if column is None else column
+        column = F.col(quoted(source.name)) if column is None else column
         out.append(column.alias(f.name, metadata={"parquet.field.id": f.id}))
     return out
 
@@ -72,7 +99,7 @@ def stored(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFra
     made = [_stored(table, source, f) for source, f in zip(frame.schema.fields, fields, strict=True)]
     if not any(column is not None for column in made):
         return frame
-    columns = [_quoted(f.name) if c is None else c.alias(f.name) for c, f in zip(made, fields, strict=True)]
+    columns = [quoted(f.name) if c is None else c.alias(f.name) for c, f in zip(made, fields, strict=True)]
     return frame.select(*columns)
 
 
@@ -83,7 +110,7 @@ def _stored(table: str, source: T.StructField, f: DataField) -> Column | None:
     filled = not f.type.nullable and source.nullable
     if source.dataType == wanted and not filled and not _fits_length(f) and not _not_null_inside(wanted):
         return None
-    column = F.col(_quoted(source.name))
+    column = F.col(quoted(source.name))
     if source.dataType != wanted:
         column = _cast(table, column, source.dataType, f, wanted)
     column = _fit_length(table, column, f)
@@ -245,5 +272,6 @@ def _assignable(source: T.DataType, wanted: T.DataType) -> bool:
     return False
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name for :func:`pyspark.sql.functions.col`."""
     return "`" + name.replace("`", "``") + "`"

@@ -55,7 +55,9 @@ def _value(
     if whole:
         if len(changes) > 1:
             raise InvalidRequest(f"table '{table}': column '{shown}' is set twice, whole or in part")
-        return default_value(column) if whole[0] is None else f"({whole[0]})"
+        if whole[0] is None or column.default_value is None:
+            return default_value(column) if whole[0] is None else f"({whole[0]})"
+        return f"coalesce(({whole[0]}), {default_value(column)})"  # NULL becomes the default, as in Paimon
     if not isinstance(column.type, RowType):
         raise InvalidRequest(f"table '{table}': '{shown}' is {column.type} and has no member '{changes[0][0][0]}'")
     members = {f.name.lower(): f for f in column.type.fields}

@@ -53,7 +53,7 @@ def compact(context: EngineContext, table: Table, arguments: Mapping[str, Any]) 
     if given["partitions"]:
         if where:
             raise InvalidRequest("sys.compact takes either 'partitions' or 'where', not both")
-        where = _condition(given["partitions"])
+        where = partition_condition(given["partitions"])
     if (strategy == "none") != (not given["order_by"]):
         raise InvalidRequest("sys.compact: 'order_by' goes with the 'order_strategy' order, zorder or hilbert")
     if strategy != "none" and (idle or buckets):
@@ -129,7 +129,7 @@ def _duration(text: str) -> int:
         raise InvalidRequest(f"sys.compact: 'partition_idle_time' is a duration such as '1 h', not '{text}'") from e
 
 
-def _condition(text: str) -> str:
+def partition_condition(text: str) -> str:
     """``a=1,b=2;a=3`` as a condition: commas are AND, semicolons OR."""
     either = []
     for partition in filter(None, (p.strip() for p in text.split(";"))):
@@ -137,7 +137,7 @@ def _condition(text: str) -> str:
         for pair in partition.split(","):
             name, sign, value = pair.partition("=")
             if not sign:
-                raise InvalidRequest(f"sys.compact: 'partitions' are name=value, and '{pair.strip()}' is not")
+                raise InvalidRequest(f"'partitions' are name=value, and '{pair.strip()}' is not")
             name, value = name.strip().replace("`", "``"), value.strip().strip("'\"")
             literal = value.replace("\\", "\\\\").replace("'", "\\'")
             both.append(f"`{name}` = '{literal}'")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,13 @@ from bitlake.spark.local import held_frame, is_simple
 from bitlake.spark.relations import relation_scan, session_options, table_scan
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import SparkReader, is_lasting
+from bitlake.sql.functions import take_max_pt
+from bitlake.sql.parse import parse_table_name
 from bitlake.sql.statements import TableName
 from bitlake.sql.travel import Relation, take_relations
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.opening import open_table, relation_exists
+from bitlake.table.partitions import max_partition
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
@@ -52,8 +55,13 @@ class EngineContext:
         """
         self.timezone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         self._moments, self._relations = {}, {}
+        text = take_max_pt(text, self._max_pt)
         out, self._relations = take_relations(text, self.has)
         return out
+
+    def _max_pt(self, given: str) -> str:
+        """The greatest value of a table's first partition column, as text."""
+        return max_partition(self.table(self.identify(parse_table_name(given))).state())
 
     def has(self, name: TableName) -> bool:
         """Whether a name is a lake table's, and no temporary view's, which would shadow it as it does in Spark."""
@@ -108,6 +116,28 @@ class EngineContext:
             runner=lambda: SparkRunner(self.spark),
         )
 
+    @property
+    def classic(self) -> bool:
+        """Whether the session is in this process's JVM, and not on the other side of Spark Connect."""
+        return getattr(self.spark, "_jsparkSession", None) is not None
+
+    def over(self, frames: Sequence[DataFrame], text: Callable[[Sequence[str]], str]) -> DataFrame:
+        """A query over frames, lazy; ``text`` makes it of the names under which it can name them, in order."""
+        if self.classic:
+            with self.views(frames) as names:
+                return self.spark.sql(text(names))
+        # Spark Connect looks views up when rows are asked for: the frames go with the query, in braces.
+        names = [f"__bitlake_{next(_numbers)}_" for _ in frames]
+        query = text(names)
+        if names:
+            query = query.replace("{", "{{").replace("}", "}}")
+        for name in names:
+            query = query.replace(name, f"{{{name}}}")
+        given: dict[str, Any] = dict(zip(names, frames, strict=True))
+        made = self.spark.sql(query, **given)
+        _ = made.schema  # what is wrong is to be said now, as a classic session does
+        return made
+
     @contextmanager
     def views(self, frames: Sequence[DataFrame]) -> Iterator[list[str]]:
         """Names under which a query can name these frames, in order, in the block.
@@ -129,9 +159,12 @@ class EngineContext:
                 names.append(name)
             yield names
         finally:
-            # A DataFrame over them is analysed by now and holds their plans itself.
+            # A DataFrame over them is analysed by now and holds their plans itself; on Spark Connect it is not.
             for name in passing:
-                self.spark.catalog.dropTempView(name)
+                if self.classic:
+                    self.spark.catalog.dropTempView(name)
+                else:
+                    self._keep(next(f for f, n in zip(frames, names, strict=False) if n == name), name)
 
     def _keep(self, frame: DataFrame, name: str) -> None:
         self._kept[id(frame)] = (frame, name)
@@ -143,7 +176,8 @@ class EngineContext:
         """Whether the session has a temporary view of this name."""
         session: Any = getattr(self.spark, "_jsparkSession", None)
         if session is None:
-            return self.spark.catalog.tableExists(name)
+            quoted = "`" + name.replace("`", "``") + "`"
+            return self.spark.catalog.tableExists(quoted) and self.spark.catalog.getTable(quoted).isTemporary
         # Ten times quicker than tableExists(), which looks for a table too and fails in the JVM if there is none.
         if self._views is None:
             self._views = session.sessionState().catalog()

@@ -11,21 +11,25 @@ from pyspark.sql import types as T
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.spark.align import by_name, by_position, has_not_null_inside, stored
+from bitlake.spark.align import by_name, by_position, has_not_null_inside, quoted, stored, with_defaults
+from bitlake.spark.assignments import default_value
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.lsm_write import write_changes
+from bitlake.spark.merge_schema import merged_state, merging
 from bitlake.spark.query import query
 from bitlake.spark.types import from_spark_field, spark_type
 from bitlake.spark.write import SparkWriter, is_local
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_statements import DropPartitions
+from bitlake.sql.default_values import replace_defaults
 from bitlake.table.append_update import retrying
 from bitlake.table.catalog import Identifier
 from bitlake.table.commit import Overwrite
 from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.lsm.publish import publish
+from bitlake.table.merge_schema import PREFIX, MergeSchema
 from bitlake.table.partition_spec import overwrite_scope
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState
@@ -43,18 +47,21 @@ def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
     table = context.table(name)
     state = table.state()
     table.check_writable(state, keyed=True)
-    frame = query(context, statement.query)
     spec = _partition_spec(table.name, state, statement.partition)
-    frame = _named(table.name, state, frame, statement, spec)
+    text = statement.query
+    if not statement.by_name:
+        text = replace_defaults(text, [default_value(f) for f in _targets(table.name, state, statement, spec)])
+    frame = query(context, text)
+    how = merging(context, name, table) if statement.by_name else MergeSchema()
+    state = merged_state(table, state, frame, how)
+    frame = with_defaults(_named(table.name, state, frame, statement, spec, how.on), state.schema.fields)
     scope = None
     if statement.overwrite:
         static = {k: v for k, v in spec.items() if v is not None}
-        dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic" or any(
-            v is None for v in spec.values()
-        )
-        if dynamic and state.schema.partition_keys:
+        if str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic" and state.schema.partition_keys:
             scope = overwrite_scope(state.schema, {})
         else:
+            # As in Spark, PARTITION (p) without a value narrows nothing: p is a column of the query.
             scope = overwrite_scope(state.schema, static_values(context, state, static) if static else None)
     rows = store(context, table, state, frame, "OVERWRITE" if statement.overwrite else "WRITE", scope)
     return context.rows(COUNTS, [(rows, rows)])
@@ -71,7 +78,8 @@ def write_dataframe(
     """Write a DataFrame's columns, by name, into a table; returns the number of rows.
 
     ``append`` and ``overwrite`` (all rows, or with Spark's dynamic partition mode those partitions that ``frame`` has)
-    make the table if it is not there; ``error`` wants it not to be; ``ignore`` does nothing if it is.
+    make the table if it is not there; ``error`` wants it not to be; ``ignore`` does nothing if it is.  ``options`` are
+    those of a table to be made; ``write.merge-schema`` and what belongs to it are of this write.
     """
     exists = context.catalog.table_exists(name)
     if mode not in ("append", "overwrite", "error", "errorifexists", "ignore"):
@@ -80,6 +88,8 @@ def write_dataframe(
         return 0
     if exists and mode in ("error", "errorifexists"):
         raise AlreadyExists(f"table '{name}' exists already: use mode 'append' or 'overwrite'")
+    merge = {k: v for k, v in options.items() if k.startswith(PREFIX)}
+    options = {k: v for k, v in options.items() if k not in merge}
     if exists and (partition_by or options):
         raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
     if not exists:
@@ -89,7 +99,10 @@ def write_dataframe(
     state = table.state()
     try:
         table.check_writable(state, keyed=True)
-        named = by_name(table.name, frame, state.schema.fields)
+        how = merging(context, name, table, merge)
+        state = merged_state(table, state, frame, how)
+        named = by_name(table.name, frame, state.schema.fields, fill=how.on)
+        named = with_defaults(named, state.schema.fields)
         dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
         scope = overwrite_scope(state.schema, {} if dynamic else None) if mode == "overwrite" and exists else None
         return store(context, table, state, named, "WRITE" if scope is None else "OVERWRITE", scope)
@@ -200,23 +213,21 @@ def _partition_spec(table: str, state: TableState, given: Mapping[str, Any] | No
 
 
 def _named(
-    table: str, state: TableState, frame: DataFrame, statement: st.InsertInto, spec: Mapping[str, Any]
+    table: str, state: TableState, frame: DataFrame, statement: st.InsertInto, spec: Mapping[str, Any], fill: bool
 ) -> DataFrame:
     """The query's columns under the table's names: by name, by the column list, or by position."""
     fields = state.schema.fields
     static = {k: v for k, v in spec.items() if v is not None}
     rest = [f for f in fields if f.name not in static]
-    # In an INSERT with PARTITION, the dynamic partition columns come last, in the clause's order.
-    if spec and not statement.by_name and statement.columns is None:
-        dynamic = [k for k, v in spec.items() if v is None]
-        rest = [f for f in rest if f.name not in dynamic] + [state.schema.field(k) for k in dynamic]
     if statement.by_name:
-        named = by_name(table, frame, rest)
-    elif statement.columns is not None:
-        listed = _listed(table, state, statement.columns, static)
-        named = by_name(table, by_position(table, frame, listed), rest)
+        named = by_name(table, frame, rest, fill=fill)
     else:
-        named = by_position(table, frame, rest)
+        targets = _targets(table, state, statement, spec)
+        named = by_position(table, frame, targets)
+        if statement.columns is not None:
+            named = by_name(table, named, rest, nested=False)
+        elif targets != rest:
+            named = named.select(*[quoted(f.name) for f in rest])
     if rest == list(fields):
         return named
     columns = []
@@ -224,8 +235,19 @@ def _named(
         if f.name in static:
             columns.append(_literal(static[f.name]).cast(spark_type(f.type)).alias(f.name))
         else:
-            columns.append(F.col("`" + f.name.replace("`", "``") + "`"))
+            columns.append(F.col(quoted(f.name)))
     return named.select(*columns)
+
+
+def _targets(table: str, state: TableState, statement: st.InsertInto, spec: Mapping[str, Any]) -> list[DataField]:
+    """The columns that a query's columns go into, by position."""
+    static = {k: v for k, v in spec.items() if v is not None}
+    if statement.columns is not None:
+        return _listed(table, state, statement.columns, static)
+    # In an INSERT with PARTITION, the dynamic partition columns come last, in the clause's order.
+    dynamic = [k for k, v in spec.items() if v is None]
+    rest = [f for f in state.schema.fields if f.name not in static and f.name not in dynamic]
+    return rest + [state.schema.field(k) for k in dynamic]
 
 
 def _listed(table: str, state: TableState, names: Sequence[str], static: Mapping[str, Any]) -> list[DataField]:

@@ -95,7 +95,8 @@ def _repair(context: EngineContext, a: Arguments) -> DataFrame:
     return done(context)
 
 
-def _migrate_table(context: EngineContext, a: Arguments) -> DataFrame:
+def migrate_table(context: EngineContext, a: Arguments) -> DataFrame:
+    """``CALL sys.migrate_table`` with these arguments."""
     kind = needed(a, "source_type").lower()
     if kind not in ("hive", "parquet"):
         raise InvalidRequest(f"'source_type' is hive or parquet (both: a folder of Parquet files), not '{kind}'")
@@ -250,7 +251,7 @@ PROCEDURES = (
             _PARALLELISM,
         ),
         "Make a table of Parquet files that are there, by moving them; indexes that the options ask for are built.",
-        _migrate_table,
+        migrate_table,
     ),
     Procedure("purge_files", (TABLE,), "Delete everything but the schemas: rows, tags, branches.", _purge_files),
     Procedure(

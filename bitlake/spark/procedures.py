@@ -11,10 +11,10 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.schema import near
-from bitlake.spark import history_procedures, maintenance_procedures
+from bitlake.spark import history_procedures, maintenance_procedures, table_procedures
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
-from bitlake.spark.procedure import TABLE, Parameter, Procedure, epoch_millis, flag, integer, table_of
+from bitlake.spark.procedure import TABLE, Parameter, Procedure, epoch_millis, flag, integer, options_of, table_of
 from bitlake.spark.rescale import rescale_table
 from bitlake.spark.show import like_names
 from bitlake.sql import statements as st
@@ -99,7 +99,7 @@ def _expire_snapshots(context: EngineContext, arguments: dict[str, Any]) -> Data
         None if older is None else epoch_millis(context, older),
         integer(arguments, "max_deletes"),
     )
-    done = table.expire_snapshots(retention, dry_run=flag(arguments, "dry_run"))
+    done = table.expire_snapshots(retention, dry_run=flag(arguments, "dry_run"), options=options_of(arguments))
     return context.rows([("deleted_snapshots_count", T.IntegerType())], [(len(done.snapshots),)])
 
 
@@ -118,6 +118,7 @@ PROCEDURES = {
     for p in (
         *history_procedures.PROCEDURES,
         *maintenance_procedures.PROCEDURES,
+        *table_procedures.PROCEDURES,
         Procedure(
             "compact",
             (
@@ -155,6 +156,7 @@ PROCEDURES = {
                 Parameter("older_than", False, "expire only those before this time, as '2024-01-31 12:00:00'"),
                 Parameter("max_deletes", False, "expire at most so many"),
                 Parameter("dry_run", False, "only count them"),
+                Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
             ),
             "Delete old snapshots and the files that only they needed; tags, branches and consumers hold theirs.",
             _expire_snapshots,
@@ -164,6 +166,8 @@ PROCEDURES = {
             (
                 TABLE,
                 Parameter("bucket_num", False, "how many buckets; without it, as many as the option says by now"),
+                Parameter("partitions", False, "only these partitions, as 'a=1,b=2;a=3,b=4'; the option stays"),
+                Parameter("where", False, "a condition on partition columns, instead of partitions"),
             ),
             "Spread a table's rows over another number of fixed buckets.",
             lambda context, arguments: rescale_table(context, table_of(context, arguments["table"]), arguments),

@@ -125,7 +125,7 @@ def table_scan(context: EngineContext, table: Table, options: Mapping[str, str])
         state = table.at(when)
     except NotFound as e:
         raise NotFound(f"{e}; the session's options ask for it ({_CONF}…)") from e
-    rest = {k: v for k, v in options.items() if not k.startswith(("scan.", "incremental-"))}
+    rest = {k: v for k, v in options.items() if not k.startswith(("scan.", "incremental-", "write."))}
     return table.scan_of(replace(state, schema=state.schema.with_options(rest)) if rest else state)
 
 

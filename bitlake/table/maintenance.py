@@ -16,13 +16,14 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table import branches, tags
 from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
+from bitlake.table.auto_tags import create_automatic_tags
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
 from bitlake.table.expire import Expiry, Retention
 from bitlake.table.history import TableHistory
 from bitlake.table.index_changes import Bucket, IndexChange
 from bitlake.table.index_files import index_entries
-from bitlake.table.live import snapshot_ids
+from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions
 from bitlake.table.partitions import PartitionReader
@@ -36,7 +37,13 @@ DAY_MS = 86_400_000
 class TableMaintenance(TableHistory):
     """The part of :class:`bitlake.table.table.Table` that tidies up."""
 
-    def expire_snapshots(self, retention: Retention | None = None, *, dry_run: bool = False) -> Expiry:
+    def expire_snapshots(
+        self,
+        retention: Retention | None = None,
+        *,
+        dry_run: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> Expiry:
         """Delete old snapshots."""
         raise NotImplementedError
 
@@ -136,6 +143,46 @@ class TableMaintenance(TableHistory):
         state.store.write(state.paths.latest_hint, str(ids[-1]).encode())
         state.store.write(state.paths.earliest_hint, str(ids[0]).encode())
         return ids[0], ids[-1]
+
+    def repair_earliest_snapshot(self, snapshot_id: int) -> tuple[int, int]:
+        """Say that the table's history begins with a snapshot, where those before it are damaged or gone.
+
+        Returns the first snapshot as it was said before, and now.  Raises :class:`InvalidRequest` unless that snapshot
+        and all after it are there, and it is not before the first that is known.
+        """
+        state = self.state()
+        previous = earliest_snapshot_id(state.store, state.paths)
+        ids = snapshot_ids(state.store, state.paths)
+        if previous is None or not ids:
+            raise InvalidRequest(f"table '{self.name}' has no snapshots")
+        missing = sorted(set(range(snapshot_id, ids[-1] + 1)) - set(ids))
+        if not previous <= snapshot_id <= ids[-1] or missing:
+            why = f"snapshot {missing[0]} is missing" if missing else f"it has snapshots {previous} to {ids[-1]}"
+            raise InvalidRequest(f"table '{self.name}' cannot begin with snapshot {snapshot_id}: {why}")
+        state.store.write(state.paths.earliest_hint, str(snapshot_id).encode())
+        return previous, snapshot_id
+
+    def compact_manifests(self) -> Snapshot | None:
+        """Write the manifests anew that are small or hold deletions, so that planning opens few.
+
+        Returns the COMPACT snapshot that has them; None if there is nothing to do.
+        """
+        state = self.state()
+        self.check_writable(state, keyed=True)
+        if state.snapshot is None:
+            return None
+        target = state.schema.opts.of(opt.MANIFEST_TARGET_SIZE)
+        metas = snapshot_manifests(state.store, state.paths, state.snapshot)
+        if sum(m.num_deleted_files > 0 or m.file_size < target for m in metas) < 2:
+            return None
+        options = {**state.schema.options, opt.FORCE_SNAPSHOT.name: "true", opt.MANIFEST_FULL_SIZE.name: "1 b"}
+        return commit(
+            state.store, state.paths, CommitPlan("COMPACT"), state.schema, self._commit_user(state), options=options
+        )
+
+    def create_automatic_tags(self) -> list[str]:
+        """Make the tags that are due by the options ``tag.*``; returns their names."""
+        return create_automatic_tags(self.state())
 
     # --- partitions --------------------------------------------------------------------------------------------------
 

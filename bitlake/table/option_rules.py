@@ -39,7 +39,6 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     "partition.timestamp-format.strict": "false",
     "compaction.skip-expired-partitions": "false",
     "partition.end-input-to-done": "false",
-    "tag.automatic-creation": "none",
     "tag.callbacks": None,
     "commit.callbacks": None,
     "clustering.incremental": "false",

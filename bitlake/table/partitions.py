@@ -6,14 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bitlake.codec.binary_row import decode_row
+from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.partition import partition_path
+from bitlake.metadata.partition import partition_path, render_value
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.stats import ColumnStats
 from bitlake.storage import Store
 from bitlake.table.data_file import discard_files
+from bitlake.table.state import TableState
+from bitlake.types import AtomicType
 
 
 class PartitionReader:
@@ -61,6 +64,22 @@ class PartitionReader:
         if entry.file.external_path is not None:
             return entry.file.external_path
         return f"{self._paths.bucket_dir(self.folder(entry.partition), entry.bucket)}/{entry.file.file_name}"
+
+
+def max_partition(state: TableState) -> str:
+    """The greatest value of the first partition column that has rows, as text; NULL is none.
+
+    Raises :class:`InvalidRequest` for a table without partitions.
+    """
+    if not state.schema.partition_keys:
+        raise InvalidRequest(f"table '{state.name}' is not partitioned: it has no last partition")
+    reader = PartitionReader(state.schema, state.paths)
+    values = [v for v in (reader.values(raw)[0] for raw in {e.partition for e in state.entries()}) if v is not None]
+    if not values:
+        raise InvalidRequest(f"table '{state.name}' has no partitions with rows")
+    made = state.schema.partition_fields[0].type
+    assert isinstance(made, AtomicType)
+    return render_value(made, max(values), legacy=False)
 
 
 def discard_entries(store: Store, paths: TablePaths, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:

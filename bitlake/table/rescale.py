@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import pyarrow as pa
@@ -43,6 +44,9 @@ class Rescalable(Protocol):
 
     def alter_options(self, set: Mapping[str, str]) -> TableSchema:
         """Change options."""
+
+    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        """The live files of partitions."""
 
     def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
         """Who commits to it."""
@@ -79,6 +83,30 @@ def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> 
             return
         try:
             (rewrite or _rewriting(table))(state, Overwrite(computed_on=state.snapshot_id))
+        except CommitConflict:
+            continue
+    raise CommitConflict(f"table '{table.name}': other writers came between {_TRIES} times while it was rescaled")
+
+
+def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rewrite) -> None:
+    """Spread the partitions for which a condition holds over ``buckets`` buckets; the option ``bucket`` stays.
+
+    Each partition's files say how many buckets it has.  To write rows to it again, the option must say the same.
+    Raises as :func:`rescale` does, and :class:`InvalidRequest` for a condition on other columns.
+    """
+    if buckets < 1:
+        raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
+    for _ in range(_TRIES):
+        state = table.state()
+        if state.schema.num_buckets < 1:
+            raise InvalidRequest(f"table '{table.name}' has no fixed number of buckets: it cannot be rescaled")
+        chosen = table.partition_files(state, where)
+        if all(e.total_buckets == buckets for e in chosen):
+            return
+        changed = replace(state, schema=state.schema.with_options({opt.BUCKET.name: str(buckets)}))
+        try:
+            rewrite(changed, Overwrite(dynamic=bool(state.schema.partition_keys), computed_on=state.snapshot_id))
+            return
         except CommitConflict:
             continue
     raise CommitConflict(f"table '{table.name}': other writers came between {_TRIES} times while it was rescaled")

@@ -160,13 +160,20 @@ class Table(TableWrites, TableMaintenance):
 
     # --- maintenance -------------------------------------------------------------------------------------------------
 
-    def expire_snapshots(self, retention: Retention | None = None, *, dry_run: bool = False) -> Expiry:
+    def expire_snapshots(
+        self,
+        retention: Retention | None = None,
+        *,
+        dry_run: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> Expiry:
         """Delete old snapshots and the files that only they needed; returns what went, or with ``dry_run`` would go.
 
-        What the options ``snapshot.*`` say holds for what ``retention`` leaves out.
+        What ``retention`` leaves out the options ``snapshot.*`` say, those of ``options`` before the table's.
         """
         state = self.state()
-        expiry = plan_expiry(self.store, state.paths, state.schema, retention or Retention())
+        schema = state.schema.with_options(options) if options else state.schema
+        expiry = plan_expiry(self.store, state.paths, schema, retention or Retention())
         if not dry_run:
             expire(self.store, state.paths, expiry)
         return expiry

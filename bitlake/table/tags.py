@@ -19,6 +19,7 @@ from bitlake import _clock
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.metadata.tag_options import DEFAULT_RETAINED
 from bitlake.table.data_file import discard_files
 from bitlake.table.live import earliest_snapshot_id, live_files, load_snapshot, snapshot_ids
 from bitlake.table.partitions import PartitionReader
@@ -77,9 +78,13 @@ def create_tag(
 ) -> bool:
     """Tag a snapshot (default: the latest); returns False if the tag was there and ``if_not_exists``.
 
+    Without ``retained_ms`` it stays as long as the option ``tag.default-time-retained`` says, else until it is deleted.
+
     Raises :class:`AlreadyExists`, :class:`NotFound` for a snapshot that is not there (any more), and
     :class:`InvalidRequest` for a name that cannot be a file's.
     """
+    if retained_ms is None:
+        retained_ms = state.schema.opts.of(DEFAULT_RETAINED)
     data = _content(state, _checked(name), snapshot_id, retained_ms)
     if not state.store.create(state.paths.tag(name), data):
         if if_not_exists:

@@ -179,12 +179,11 @@ def test_replacing_nothing_or_failing(run: Run, lake: bitlake.Lake) -> None:
         run("REPLACE TABLE my_table AS SELECT 1 AS x")
     with pytest.raises(UnsupportedFeature, match="partition columns"):
         run("REPLACE TABLE my_table (x INT)")
+    boom = "CAST(raise_error('boom') AS INT) AS y"
     with pytest.raises(InvalidRequest, match="boom"):
-        run(
-            "CREATE OR REPLACE TABLE my_table PARTITIONED BY (p) AS SELECT CAST(raise_error('boom') AS INT) AS y, 2 AS p"
-        )
+        run(f"CREATE OR REPLACE TABLE my_table PARTITIONED BY (p) AS SELECT {boom}, 2 AS p")
     assert run("SELECT * FROM my_table") == [[1, 2]]
-    assert lake.table("my_table").snapshot().id == 1  # type: ignore[union-attr]
+    assert lake.table("my_table").state().snapshot_id == 1
 
 
 def test_create_table_like(run: Run, lake: bitlake.Lake) -> None:

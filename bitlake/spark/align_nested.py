@@ -1,0 +1,67 @@
+"""Struct members put in their places by name, at any depth, for writes by name."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+
+
+def members_by_name(
+    table: str, column: Column, source: T.DataType, wanted: T.DataType, path: str, *, fill: bool
+) -> Column | None:
+    """A column whose structs have the members of ``wanted``, in its order; None if they have already.
+
+    Members that the source lacks are NULL if ``fill``.  Raises :class:`InvalidRequest` if they may not be, and for
+    members that the table lacks.  Types of values are left as they are.
+    """
+    if isinstance(source, T.StructType) and isinstance(wanted, T.StructType):
+        return _struct(table, column, source, wanted, path, fill)
+    if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        inner, target = source.elementType, wanted.elementType
+        if members_by_name(table, column, inner, target, f"{path}.element", fill=fill) is None:
+            return None
+        return F.transform(column, lambda e: _inside(table, e, inner, target, f"{path}.element", fill))
+    if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
+        inner, target = source.valueType, wanted.valueType
+        if members_by_name(table, column, inner, target, f"{path}.value", fill=fill) is None:
+            return None
+        return F.transform_values(column, lambda _, v: _inside(table, v, inner, target, f"{path}.value", fill))
+    return None
+
+
+def _inside(table: str, value: Column, source: T.DataType, wanted: T.DataType, path: str, fill: bool) -> Column:
+    made = members_by_name(table, value, source, wanted, path, fill=fill)
+    return value if made is None else made
+
+
+def _struct(
+    table: str, column: Column, source: T.StructType, wanted: T.StructType, path: str, fill: bool
+) -> Column | None:
+    have = {f.name.lower(): f for f in source.fields}
+    known = {f.name.lower() for f in wanted.fields}
+    extra = [f.name for f in source.fields if f.name.lower() not in known]
+    if extra:
+        raise InvalidRequest(
+            f"table '{table}' has no member '{path}.{extra[0]}'; it has {', '.join(f.name for f in wanted.fields)} "
+            "(the option write.merge-schema adds what is new)"
+        )
+    changed = [f.name.lower() for f in source.fields] != [f.name.lower() for f in wanted.fields]
+    members = []
+    for f in wanted.fields:
+        found = have.get(f.name.lower())
+        if found is None:
+            if not fill:
+                raise InvalidRequest(
+                    f"table '{table}': the rows have no member '{path}.{f.name}'; give it a value, CAST(NULL AS "
+                    f"{f.dataType.simpleString().upper()}) for none, or set write.merge-schema"
+                )
+            members.append(F.lit(None).cast(f.dataType).alias(f.name))
+            continue
+        value = column.getField(found.name)
+        made = members_by_name(table, value, found.dataType, f.dataType, f"{path}.{f.name}", fill=fill)
+        changed = changed or made is not None
+        members.append((value if made is None else made).alias(f.name))
+    return F.when(column.isNotNull(), F.struct(*members)) if changed else None

@@ -1,0 +1,153 @@
+"""Procedures of whole databases, of manifests, and of tags by the period; arguments and results are Paimon's."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.metadata import options as opt
+from bitlake.spark.compact import compact
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.maintenance_procedures import migrate_table
+from bitlake.spark.procedure import TABLE, Parameter, Procedure, done, flag, integer, needed, table_of, text
+from bitlake.table.catalog import Identifier
+from bitlake.table.live import snapshot_manifests
+from bitlake.table.table import Table
+
+log = logging.getLogger("bitlake")
+Arguments = dict[str, Any]
+
+
+def _compact_database(context: EngineContext, a: Arguments) -> DataFrame:
+    databases = _pattern(a, "including_databases")
+    included, excluded = _pattern(a, "including_tables"), _pattern(a, "excluding_tables")
+    good = bad = 0
+    for database in context.catalog.databases():
+        if databases is not None and not databases.fullmatch(database):
+            continue
+        for name in context.catalog.tables(database):
+            full = f"{database}.{name}"
+            if included is not None and not included.fullmatch(full):
+                continue
+            if excluded is not None and excluded.fullmatch(full):
+                continue
+            try:
+                compact(context, context.table(Identifier(database, name)), {"options": text(a, "options")})
+                good += 1
+            except BitlakeError as e:
+                log.error("table '%s' was not compacted: %s", full, e)
+                bad += 1
+    return context.rows([("result", T.StringType())], [(f"Compact database finished. Success: {good}, Failed: {bad}",)])
+
+
+def _pattern(a: Arguments, name: str) -> re.Pattern[str] | None:
+    given = text(a, name)
+    if given is None or not given.strip():
+        return None
+    try:
+        return re.compile(given)
+    except re.error as e:
+        raise InvalidRequest(f"'{name}' = '{given}' is no regular expression: {e}") from e
+
+
+def _migrate_database(context: EngineContext, a: Arguments) -> DataFrame:
+    database = needed(a, "database")
+    with spark_errors(f"looking for database {database} in Spark's own catalog"):
+        rows = context.spark.sql(f"SHOW TABLES IN spark_catalog.`{database.replace('`', '``')}`").collect()
+    names = [r["tableName"] for r in rows if not r["isTemporary"]]
+    context.catalog.create_database(database, if_not_exists=True)
+    good = bad = 0
+    for name in names:
+        one = {k: v for k, v in a.items() if k != "database"}
+        quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, name))
+        try:
+            migrate_table(context, {**one, "table": quoted, "target_table": quoted})
+            good += 1
+        except BitlakeError as e:
+            log.error("table '%s.%s' was not migrated: %s", database, name, e)
+            bad += 1
+    result = f"migrate database is finished, success cnt: {good} , failed cnt: {bad}"
+    return context.rows([("result", T.StringType())], [(result,)])
+
+
+def _trigger_tags(context: EngineContext, a: Arguments) -> DataFrame:
+    table_of(context, a["table"]).create_automatic_tags()
+    return done(context)
+
+
+def _repair_earliest(context: EngineContext, a: Arguments) -> DataFrame:
+    ids = table_of(context, a["table"]).repair_earliest_snapshot(integer(a, "snapshot_id") or 0)
+    columns = [("previous_earliest_snapshot_id", T.LongType()), ("current_earliest_snapshot_id", T.LongType())]
+    return context.rows(columns, [ids])
+
+
+def _compact_manifest(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    if flag(a, "dry_run"):
+        log.info("%s", _manifest_facts(table))
+    else:
+        table.compact_manifests()
+    return done(context)
+
+
+def _manifest_facts(table: Table) -> str:
+    state = table.state()
+    if state.snapshot is None:
+        return f"table '{table.name}' has no manifests"
+    metas = snapshot_manifests(state.store, state.paths, state.snapshot)
+    target = state.schema.opts.of(opt.MANIFEST_TARGET_SIZE)
+    due = [m for m in metas if m.num_deleted_files > 0 or m.file_size < target]
+    size = sum(m.file_size for m in metas)
+    return f"table '{table.name}': {len(metas)} manifests of {size} bytes, {len(due)} of them would be written anew"
+
+
+PROCEDURES = (
+    Procedure(
+        "compact_database",
+        (
+            Parameter("including_databases", False, "a regular expression of databases; default: all"),
+            Parameter("including_tables", False, "a regular expression of 'db.table'; default: all"),
+            Parameter("excluding_tables", False, "a regular expression of 'db.table' that are left out"),
+            Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
+        ),
+        "Compact the tables of databases, one after the other; one that fails is logged and counted.",
+        _compact_database,
+    ),
+    Procedure(
+        "compact_manifest",
+        (TABLE, Parameter("dry_run", False, "true: only log what there is")),
+        "Write small manifests and those with deletions anew, so that planning opens few.",
+        _compact_manifest,
+    ),
+    Procedure(
+        "migrate_database",
+        (
+            Parameter("source_type", True, "'parquet' or 'hive'"),
+            Parameter("database", True, "a database of Spark's own catalog"),
+            Parameter("options", False, "table options, as 'name=value,name=value'"),
+            Parameter("options_map", False, "table options, as map('k', 'v')"),
+            Parameter("parallelism", False, "how much is done at a time, at the most"),
+        ),
+        "Make lake tables of all Parquet tables of a database, by moving their files; see migrate_table.",
+        _migrate_database,
+    ),
+    Procedure(
+        "repair_earliest_snapshot",
+        (TABLE, Parameter("snapshot_id", True, "the snapshot with which the table's history begins")),
+        "Set the hint of the first snapshot, where those before it are gone or damaged.",
+        _repair_earliest,
+    ),
+    Procedure(
+        "trigger_tag_automatic_creation",
+        (TABLE,),
+        "Make the tags that are due by the table's options tag.automatic-creation, tag.creation-period ….",
+        _trigger_tags,
+    ),
+)
+"""Procedures of whole databases, of manifests, and of tags by the period."""
