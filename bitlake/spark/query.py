@@ -102,8 +102,9 @@ def _edited(context: EngineContext, prepared: PreparedQuery, frame: DataFrame, e
 def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
     """The query over these frames in the places of its tables."""
     try:
-        with context.views(frames) as names, spark_errors("running the query"):
-            return context.spark.sql(replace_tables(prepared.analysis.text, prepared.analysis.tables, names))
+        with spark_errors("running the query"):
+            uses = prepared.analysis.tables
+            return context.over(frames, lambda names: replace_tables(prepared.analysis.text, uses, names))
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
     except NotFound as e:
@@ -188,7 +189,8 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
 def _spark_plan(frame: DataFrame, mode: str) -> str:
     java = getattr(frame, "_jdf", None)
     if java is None:
-        raise InvalidRequest("EXPLAIN needs a classic Spark session; on Spark Connect use df.explain()")
+        connected: Any = frame
+        return str(connected._explain_string(mode=mode))
     jvm: Any = frame.sparkSession._jvm
     kind = jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
     return str(java.queryExecution().explainString(kind))
