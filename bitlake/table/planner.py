@@ -181,19 +181,27 @@ def _by_index(
     questions: dict[int, str] = {}
     terms: dict[int, str] = {}
 
-    def judge(candidate: _Candidate) -> tuple[_Candidate, list[str], int]:
+    def question_of(candidate: _Candidate) -> str:
         # Once for each schema, not for each file; literals of equal value and another type are spelled differently.
         question = questions.get(id(candidate.predicate))
         if question is None:
             question = questions[id(candidate.predicate)] = f"{'exact ' if exact else ''}{candidate.predicate!r}"
-        return _judge(candidate, store, strict, question, exact)
+        return question
+
+    def judge(candidate: _Candidate) -> tuple[_Candidate, list[str], int]:
+        return _judge(candidate, store, strict, question_of(candidate), exact)
+
+    def waits(candidate: _Candidate) -> bool:
+        file = candidate.entry.file
+        return file.embedded_index is None and known_answer(candidate.path, file, question_of(candidate)) is None
 
     wanted = [c for c in candidates if has_index(c.entry.file) and not c.selection.exact]
-    embedded = [c for c in wanted if c.entry.file.embedded_index is not None]
-    separate = [c for c in wanted if c.entry.file.embedded_index is None]
-    # Embedded indexes are in memory already; `.index` files wait for storage, so many are under way at once.
-    done = [judge(c) for c in embedded] + LocalRunner(_INDEX_THREADS).run(separate, judge)
-    judged = {id(c): j for c, (j, _, _) in zip([*embedded, *separate], done, strict=True)}
+    separate = [c for c in wanted if waits(c)]
+    apart = {id(c) for c in separate}
+    here = [c for c in wanted if id(c) not in apart]
+    # Embedded indexes and answers are in memory already; `.index` files wait for storage: many are under way at once.
+    done = [judge(c) for c in here] + LocalRunner(_INDEX_THREADS).run(separate, judge)
+    judged = {id(c): j for c, (j, _, _) in zip([*here, *separate], done, strict=True)}
     for candidate, found, size in done:
         metrics.index_bytes_read += size
         metrics.index_files_opened += candidate.index_place == "file"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata.schema import TableSchema
@@ -33,6 +34,7 @@ from bitlake.table.fetch import (
     stream_whole,
 )
 from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
+from bitlake.table.page_pruning import rows_by_pages
 from bitlake.table.planner import physical_array
 from bitlake.types import DataField, arrow_field, arrow_type
 
@@ -142,6 +144,17 @@ class _Late:
     def read(self, store: Store, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
         """Yield the wanted rows in file order."""
         footer = footer_of(store, self.task)
+        assert request.predicate is not None
+        fields = {
+            name: (request.schema.field(name), source)
+            for name in self.first.needed
+            if (source := self.first.source(name)) is not None
+        }
+        possible = rows_by_pages(store, self.task, footer, request.predicate, fields, counts)
+        if possible is not None and len(possible) <= self.task.row_count * WHOLE_FILE_SHARE:
+            chosen = self.task.selection.both(Selection.of(possible, False))
+            yield from self._by_pages(store, request, counts, chosen.positions(self.task.row_count))
+            return
         picked = None if self.task.selection.rows is None else self.task.selection.positions(self.task.row_count)
         for groups in _runs(footer):
             judged, survivors = self._judge(store, request, counts, groups, picked)
@@ -154,6 +167,22 @@ class _Late:
                 at += len(positions)
                 columns = [known.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
                 yield pa.table(columns, names=list(request.columns))
+
+    def _by_pages(self, store: Store, request: ReadRequest, counts: ReadCounts, positions: Ints) -> Iterator[pa.Table]:
+        """As :meth:`read`, of few rows: those of pages that can hold a wanted one."""
+        assert request.predicate is not None
+        if not len(positions):
+            return
+        counts.add(rows_read=len(positions))
+        judged = self.first.table(fetch_rows(store, self.task, positions, self.first.names, counts), positions)
+        true = evaluate(request.predicate, judged, request.schema.fields).fill_null(False)
+        if not true.true_count:
+            return
+        survivors = positions[true.to_numpy(zero_copy_only=False)]
+        known = judged.filter(true)
+        other = self.rest.table(fetch_rows(store, self.task, survivors, self.rest.names, counts), survivors)
+        columns = [known.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
+        yield pa.table(columns, names=list(request.columns))
 
     def _judge(
         self, store: Store, request: ReadRequest, counts: ReadCounts, groups: Sequence[int], picked: Ints | None
@@ -218,6 +247,10 @@ class _FileColumns:
         ]
         stored = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
         self.names = list(dict.fromkeys([*wanted, *stored]))
+
+    def source(self, name: str) -> DataField | None:
+        """The file's column that holds a column of the table as it was written; None for any other."""
+        return None if name in self._constants else self._mapping.fields.get(name)
 
     def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
         count = len(positions)
