@@ -1,0 +1,73 @@
+"""Run by ``spark/test_connect.py`` in a process of its own: a client of a local Spark Connect server tries the lake.
+
+Prints one JSON line for each statement: its rows, or the kind of its error.  (A process has either a classic session
+or a Connect client.)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+import bitlake
+from bitlake.spark.session import find_java
+
+STATEMENTS = (
+    "CREATE TABLE t (id BIGINT, v STRING) TBLPROPERTIES ('file-index.bitmap.columns' = 'v')",
+    "INSERT INTO t SELECT id, concat('v', id) FROM range(10)",
+    "INSERT INTO t VALUES (100, '{x}'), (101, 'y')",
+    "SELECT count(*), max(id) FROM t",
+    "SELECT id FROM t WHERE v = '{x}' AND length('{') = 1",
+    "SELECT a.id, b.v FROM t a JOIN t b ON a.id = b.id WHERE a.id < 2 ORDER BY a.id",
+    "UPDATE t SET v = 'z' WHERE id = 1",
+    "DELETE FROM t WHERE id = 2 OR v LIKE '{%'",
+    "CREATE TABLE k (id BIGINT NOT NULL, v STRING) TBLPROPERTIES ('primary-key' = 'id')",
+    "INSERT INTO k SELECT id, concat('k', id) FROM range(5)",
+    "MERGE INTO k USING t ON k.id = t.id WHEN MATCHED THEN UPDATE SET v = t.v WHEN NOT MATCHED THEN INSERT *",
+    "SELECT id, v FROM k WHERE id IN (0, 1, 2, 101) ORDER BY id",
+    "SELECT count(id) FROM t VERSION AS OF 1",
+    "SELECT max(snapshot_id) FROM `t$snapshots`",
+    "CREATE TEMPORARY VIEW few AS SELECT * FROM t WHERE id < 2",
+    "SELECT id, v FROM few ORDER BY id",
+    "SELECT nope FROM t",
+    "SELECT * FROM nowhere",
+    "EXPLAIN SELECT * FROM t",
+)
+
+
+def main(folder: str) -> None:
+    home = find_java()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
+    spark: Any = (
+        builder.config("spark.ui.showConsoleProgress", "false").config("spark.ui.enabled", "false").getOrCreate()
+    )
+    lake = bitlake.connect(folder, spark=spark)
+    for text in STATEMENTS:
+        try:
+            said: Any = [list(row) for row in lake.sql(text).collect()]
+        except Exception as e:  # noqa: BLE001 - the test judges
+            said = f"{type(e).__name__}: {e}"[:300]
+        print("\n" + json.dumps(said, default=str), flush=True)
+    # The data source, a write of a frame, and a stream whose batches are written on the server's side.
+    rows = spark.read.format("bitlake").load(f"{folder}/default.db/k").where("id = 101").collect()
+    print("\n" + json.dumps([list(r) for r in rows]), flush=True)
+    print("\n" + json.dumps(lake.write(spark.range(3).selectExpr("id", "'w' AS v"), "t")), flush=True)
+    lake.create_table("u", pa.schema([("id", "int64"), ("v", "string")]), primary_key=["id"])
+    stream = lake.read_stream("t", start="earliest")
+    query = lake.write_stream(stream, "u", f"{folder}/checkpoint", trigger={"availableNow": True})
+    query.awaitTermination(120)
+    print("\n" + json.dumps([str(query.exception()), lake.table("u").scan().count()]), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
