@@ -23,6 +23,7 @@ from bitlake.spark.merge_clauses import (
     Merged,
     clauses_of,
     items,
+    kept_columns,
     matched_twice,
     new_rows,
     old_column,
@@ -60,14 +61,15 @@ def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merg
     with ExitStack() as stack:
         for clauses, of, join in ((matched, near, "JOIN"), (left, target, "LEFT ANTI JOIN")):
             if clauses:
+                kept = kept_columns(target, clauses) | set(schema.primary_keys)
                 found = of.query(
-                    f"SELECT {source.hint}{items(target, clauses, old=True)} FROM", f"{join} {source.item} {on}"
+                    f"SELECT {source.hint}{items(target, clauses, kept)} FROM", f"{join} {source.item} {on}"
                 )
                 rows = stack.enter_context(_kept(name, found.where(F.col(ACTION).isNotNull())))
                 _count(target, clauses, rows, done)
                 frames.append(_written(target, rows, clauses))
         if missing:
-            texts = unmatched(source, statement.condition, items(target, missing, old=False))
+            texts = unmatched(source, statement.condition, items(target, missing))
             found = near.query(*texts, read_for=statement.condition)
             frames.append(_written(target, found, missing))
         total = write_kinds(target, functools.reduce(DataFrame.union, frames), "MERGE")

@@ -6,7 +6,7 @@ for its own rows.  Values are stored as INSERT stores them: :func:`bitlake.spark
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -99,18 +99,29 @@ def action(clauses: Sequence[Clause]) -> str:
     return _case(clauses, {c.number: str(c.number) for c in clauses})
 
 
-def items(target: Target, clauses: Sequence[Clause], old: bool) -> str:
-    """The SELECT list of the new rows' parts: the clause, the target's columns (``old``), and each clause's values."""
+def items(target: Target, clauses: Sequence[Clause], old: Collection[str] = ()) -> str:
+    """The SELECT list of the new rows' parts: the clause, ``old`` columns of the target, and each clause's values."""
     fields = target.state.schema.fields
     out = [f"{action(clauses)} AS {ACTION}"]
-    if old:
-        out += [f"{target.column(f.name)} AS {old_column(i)}" for i, f in enumerate(fields)]
+    out += [f"{target.column(f.name)} AS {old_column(i)}" for i, f in enumerate(fields) if f.name in old]
+    return ", ".join([*out, *value_items(target, clauses)])
+
+
+def value_items(target: Target, clauses: Sequence[Clause]) -> list[str]:
+    """The part of :func:`items` that gives each clause's values, of its own rows alone."""
+    out = []
     for clause in clauses:
-        for i, field in enumerate(fields):
+        for i, field in enumerate(target.state.schema.fields):
             if field.name in clause.values:
                 value = _case(clauses, {clause.number: clause.values[field.name]})
                 out.append(f"{value} AS {_SET}_{clause.number}_{i}")
-    return ", ".join(out)
+    return out
+
+
+def kept_columns(target: Target, clauses: Sequence[Clause]) -> set[str]:
+    """The target's columns of which clauses' rows keep values."""
+    names = target.state.schema.field_names
+    return {n for c in clauses if c.action is not st.MergeAction.INSERT for n in names if n not in c.values}
 
 
 def unmatched(source: Source, condition: str, chosen: str) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ MOST_SENT = 500_000
 ROW = "__bitlake_row"
 _UNNAMED = "__bitlake_source"
 _INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)
+_ORDERED = (T.IntegralType, T.DateType, T.DecimalType, T.TimestampType, T.TimestampNTZType, T.StringType)
+"""What Spark has for the types of :data:`_PRUNED`."""
 _PRUNED = (*_INTEGERS, Root.DATE, Root.DECIMAL, Root.TIMESTAMP, Root.TIMESTAMP_LTZ, Root.VARCHAR)
 
 
@@ -48,6 +51,8 @@ class Source:
     view: str
     alias: str
     rows: int
+    ends: Mapping[str, tuple[pa.ChunkedArray, pa.ChunkedArray]]
+    """The least and the greatest value (one of each, NULL without any) of columns that ON compares."""
 
     @property
     def hint(self) -> str:
@@ -86,13 +91,29 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
     frame = query(context, f"{statement.with_} SELECT * FROM {item}".lstrip())
     with spark_errors("reading the source of MERGE"):
         frame = frame.withColumn(ROW, F.monotonically_increasing_id()).persist(StorageLevel.MEMORY_AND_DISK)
-        # Counted, it is there, and Spark knows how large it is when it plans the joins.
-        rows = frame.count()
     try:
+        with spark_errors("reading the source of MERGE"):
+            # Counted, it is there, and Spark knows how large it is when it plans the joins.
+            asked = _compared(frame, statement.condition)
+            ends = [end(quoted(c)) for c in asked for end in (F.min, F.max)]
+            row = frame.agg(F.count(F.lit(1)), *ends).toArrow()
+        known = {c: (row.column(1 + 2 * i), row.column(2 + 2 * i)) for i, c in enumerate(asked)}
         with context.views([frame]) as (view,):
-            yield Source(frame, view, alias, rows)
+            yield Source(frame, view, alias, int(row.column(0)[0].as_py()), known)
     finally:
         frame.unpersist()
+
+
+def _compared(frame: DataFrame, condition: str) -> list[str]:
+    """The columns that a term ``a = b`` of ON may mean, of types that have an order."""
+    try:
+        tree = sqlglot.parse_one(condition, dialect=SparkSql)
+    except (SqlglotError, RecursionError):
+        return []
+    sides = [side for t in _terms(tree) if isinstance(t, exp.EQ) for side in (t.this, t.expression)]
+    names = {s.name.lower() for s in sides if isinstance(s, exp.Column)}
+    clear = [n for n, times in Counter(c.lower() for c in frame.columns).items() if times == 1 and n in names]
+    return [f.name for f in frame.schema.fields if f.name.lower() in clear and isinstance(f.dataType, _ORDERED)]
 
 
 def key_predicates(target: Target, source: Source, condition: str) -> tuple[Predicate, ...]:
@@ -105,15 +126,11 @@ def key_predicates(target: Target, source: Source, condition: str) -> tuple[Pred
     pairs = _equalities(target, source, condition)
     if not pairs:
         return ()
-    fields = [f for f, _ in pairs]
-    columns = [F.col(quoted(c)) for _, c in pairs]
-    with spark_errors("reading the keys of MERGE's source"):
-        if source.rows <= MOST_KEYS:
-            few = source.frame.select(*columns).toArrow()
-            return tuple(_one_of(f, few.column(i)) for i, f in enumerate(fields))
-        bounds = [b for c in columns for b in (F.min(c), F.max(c))]
-        row = source.frame.select(*bounds).toArrow()
-    return tuple(_between(f, row.column(2 * i), row.column(2 * i + 1)) for i, f in enumerate(fields))
+    if source.rows <= MOST_KEYS:
+        with spark_errors("reading the keys of MERGE's source"):
+            few = source.frame.select(*[F.col(quoted(c)) for _, c in pairs]).toArrow()
+        return tuple(_one_of(f, few.column(i)) for i, (f, _) in enumerate(pairs))
+    return tuple(_between(f, *source.ends[c]) for f, c in pairs if c in source.ends)
 
 
 def equal_columns(target: Target, source: Source, condition: str) -> dict[str, set[str]]:
@@ -131,6 +148,17 @@ def source_column(target: Target, source: Source, text: str) -> str | None:
     except (SqlglotError, RecursionError):
         return None
     return _of_source(target, source, tree.unnest())
+
+
+def of_source_alone(target: Target, source: Source, text: str) -> bool:
+    """Whether an expression surely reads nothing but columns of the source: what holds a query may read anything."""
+    try:
+        tree: exp.Expr = sqlglot.parse_one(text, dialect=SparkSql)
+    except (SqlglotError, RecursionError):
+        return False
+    if tree.find(exp.Query, exp.Star) is not None:
+        return False
+    return all(_of_source(target, source, column) is not None for column in tree.find_all(exp.Column))
 
 
 def _pairs(target: Target, source: Source, condition: str) -> list[tuple[DataField, str]]:

@@ -180,6 +180,44 @@ def test_keys_of_the_source_prune_the_target(lake: bitlake.Lake, monkeypatch: py
     ]
 
 
+@pytest.mark.parametrize(
+    ("then", "read"),
+    [
+        ("UPDATE SET *", [{"id"}]),
+        ("AND t.a > 1 THEN DELETE WHEN MATCHED THEN UPDATE SET id = s.id, a = s.a + 1, b = upper(b2)", [{"id", "a"}]),
+        ("UPDATE SET id = s.id, a = s.id, b = concat(t.b, b2)", [{"id"}, {"id", "b"}]),
+        ("UPDATE SET a = s.id", [{"id"}, {"id", "b"}]),
+    ],
+)
+def test_no_other_column_of_the_target_is_read(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, then: str, read: list[set[str]]
+) -> None:
+    lake.sql("CREATE TABLE t (id INT, a INT, b STRING) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql("INSERT INTO t VALUES (1, 1, 'p'), (2, 2, 'q'), (3, 3, 'r')")
+    found: list[set[str]] = []
+    frame = scan.SparkReader.frame
+
+    def seen(reader: Any, asked: Any, *more: Any, **named: Any) -> Any:
+        if asked.state.name.endswith("t"):
+            found.append({c for c in asked.columns if not c.startswith("__")})
+        return frame(reader, asked, *more, **named)
+
+    monkeypatch.setattr(scan.SparkReader, "frame", seen)
+    start = "WHEN MATCHED" if then.startswith("AND") else "WHEN MATCHED THEN"
+    lake.sql(
+        "MERGE INTO t USING (SELECT id, 10 AS a, 'x' AS b, 'y' AS b2 FROM VALUES (1), (2), (4) AS v (id)) AS s "
+        f"ON t.id = s.id {start} {then} WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert found == read
+    monkeypatch.undo()
+    rows = {
+        "UPDATE SET *": [(1, 10, "x"), (2, 10, "x")],
+        "UPDATE SET id = s.id, a = s.id, b = concat(t.b, b2)": [(1, 1, "py"), (2, 2, "qy")],
+        "UPDATE SET a = s.id": [(1, 1, "p"), (2, 2, "q")],
+    }.get(then, [(1, 11, "Y")])
+    assert sorted(lake.sql("SELECT * FROM t").collect()) == [*rows, (3, 3, "r"), (4, 10, "x")]
+
+
 def test_one_snapshot_and_nothing_for_nothing(lake: bitlake.Lake) -> None:
     lake.sql("CREATE TABLE t (id INT, n INT DEFAULT 7) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
     lake.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
