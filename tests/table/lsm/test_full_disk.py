@@ -15,6 +15,7 @@ from pathlib import Path
 import keyed_tables
 import pyarrow as pa
 import pytest
+from faults import strays
 
 from bitlake.errors import StorageUnavailable
 from bitlake.table.table import Table
@@ -103,13 +104,13 @@ def test_one_error_no_snapshot_and_no_strays(tmp_path: Path, name: str) -> None:
                 re.findall(rf"cannot \w+ {re.escape(str(tmp_path))}\S*/([a-z]+)(?:-[a-z0-9]+)?/[^/]+: ", text)
             )
             assert table.snapshot == before, limit
-            assert keyed_tables.strays(table) == set(), limit
+            assert strays(table) == set(), limit
             assert keyed_tables.read(table, level_0=True) == wanted, limit
         else:
             break
     assert failed == folders, name
     assert keyed_tables.read(table, level_0=True) == keyed_tables.read(free, level_0=True)
-    assert keyed_tables.strays(table) == set()
+    assert strays(table) == set()
     compact(table)
     compact(free)
     assert keyed_tables.read(table, level_0=True) == keyed_tables.read(free, level_0=True)
