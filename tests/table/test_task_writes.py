@@ -1,0 +1,139 @@
+"""Tasks that write without knowing of each other: one snapshot, the rows of a key in order, nothing left behind."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.table import task_writes
+from bitlake.table.commit import Overwrite
+from bitlake.table.stream_commits import is_committed, last_identifier
+from bitlake.table.table import Table
+from bitlake.table.task_writes import TaskJob, check_tasks, commit_tasks, discard_tasks, write_task
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    return bitlake.connect(str(tmp_path))
+
+
+def batch(ids: list[int], v: str) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(ids, pa.int64()), pa.array([v] * len(ids))], schema=SCHEMA)
+
+
+def rows(table: Table) -> dict[int, str]:
+    found = table.scan().to_arrow()
+    return dict(zip(found.column("id").to_pylist(), found.column("v").to_pylist(), strict=True))
+
+
+def files(table: Table) -> set[str]:
+    return {p.name for p in Path(table.path).rglob("*.parquet")}
+
+
+def keyed(lake: bitlake.Lake, **options: str) -> Table:
+    given = {"bucket": "2", **{k.replace("_", "-"): v for k, v in options.items()}}
+    return lake.create_table("k", SCHEMA, primary_key=["id"], options=given)
+
+
+def job_of(table: Table, **more: object) -> TaskJob:
+    state = table.state()
+    return TaskJob(state, table.publisher(state).user, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("write_only", ["false", "true"])
+def test_rows_of_later_tasks_come_later(lake: bitlake.Lake, vectors: str, write_only: str) -> None:
+    table = keyed(lake, deletion_vectors_enabled=vectors, write_only=write_only)
+    chance, model = random.Random(7), dict[int, str]()
+    for number in range(4):
+        job = job_of(table)
+        shares = [chance.sample(range(20), 8) for _ in range(3)]
+        for task, share in enumerate(shares):
+            model |= dict.fromkeys(share, f"{number}.{task}")
+        # The tasks may end in any order.
+        order = chance.sample(range(3), 3)
+        done = {t: write_task(job, t, [batch(shares[t], f"{number}.{t}")]) for t in order}
+        commit_tasks(table, job, [done[t] for t in order])
+    if write_only == "true":
+        table.alter_options({"write-only": "false"})
+        table.compact()
+    assert rows(table) == model
+
+
+def test_rows_come_after_those_of_a_writer_that_was_first(lake: bitlake.Lake) -> None:
+    table = keyed(lake)
+    job = job_of(table)
+    done = [write_task(job, t, [batch([1, 2], f"task {t}")]) for t in range(2)]
+    table.upsert(pa.table([[1, 3], ["other", "other"]], schema=SCHEMA))
+    commit_tasks(table, job, done)
+    assert rows(table) == {1: "task 1", 2: "task 1", 3: "other"}
+    assert not {e.file.file_name for e in table.state().entries()} - files(table)
+
+
+def test_tasks_replace_all_rows(lake: bitlake.Lake) -> None:
+    table = keyed(lake)
+    table.upsert(pa.table([[1, 3], ["old", "old"]], schema=SCHEMA))
+    job = job_of(table, fresh=True)
+    done = [write_task(job, t, [batch([t, 5], f"task {t}")]) for t in range(2)]
+    commit_tasks(table, job, done, Overwrite())
+    assert rows(table) == {0: "task 0", 1: "task 1", 5: "task 1"}
+
+
+def test_a_batch_is_known_by_user_and_number(lake: bitlake.Lake) -> None:
+    for table in (lake.create_table("t", SCHEMA), keyed(lake, deletion_vectors_enabled="true")):
+        mine = table.written_by("stream")
+        assert last_identifier(mine.state(), "stream") is None
+        for number in (0, 1):
+            job = job_of(mine)
+            commit_tasks(mine, job, [write_task(job, 0, [batch([number], "x")])], None, number)
+        table.append(pa.table([[9], ["other"]], schema=SCHEMA))
+        state = table.state()
+        assert last_identifier(state, "stream") == 1
+        assert [is_committed(state, "stream", n) for n in (0, 1, 2)] == [True, True, False]
+        assert not is_committed(state, "another", 0)
+        assert rows(table) == {0: "x", 1: "x", 9: "other"}
+
+
+def test_what_is_discarded_is_gone(lake: bitlake.Lake) -> None:
+    for table in (lake.create_table("t", SCHEMA), keyed(lake, changelog_producer="input")):
+        before = files(table)
+        job = job_of(table)
+        done = [write_task(job, t, [batch([1, 2], "x")]) for t in range(2)]
+        assert files(table) > before
+        discard_tasks(job.state, done)
+        assert files(table) == before
+
+
+def test_a_task_with_too_many_rows_leaves_nothing(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = keyed(lake)
+    monkeypatch.setattr(task_writes, "RANGE", 3)
+    with pytest.raises(InvalidRequest, match="use more tasks"):
+        write_task(job_of(table), 1, [batch(list(range(20)), "x")])
+    assert not files(table)
+
+
+def test_tables_whose_rows_tasks_cannot_place_are_refused(lake: bitlake.Lake) -> None:
+    dynamic = lake.create_table("d", SCHEMA, primary_key=["id"])
+    across = lake.create_table("c", SCHEMA, primary_key=["id"], partition_by=["v"], options={"bucket": "-1"})
+    plain = lake.create_table("p", SCHEMA)
+    for table, message in ((dynamic, "buckets are dynamic"), (across, "unique over partitions")):
+        with pytest.raises(UnsupportedFeature, match=f"{message}.*do that instead"):
+            check_tasks(job_of(table), "do that instead")
+    with pytest.raises(InvalidRequest, match="no primary key"):
+        check_tasks(job_of(plain, kinds="k"), "")
+
+
+def test_row_kinds_from_a_column(lake: bitlake.Lake) -> None:
+    table = keyed(lake)
+    table.upsert(pa.table([[1, 2], ["a", "a"]], schema=SCHEMA))
+    job = job_of(table, kinds="kind")
+    given = pa.record_batch([[1, 2], ["b", None], ["+U", "-D"]], names=["id", "v", "kind"])
+    commit_tasks(table, job, [write_task(job, 0, [given])])
+    assert rows(table) == {1: "b"}
