@@ -150,10 +150,11 @@ def has_cheap_rename(store: Store, path: str) -> bool:
 def open_store(
     uri: str, options: Mapping[str, str] | None = None, *, configured: Mapping[str, str] | None = None
 ) -> Store:
-    """The store that holds ``uri``: a plain path, ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``memory://``.
+    """The store that holds ``uri``: a plain path, ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``memory://``,
+    ``hdfs://``, ``webhdfs://``.
 
-    ``options`` are how to reach it (:mod:`bitlake.storage.object_options`); ``configured`` is a larger configuration,
-    such as a Spark session's, of which only what is about such a store counts.
+    ``options`` are how to reach it (:mod:`bitlake.storage.object_options`, :mod:`bitlake.storage.hdfs_options`);
+    ``configured`` is a larger configuration, such as a Spark session's, of which only what is about the store counts.
 
     Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for options it does not know.
     """
@@ -171,7 +172,11 @@ def open_store(
         from bitlake.storage.object_store import ObjectStore
 
         return ObjectStore(uri, options, configured)
+    if scheme in ("hdfs", "webhdfs", "swebhdfs"):
+        from bitlake.storage.hdfs import HdfsStore
+
+        return HdfsStore(uri, options, configured)
     raise UnsupportedFeature(
         f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
-        f"of {', '.join(f'{k}://' for k in KINDS)}"
+        f"of {', '.join(f'{k}://' for k in (*KINDS, 'hdfs', 'webhdfs'))}"
     )

@@ -1,0 +1,355 @@
+"""Files of HDFS, by WebHDFS (:mod:`bitlake.storage.webhdfs`).
+
+Atomic creation: the bytes go to a hidden file in the same folder, which is then renamed; HDFS renames in one step and
+refuses a name that is taken.  An answer may get lost.  The hidden name holds a uuid, so a second try tells what
+became of the first: a hidden file that is gone was renamed, by us.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from bitlake._clock import new_uuid
+from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.storage.base import FileInfo, Store
+from bitlake.storage.hdfs_options import SCHEMES, HdfsOptions, hdfs_options
+from bitlake.storage.http import attempts
+from bitlake.storage.object_files import PART_BYTES, RangedFile, UploadFile
+from bitlake.storage.webhdfs import TryAgain, Upload, WebHdfs, member
+
+_GAP = 256 << 10
+"""Ranges so many bytes apart are one request."""
+_AT_A_TIME = 8
+"""Requests on their way at once, of those that one call needs."""
+
+
+class HdfsStore(Store):
+    """The :class:`~bitlake.storage.base.Store` of one HDFS cluster."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
+        self._options = hdfs_options(uri, options or {}, lenient)
+        self._client = WebHdfs(self._options)
+
+    def __repr__(self) -> str:
+        return f"HdfsStore({self._options!r})"
+
+    def __getstate__(self) -> HdfsOptions:
+        return self._options
+
+    def __setstate__(self, state: HdfsOptions) -> None:
+        self._options = state
+        self._client = WebHdfs(state)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        place = self._place(path)
+        return self._client.call("read", path, lambda: self._client.fetch(place, path, 0, None))
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        return self.read_ranges(path, [(offset, length)])[0]
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Several ranges, eight requests at a time; one request for ranges that are not far apart."""
+        for offset, length in ranges:
+            if offset < 0 or length < 0:
+                raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
+        if not any(length for _, length in ranges):
+            _check_ends(path, ranges, self.size(path))
+        merged = _merged(ranges)
+        parts = _side_by_side(lambda r: self._exactly(path, r[0], r[1] - r[0], ranges), merged)
+        starts = [start for start, _ in merged]
+        out = []
+        for offset, length in ranges:
+            i = bisect_right(starts, offset) - 1
+            out.append(parts[i][offset - starts[i] : offset - starts[i] + length] if length else b"")
+        return out
+
+    def _exactly(self, path: str, offset: int, length: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+        place = self._place(path)
+
+        def fetch() -> bytes:
+            found = self._client.fetch(place, path, offset, length)
+            if len(found) != length:
+                _check_ends(path, ranges, self.size(path))
+                raise TryAgain("fewer bytes came than were asked for", unknown=False)
+            return found
+
+        try:
+            return self._client.call("read", path, fetch)
+        except CorruptError:
+            _check_ends(path, ranges, self.size(path))  # says by how much
+            raise
+
+    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+        """The first bytes, and the size."""
+        size = self.size(path)
+        wanted = min(length, size)
+        return (self.read_range(path, 0, wanted) if wanted > 0 else b""), size
+
+    def size(self, path: str) -> int:
+        """The file's size in bytes."""
+        found = self._status(path)
+        if found.is_dir:
+            raise NotFound(f"no such file: {path} is a folder")
+        return found.size
+
+    def dir_exists(self, path: str) -> bool:
+        """Whether a folder is there."""
+        try:
+            return self._status(path).is_dir
+        except NotFound:
+            return False
+
+    def list(self, directory: str) -> builtins.list[FileInfo]:
+        """The entries of a folder, sorted by name; empty when it is missing."""
+        place = self._place(directory)
+        try:
+            answer = self._client.call(
+                "list", directory, lambda: self._client.ask("GET", "LISTSTATUS", place, directory)
+            )
+        except NotFound:
+            return []
+        found = [_info(status) for status in member(answer, "FileStatuses", "FileStatus")]
+        return sorted((f for f in found if f.name), key=lambda f: f.name)  # a file lists itself, without a name
+
+    def open_input(self, path: str, size: int | None = None) -> Any:
+        """An Arrow file that reads ranges."""
+        size = self.size(path) if size is None else size
+        return pa.PythonFile(RangedFile(lambda o, n: self.read_range(path, o, n), size, path), mode="r")
+
+    def _status(self, path: str) -> FileInfo:
+        place = self._place(path)
+        answer = self._client.call("stat", path, lambda: self._client.ask("GET", "GETFILESTATUS", place, path))
+        return _info(member(answer, "FileStatus"))
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create the file if it is absent, atomically.
+
+        Raises :class:`StorageUnavailable` when the outcome stays unknown.
+        """
+        return self._renamed(self._write_aside(path, data), path, "NONE")
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write or replace the file, atomically."""
+        aside = self._write_aside(path, data)
+        if not self._renamed(aside, path, "OVERWRITE"):
+            raise StorageUnavailable(f"cannot write {path}: the cluster did not replace it; is it a folder?")
+
+    def open_output(self, path: str) -> Any:
+        """A file whose bytes go to the cluster as they are written."""
+        place = self._place(path)
+        upload = self._client.call("write", path, lambda: self._client.upload(place, path))
+        return _Output(upload, lambda: self._forget(path))
+
+    def delete(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+        self._delete(path, "false")
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete files, some at a time; missing ones are fine."""
+        _side_by_side(self.delete, paths)
+
+    def delete_dir(self, path: str) -> None:
+        """Delete a folder with all it holds; a missing one is fine."""
+        if not self._place(path).strip("/"):
+            raise InvalidRequest(f"'{path}' is the whole file system: delete it with its own tools")
+        self._delete(path, "true")
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder and its parents."""
+        place = self._place(path)
+        try:
+            self._client.call("make folder", path, lambda: self._client.ask("PUT", "MKDIRS", place, path))
+        except (AlreadyExists, NotFound) as e:
+            raise StorageUnavailable(f"cannot make folder {path}: a file has its name, or a parent's") from e
+
+    def local_path(self, path: str) -> str | None:
+        """None: these files are on other machines."""
+        return None
+
+    def copy_dir(self, source: str, target: str) -> None:
+        """Copy a folder, its ``schema`` folder last; the bytes come through this process."""
+        if not self.dir_exists(source):
+            raise NotFound(f"no such file: {source}")
+        files = self._files(source)
+        for last in (False, True):
+            part = [f for f in files if f.startswith("schema/") is last]
+            _side_by_side(lambda name: self._copy(f"{source}/{name}", f"{target}/{name}"), part)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file or folder, in one step."""
+        self._status(source)
+        self.make_dirs(target.rpartition("/")[0])
+        if not self._renamed(source, target, "NONE"):
+            raise AlreadyExists(f"cannot move {source} to {target}: that exists already")
+
+    def _write_aside(self, path: str, data: bytes) -> str:
+        folder, _, name = path.rpartition("/")
+        options, last = self._options, ""
+        for _ in attempts(options.max_retries, options.retry_seconds):
+            # Another name each time: a try that was given up may still be on its way, and must not touch this one.
+            aside = f"{folder}/.{name}.{new_uuid()}.tmp"
+            try:
+                self._client.put(self._place(aside), path, data)
+            except TryAgain as e:
+                last = str(e)
+                self._forget(aside)
+            except NotFound as e:
+                raise StorageUnavailable(f"cannot create {path}: no folder can be made there ({e})") from e
+            else:
+                return aside
+        raise self._client.gave_up("create", path, last)
+
+    def _renamed(self, source: str, target: str, how: str) -> bool:
+        """Rename; False, and ``source`` deleted if it is hidden, when the new name is taken."""
+        origin, place = self._place(source), self._place(target)
+        hidden = source.rpartition("/")[2].startswith(".")
+        unknown, last = False, ""
+        for _ in attempts(self._options.max_retries, self._options.retry_seconds):
+            try:
+                answer = self._client.ask("PUT", "RENAME", origin, target, destination=place, renameoptions=how)
+            except TryAgain as e:
+                unknown, last = unknown or e.unknown, str(e)
+                continue
+            except AlreadyExists:
+                break
+            except NotFound:
+                if unknown:
+                    return True  # it was there: the try whose answer got lost has moved it
+                raise
+            except BaseException:
+                if hidden:
+                    self._forget(source)
+                raise
+            if not answer.body.strip() or member(answer, "boolean"):
+                return True
+            # A gateway that knows no rename options.
+            if unknown and not self._there(source):
+                return True
+            if how == "OVERWRITE":
+                self.delete(target)
+                last = "the name is taken again and again"
+                continue
+            break
+        else:
+            raise self._client.gave_up("create" if hidden else "move", target, last)
+        if hidden:
+            self._forget(source)
+        return False
+
+    def _there(self, path: str) -> bool:
+        try:
+            self._status(path)
+        except NotFound:
+            return False
+        return True
+
+    def _delete(self, path: str, recursive: str) -> None:
+        place = self._place(path)
+        with contextlib.suppress(NotFound):
+            self._client.call(
+                "delete", path, lambda: self._client.ask("DELETE", "DELETE", place, path, recursive=recursive)
+            )
+
+    def _forget(self, path: str) -> None:
+        """Delete a file that nobody knows, if that is possible now."""
+        with contextlib.suppress(TryAgain, NotFound, StorageUnavailable):
+            self._client.ask("DELETE", "DELETE", self._place(path), path, recursive="false")
+
+    def _files(self, folder: str) -> builtins.list[str]:
+        """The names of all files below a folder, relative to it."""
+        out: builtins.list[str] = []
+        waiting: builtins.list[str] = [""]
+        while waiting:
+            below = waiting.pop()
+            for entry in self.list(f"{folder}/{below}".rstrip("/")):
+                (waiting if entry.is_dir else out).append(f"{below}{entry.name}" + ("/" if entry.is_dir else ""))
+        return out
+
+    def _copy(self, source: str, target: str) -> None:
+        with self.open_input(source) as from_, self.open_output(target) as to:
+            while part := from_.read(PART_BYTES):
+                to.write(part)
+
+    def _place(self, path: str) -> str:
+        """The path inside the cluster: nothing is decoded, as everywhere."""
+        scheme, found, rest = path.partition("://")
+        authority, _, tail = rest.partition("/")
+        if not found or scheme.lower() not in SCHEMES or authority != self._options.authority:
+            raise InvalidRequest(f"{path} is not in this cluster, which is {self._options.authority or 'the default'}")
+        return "/" + tail.strip("/")
+
+
+class _Output(UploadFile):
+    """A file being written, which goes away again when it is not finished."""
+
+    def __init__(self, upload: Upload, forget: Any) -> None:
+        super().__init__(upload, contextlib.nullcontext)
+        self._upload = upload
+        self._forget = forget
+
+    def write(self, data: Any) -> int:
+        """Send the bytes, in parts."""
+        view = memoryview(data).cast("B")
+        try:
+            for start in range(0, len(view), PART_BYTES):
+                super().write(view[start : start + PART_BYTES])
+        except StorageUnavailable:
+            self._forget()
+            raise
+        return len(view)
+
+    def discard(self) -> None:
+        """Close without making the file."""
+        open_ = self._writer is not None
+        super().discard()
+        if open_:
+            self._upload.abort()
+            self._forget()
+
+
+def _info(status: Any) -> FileInfo:
+    """An entry as LISTSTATUS and GETFILESTATUS tell it."""
+    try:
+        folder = status["type"] == "DIRECTORY"
+        size = 0 if folder else int(status["length"])
+        return FileInfo(str(status["pathSuffix"]), size, folder, int(status["modificationTime"]))
+    except (KeyError, TypeError, ValueError):
+        raise StorageUnavailable("the namenode's answer is no file status; is this WebHDFS?") from None
+
+
+def _merged(ranges: Sequence[tuple[int, int]]) -> builtins.list[tuple[int, int]]:
+    """Ranges ``[start, end)`` that cover these, those with small gaps together."""
+    out: builtins.list[tuple[int, int]] = []
+    for offset, length in sorted(r for r in ranges if r[1]):
+        if out and offset <= out[-1][1] + _GAP:
+            out[-1] = (out[-1][0], max(out[-1][1], offset + length))
+        else:
+            out.append((offset, offset + length))
+    return out
+
+
+def _check_ends(path: str, ranges: Sequence[tuple[int, int]], size: int) -> None:
+    for offset, length in ranges:
+        if offset + length > size:
+            missing = offset + length - size
+            raise CorruptError(f"the file ends {missing} bytes before the end of a range of {length}", offset, path)
+
+
+def _side_by_side(work: Any, items: Sequence[Any]) -> builtins.list[Any]:
+    if len(items) < 2:
+        return [work(item) for item in items]
+    with ThreadPoolExecutor(min(_AT_A_TIME, len(items)), "bitlake-hdfs") as pool:
+        return builtins.list(pool.map(work, items))

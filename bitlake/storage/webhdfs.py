@@ -1,0 +1,244 @@
+"""WebHDFS: the file operations of HDFS as HTTP requests to a namenode, and bytes to and from its datanodes.
+
+::
+
+    PUT    /webhdfs/v1/<path>?op=CREATE&overwrite=…         → 307, Location: a datanode;  PUT bytes there → 201
+    GET    /webhdfs/v1/<path>?op=OPEN&offset=…&length=…     → 307, Location: a datanode;  GET there → 200 and the bytes
+    GET    /webhdfs/v1/<path>?op=GETFILESTATUS              → {"FileStatus": {"type", "length", "modificationTime", …}}
+    GET    /webhdfs/v1/<path>?op=LISTSTATUS                 → {"FileStatuses": {"FileStatus": [{"pathSuffix", …}, …]}}
+    PUT    /webhdfs/v1/<path>?op=MKDIRS                     → {"boolean": true}
+    PUT    /webhdfs/v1/<path>?op=RENAME&destination=…&renameoptions=NONE|OVERWRITE  → nothing
+    DELETE /webhdfs/v1/<path>?op=DELETE&recursive=…         → {"boolean": whether it was there}
+
+A failure is a status of 400 and above with {"RemoteException": {"exception", "message", …}}.  With ``renameoptions``
+a rename answers by exceptions and never moves into a folder that has the new name; HttpFS gateways pass the option
+over and answer {"boolean": …}.  Source: "WebHDFS REST API" in Hadoop's documentation.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+from bitlake.errors import AccessDenied, AlreadyExists, BitlakeError, CorruptError, NotFound, StorageUnavailable
+from bitlake.storage.hdfs_options import HdfsOptions
+from bitlake.storage.http import Answer, Broken, Unreachable, attempts, connect, exchange, read_answer, reason
+
+T = TypeVar("T")
+_REFUSED = ("AccessControlException", "SecurityException", "AuthorizationException", "InvalidToken", "SecretManager")
+_ELSEWHERE = ("StandbyException", "ObserverRetryOnActiveException")
+_LATER = ("RetriableException", "SafeModeException", "ServerTooBusy", "NoRouteToHostException", "ConnectException")
+_LONGEST_REASON = 300
+
+
+class TryAgain(Exception):
+    """A failure that may pass; ``unknown`` when the request may have been carried out all the same."""
+
+    def __init__(self, text: str, unknown: bool) -> None:
+        self.unknown = unknown
+        super().__init__(text)
+
+
+class WebHdfs:
+    """The namenodes of one cluster.  Safe to share between threads."""
+
+    def __init__(self, options: HdfsOptions) -> None:
+        self.options = options
+        self._active = 0
+
+    # --- asking ----------------------------------------------------------------------------------------------------
+
+    def call(self, action: str, shown: str, work: Callable[[], T]) -> T:
+        """The result of ``work``, tried again as long as it raises :class:`TryAgain`: it must be safe to repeat.
+
+        ``action`` (a verb) and ``shown`` (the path) are for the :class:`StorageUnavailable` that ends it.
+        """
+        options, last = self.options, ""
+        for _ in attempts(options.max_retries, options.retry_seconds):
+            try:
+                return work()
+            except TryAgain as e:
+                last = str(e)
+        raise self.gave_up(action, shown, last)
+
+    def gave_up(self, action: str, shown: str, why: str) -> StorageUnavailable:
+        """The error of an operation that was tried often enough."""
+        where = " and ".join(self.options.addresses)
+        return StorageUnavailable(
+            f"cannot {action} {shown}: {why}; is WebHDFS of the namenode at {where} (dfs.namenode.http-address)?"
+        )
+
+    def ask(self, method: str, op: str, path: str, shown: str, **arguments: str) -> Answer:
+        """One request to a namenode, once; raises :class:`TryAgain` or what the answer means."""
+        return self._checked(self._send(method, op, path, shown, arguments), op, shown)
+
+    def fetch(self, path: str, shown: str, offset: int, length: int | None) -> bytes:
+        """Bytes of a file from ``offset`` on, fewer only where it ends."""
+        arguments = {"offset": str(offset)} | ({} if length is None else {"length": str(length)})
+        answer = self._send("GET", "OPEN", path, shown, arguments)
+        if answer.status in (302, 303, 307):
+            answer = self._once("GET", _location(answer), None)
+        return self._checked(answer, "OPEN", shown).body
+
+    def put(self, path: str, shown: str, data: bytes) -> None:
+        """Make a file with these bytes, in which parents are made; raises :class:`AlreadyExists`.
+
+        Not atomic: who looks sees the file before its bytes are there.
+        """
+        answer = self._send("PUT", "CREATE", path, shown, {"overwrite": "false"})
+        if answer.status in (302, 303, 307):
+            answer = self._once("PUT", _location(answer), data)
+        self._checked(answer, "CREATE", shown)
+
+    def upload(self, path: str, shown: str) -> Upload:
+        """Begin a file, replacing one that is there, whose bytes follow."""
+        answer = self._send("PUT", "CREATE", path, shown, {"overwrite": "true"})
+        if answer.status not in (302, 303, 307):
+            self._checked(answer, "CREATE", shown)
+            raise StorageUnavailable(f"cannot write {shown}: the namenode did not say to which datanode")
+        return Upload(self, _location(answer), shown)
+
+    def _send(self, method: str, op: str, path: str, shown: str, arguments: dict[str, str]) -> Answer:
+        who = {"delegation": self.options.token} if self.options.token else {"user.name": self.options.user}
+        query = urlencode({"op": op, **{k: v for k, v in who.items() if v}, **arguments}, quote_via=quote)
+        try:
+            place = quote(path or "/", safe="/")
+        except UnicodeEncodeError:
+            raise NotFound(f"no file can have this name: {shown!r}") from None
+        number = self._active
+        address = self.options.addresses[number % len(self.options.addresses)]
+        try:
+            answer = self._once(method, f"{address}/webhdfs/v1{place}?{query}", None)
+        except TryAgain:
+            self._active = number + 1
+            raise
+        if answer.status >= 400 and _remote(answer)[0] in _ELSEWHERE:
+            self._active = number + 1
+        return answer
+
+    def _once(self, method: str, url: str, body: bytes | None) -> Answer:
+        headers = {} if body is None else {"Content-Type": "application/octet-stream"}
+        try:
+            return exchange(method, url, body, headers, self.options.timeout)
+        except Unreachable as e:
+            raise TryAgain(str(e), unknown=False) from None
+        except Broken as e:
+            raise TryAgain(str(e), unknown=True) from None
+
+    def _checked(self, answer: Answer, op: str, shown: str) -> Answer:
+        if answer.status < 300:
+            return answer
+        kind, message = _remote(answer)
+        if kind in _ELSEWHERE or kind in _LATER or (answer.status >= 500 and not kind) or answer.status == 429:
+            raise TryAgain(self._told(kind, message, answer.status), unknown=answer.status >= 500)
+        raise self._meaning(kind, message, answer, op, shown)
+
+    def _meaning(self, kind: str, message: str, answer: Answer, op: str, shown: str) -> BitlakeError:
+        told = self._told(kind, message, answer.status)
+        if kind == "FileAlreadyExistsException":
+            return AlreadyExists(f"{shown} exists already")
+        if kind in ("FileNotFoundException", "ParentNotDirectoryException", "PathIsNotDirectoryException"):
+            return NotFound(f"no such file: {shown}")
+        if answer.status == 401 and "negotiate" in answer.headers.get("www-authenticate", "").lower():
+            return AccessDenied(
+                f"cannot {op} {shown}: the cluster wants Kerberos; get a delegation token with `hdfs fetchdt` and "
+                "give it as storage option 'delegation-token'"
+            )
+        if kind.startswith(_REFUSED) or answer.status == 401 or (answer.status == 403 and not kind):
+            who = "the delegation token" if self.options.token else f"user '{self.options.user}'"
+            return AccessDenied(f"cannot {op} {shown}: the cluster refused {who} ({told})")
+        if kind in ("IllegalArgumentException", "InvalidPathException", "HadoopIllegalArgumentException"):
+            return NotFound(f"no file can have this name: {shown!r} ({told})")
+        if op == "OPEN" and "out of the range" in message:
+            return CorruptError("the file ends before the bytes that were asked for", None, shown)
+        return StorageUnavailable(f"cannot {op} {shown}: {told}")
+
+    def _told(self, kind: str, message: str, status: int) -> str:
+        text = f"{kind}: {message}" if kind else f"the answer was {status}"
+        return text.replace(self.options.token, "***") if self.options.token else text
+
+
+class Upload:
+    """A file on its way to a datanode, in chunks."""
+
+    def __init__(self, client: WebHdfs, location: str, shown: str) -> None:
+        self._client = client
+        self._shown = shown
+        try:
+            self._connection = connect(location, client.options.timeout)
+            self._connection.putrequest("PUT", "/" + location.split("/", 3)[3])
+            self._connection.putheader("Content-Type", "application/octet-stream")
+            self._connection.putheader("Transfer-Encoding", "chunked")
+            self._connection.endheaders()
+        except (Unreachable, OSError, http.client.HTTPException) as e:
+            raise self._failed(e) from None
+
+    def write(self, data: memoryview) -> None:
+        """Send bytes; raises :class:`StorageUnavailable`."""
+        if not len(data):
+            return  # an empty chunk would end the file
+        try:
+            self._connection.send(b"%x\r\n" % len(data))
+            self._connection.send(data)
+            self._connection.send(b"\r\n")
+        except (OSError, http.client.HTTPException) as e:
+            self.abort()
+            raise self._failed(e) from None
+
+    def close(self) -> None:
+        """Send the end and wait until the datanodes have it all; raises :class:`StorageUnavailable`."""
+        try:
+            self._connection.send(b"0\r\n\r\n")
+            answer = read_answer(self._connection)
+        except (OSError, http.client.HTTPException) as e:
+            raise self._failed(e) from None
+        finally:
+            self._connection.close()
+        try:
+            self._client._checked(answer, "write", self._shown)
+        except TryAgain as e:
+            raise self._failed(e) from None
+
+    def abort(self) -> None:
+        """Give up: what was sent stays behind under the file's name until it is deleted."""
+        self._connection.close()
+
+    def _failed(self, error: Exception) -> StorageUnavailable:
+        said = str(error) if isinstance(error, Unreachable | TryAgain) else reason(error)
+        return StorageUnavailable(f"cannot write {self._shown}: {said}")
+
+
+def _location(answer: Answer) -> str:
+    """Where a redirect leads.  It may hold a token, so no text shows it."""
+    place = answer.headers.get("location", "")
+    if not re.match(r"https?://[^/]+/", place):
+        raise StorageUnavailable("the namenode's answer names no datanode; is this the address of WebHDFS?")
+    return place
+
+
+def _remote(answer: Answer) -> tuple[str, str]:
+    """The exception's bare name and the first line of its message; two empty texts for another kind of answer."""
+    try:
+        found = json.loads(answer.body)["RemoteException"]
+        lines = str(found.get("message") or "").strip().splitlines()
+        kind, message = str(found["exception"]), lines[0] if lines else ""
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "", ""
+    # A namenode wraps what it was told by another layer.
+    inner = re.match(r"^(?:[\w.]+\.)?(StandbyException|SafeModeException|InvalidToken)\b", message)
+    return (inner.group(1) if inner else kind), message[:_LONGEST_REASON]
+
+
+def member(answer: Answer, *path: str) -> Any:
+    """A member of a JSON answer; raises :class:`StorageUnavailable` when it is not there."""
+    try:
+        found = json.loads(answer.body)
+        for name in path:
+            found = found[name]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise StorageUnavailable(f"the namenode's answer has no {'.'.join(path)}; is this WebHDFS?") from None
+    return found
