@@ -1,0 +1,314 @@
+"""The data source 'bitlake': batch reads and writes, found by its name, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import datasource as ds
+
+import bitlake
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.predicate.tree import And, Comparison, In, IsNull, Like, Op
+from bitlake.spark.source.batch import BatchReader
+from bitlake.spark.source.data_source import BitlakeDataSource
+from bitlake.spark.source.filters import pushed
+from bitlake.spark.source.options import SourceOptions
+from bitlake.spark.source.reading import Parts, batch_scan
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.int32())])
+ROWS = [[1, 2, 3, 4], ["a", "b", "c", "d"], [0, 1, 0, 1]]
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
+    """Tables that the tests of options and of reading share; nobody writes to them."""
+    lake = bitlake.connect(str(tmp_path_factory.mktemp("source")))
+    table = lake.create_table("t", SCHEMA, options={"file-index.bitmap.columns": "v"})
+    for i in range(3):
+        table.append(pa.table([[i * 10 + n for n in range(10)], [f"v{i}"] * 10, [i] * 10], schema=SCHEMA))
+    table.create_tag("two", 2)
+    table.create_branch("dev", "two")
+    keyed = lake.create_table("k", SCHEMA, primary_key=["id"], options={"bucket": "2"})
+    keyed.upsert(pa.table(ROWS, schema=SCHEMA))
+    keyed.upsert(pa.table([[1, 2], ["A", "B"], [0, 1]], schema=SCHEMA), ["+U", "-D"])
+    return lake
+
+
+# --- without a session ------------------------------------------------------------------------------------------------
+
+
+def asked(lake: bitlake.Lake, **options: str) -> list[tuple[Any, ...]]:
+    """The rows of a read with these options, as its tasks read them."""
+    given = {"path": f"{lake.path}/default.db/t", **{k.replace("_", "-"): v for k, v in options.items()}}
+    source = BitlakeDataSource(given)
+    types = source.schema()
+    reader = source.reader(types)
+    batches = [b for p in reader.partitions() for b in reader.read(p)]
+    return sorted((tuple(row.values()) for b in batches for row in b.to_pylist()), key=repr)
+
+
+def first(rows: list[tuple[Any, ...]]) -> list[Any]:
+    return sorted(r[0] for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"where": "v = 'v1' AND id > 15"}, [16, 17, 18, 19]),
+        ({"snapshot": "1"}, list(range(10))),
+        ({"scan.snapshot-id": "1"}, list(range(10))),
+        ({"tag": "two", "where": "id >= 15"}, [15, 16, 17, 18, 19]),
+        ({"branch": "dev", "where": "id >= 18"}, [18, 19]),
+        ({"version": "two", "where": "id = 1"}, [1]),
+        ({"timestamp": "9999-12-31 00:00:00", "where": "id = 1"}, [1]),
+        ({"scan.timestamp-millis": "253402300799000", "where": "id = 1"}, [1]),
+        ({"incremental-between": "1,2"}, list(range(10, 20))),
+        ({"incremental-between": "1,two", "incremental-mode": "diff"}, list(range(10, 20))),
+        ({"columns": "ID", "limit": "0"}, []),
+        ({"topn": "id desc: 3"}, [27, 28, 29]),
+        ({"topn": "p desc nulls last, `id`: 2", "columns": "id, p"}, [20, 21]),
+        ({"columns": "id", "where": "p = 2 AND id < 22"}, [20, 21]),
+    ],
+)
+def test_options_of_reading(lake: bitlake.Lake, options: dict[str, str], ids: list[int]) -> None:
+    given = SourceOptions.of({"path": f"{lake.path}/default.db/t", **options}, "batch read")
+    assert sorted(batch_scan(given).to_arrow().column("id").to_pylist()) == ids
+    assert first(asked(lake, **options)) == ids
+
+
+def test_a_limit_takes_so_many(lake: bitlake.Lake) -> None:
+    assert len(asked(lake, limit="7")) == 7
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"warehouse": "{}", "table": "t"},
+        {"warehouse": "{}", "table": "default.t"},
+        {"warehouse": "{}", "path": "default.T"},
+        {"warehouse": "{}", "database": "default", "table": "`t`"},
+        {"path": "{}/default.db/t/"},
+        {"PATH": "file://{}/default.db/t"},
+    ],
+)
+def test_tables_are_named_by_folder_or_in_a_warehouse(lake: bitlake.Lake, place: dict[str, str]) -> None:
+    given = {k: v.format(lake.path) for k, v in place.items()}
+    table = SourceOptions.of(given, "batch read").table()
+    assert table.name == "default.t"
+    assert table.scan().count() == 30
+
+
+def test_system_tables_and_branches_by_folder(lake: bitlake.Lake) -> None:
+    path = f"{lake.path}/default.db/t"
+    assert len(asked(lake, path=f"{path}$snapshots")) == 3
+    assert first(asked(lake, path=f"{path}$branch_dev")) == list(range(20))
+
+
+def test_kinds_of_rows(lake: bitlake.Lake) -> None:
+    rows = asked(lake, path=f"{lake.path}/default.db/k", row_kind="true", incremental_between="1,2")
+    assert rows == [("+U", 1, "A", 0), ("-D", 2, "B", 1)]
+    rows = asked(lake, path=f"{lake.path}/default.db/k", incremental_between="1,2", columns="v")
+    assert rows == [("A",)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"snapshots": "1"}, "'snapshots' is not known; did you mean 'snapshot'"),
+        ({"consumer-id": "me"}, "'consumer-id' is of a stream read; a batch read has no use"),
+        ({"snapshot": "1", "tag": "two"}, "one of the options 'snapshot' and 'tag', not both"),
+        ({"snapshot": "1", "scan.snapshot-id": "2"}, "another spelling of it"),
+        ({"snapshot": "1", "incremental-between": "1,2"}, "not both"),
+        ({"snapshot": "one"}, "takes a whole number from 1 on, and not 'one'"),
+        ({"limit": "-1"}, "takes a whole number"),
+        ({"limit": "1", "topn": "id: 1"}, "not both"),
+        ({"topn": "id desc"}, "an order and a number of rows"),
+        ({"topn": "id down: 3"}, "no column with asc or desc"),
+        ({"incremental-between": "1"}, "is 'start,end'"),
+        ({"incremental-mode": "diff"}, "goes with 'incremental-between'"),
+        ({"row-kind": "yes"}, "is 'true' or 'false'"),
+        ({"table": "t"}, "'table' goes with 'warehouse'"),
+        ({"columns": "`id"}, "a backtick is open"),
+        ({"where": "id ="}, "a part is missing: line 1, column 4"),
+    ],
+)
+def test_options_that_are_wrong(lake: bitlake.Lake, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"(?i){message}"):
+        batch_scan(SourceOptions.of({"path": f"{lake.path}/default.db/t", **options}, "batch read"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"snapshot": "9"}, "no snapshot 9: snapshots 1 to 3 are kept"),
+        ({"tag": "three"}, "three"),
+        ({"branch": "nope"}, "no branch 'nope'"),
+        ({"columns": "id, nope"}, "no column 'nope'"),
+        ({"path": "/nowhere/t"}, "there is no table at /nowhere/t"),
+    ],
+)
+def test_what_is_not_there(lake: bitlake.Lake, options: dict[str, str], message: str) -> None:
+    with pytest.raises(NotFound, match=message):
+        batch_scan(SourceOptions.of({"path": f"{lake.path}/default.db/t", **options}, "batch read"))
+
+
+def test_filters_are_known_or_left_to_spark(lake: bitlake.Lake) -> None:
+    fields = lake.table("t").schema.fields
+
+    def of(*filters: ds.Filter) -> Any:
+        return pushed(filters, fields)
+
+    assert of(ds.EqualTo(("id",), 1)) == Comparison("id", Op.EQ, 1)
+    assert of(ds.Not(ds.EqualTo(("id",), 1))) == Comparison("id", Op.NE, 1)
+    assert of(ds.EqualNullSafe(("v",), None)) == IsNull("v")
+    assert of(ds.IsNotNull(("v",))) == IsNull("v", True)
+    assert of(ds.In(("id",), (1, 2))) == In("id", (1, 2))
+    assert isinstance(of(ds.GreaterThan(("id",), 1), ds.LessThanOrEqual(("id",), 5)), And)
+    assert of(ds.StringStartsWith(("v",), "50%_")) == Like("v", "50\\%\\_%")
+    # A member of a struct, a column that is not there, a value of another kind: Spark will judge.
+    assert of(ds.EqualTo(("s", "x"), 1)) is None
+    assert of(ds.EqualTo(("nope",), 1)) is None
+    assert of() is None
+
+
+def test_filters_spare_files(lake: bitlake.Lake) -> None:
+    source = BitlakeDataSource({"path": f"{lake.path}/default.db/t"})
+    reader = source.reader(source.schema())
+    filters = [ds.EqualTo(("v",), "v1"), ds.GreaterThan(("id",), 15)]
+    assert list(reader.pushFilters(filters)) == filters, "Spark judges again"
+    assert files_of(reader) == 1
+    limited = BatchReader(SourceOptions.of({**source.options, "limit": "5"}, "batch read"), source.schema())
+    limited.pushFilters(filters)
+    assert sum(b.num_rows for p in limited.partitions() for b in limited.read(p)) == 5, "a limit comes first"
+
+
+def files_of(reader: BatchReader) -> int:
+    from bitlake.spark.pickling import loads
+
+    return sum(len(loads(p.value)) for p in reader.partitions() if isinstance(p, Parts))
+
+
+# --- in a session -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def written(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
+    """Another lake, for the tests that write."""
+    return bitlake.connect(str(tmp_path_factory.mktemp("written")), spark=spark)
+
+
+def save(lake: bitlake.Lake, frame: Any, table: str, mode: str = "append", **options: str) -> None:
+    given = {k.replace("_", "-"): v for k, v in options.items()}
+    frame.write.format("bitlake").mode(mode).options(warehouse=lake.path, table=table, **given).save()
+
+
+def content(lake: bitlake.Lake, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(r.values()) for r in lake.table(table).scan().to_arrow().to_pylist())
+
+
+def test_found_by_name_and_in_sql(spark: Any, lake: bitlake.Lake) -> None:
+    path = f"{lake.path}/default.db/t"
+    frame = spark.read.format("bitlake").load(path)
+    assert frame.columns == ["id", "v", "p"]
+    assert frame.where("v = 'v2' AND id % 2 = 1").count() == 5
+    name = f"source_{Path(lake.path).name.replace('-', '_')}"
+    spark.sql(f"CREATE TEMPORARY VIEW {name} USING bitlake OPTIONS (path '{path}', columns 'id', topn 'id desc: 2')")
+    try:
+        assert [r.id for r in spark.sql(f"SELECT id FROM {name} WHERE id > 0 ORDER BY id").collect()] == [28, 29]
+    finally:
+        spark.catalog.dropTempView(name)
+
+
+def test_every_type_and_pushed_filters(spark: Any, written: bitlake.Lake) -> None:
+    written.sql(
+        "CREATE TABLE types (id BIGINT, ts TIMESTAMP, n TIMESTAMP_NTZ, day DATE, c CHAR(4), d DECIMAL(10, 2), "
+        "b BINARY, a ARRAY<INT>, m MAP<STRING, INT>, s STRUCT<x: INT, y: STRING>)"
+    )
+    values = (
+        "TIMESTAMP '2024-05-01 10:00:00.123456', TIMESTAMP_NTZ '2024-05-01 10:00:00', DATE '2024-05-01', 'ab', 1.50, "
+        "X'01FF', array(1, NULL), map('k', 1), named_struct('x', 1, 'y', 'z')"
+    )
+    written.sql(f"INSERT INTO types SELECT 1, {values}")
+    written.sql("INSERT INTO types (id) VALUES (2)")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = spark.read.format("bitlake").load(f"{written.path}/default.db/types")
+        expected = written.sql("SELECT * FROM types ORDER BY id").collect()
+        assert frame.orderBy("id").collect() == expected
+        chosen = frame.where(
+            "ts >= TIMESTAMP '2024-05-01 10:00:00' AND n < TIMESTAMP_NTZ '2025-01-01 00:00:00' AND c = 'ab' AND "
+            "day = DATE '2024-05-01' AND d = 1.5 AND b = X'01FF' AND s.x = 1 AND a[0] = 1"
+        )
+        assert chosen.collect() == expected[:1]
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+
+
+def test_append_and_overwrite(spark: Any, written: bitlake.Lake) -> None:
+    table = written.create_table("parts", SCHEMA, partition_by=["p"])
+    rows = spark.createDataFrame([(1, "a", 0), (2, "b", 1), (3, "c", 0)], "id long, v string, p int")
+    save(written, rows, "parts")
+    save(written, rows.where("p = 0").selectExpr("id + 10 AS ID", "CAST(0 AS SMALLINT) AS p"), "parts")
+    assert content(written, "parts") == [(1, "a", 0), (2, "b", 1), (3, "c", 0), (11, None, 0), (13, None, 0)]
+    new = spark.createDataFrame([(20, "n", 1)], "id long, v string, p int")
+    save(written, new, "parts", "overwrite", partition_overwrite_mode="dynamic")
+    assert [r[0] for r in content(written, "parts")] == [1, 3, 11, 13, 20]
+    save(written, new.selectExpr("id + 1 AS id", "v", "0 AS p"), "parts", "overwrite", partition="p=0")
+    assert [r[0] for r in content(written, "parts")] == [20, 21]
+    save(written, new, "parts", "overwrite")
+    assert content(written, "parts") == [(20, "n", 1)]
+    assert [s.commit_kind for s in table.snapshots()] == ["APPEND", "APPEND", "OVERWRITE", "OVERWRITE", "OVERWRITE"]
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_upserts(spark: Any, written: bitlake.Lake, vectors: str) -> None:
+    name = f"keys_{vectors}"
+    written.create_table(name, SCHEMA, primary_key=["id"], options={"bucket": "3", "deletion-vectors.enabled": vectors})
+    rows = spark.range(60).selectExpr("id", "concat('v', id) AS v", "0 AS p")
+    save(written, rows.repartition(3), name)
+    again = rows.where("id < 30").selectExpr("id", "'later' AS v", "1 AS p")
+    save(written, rows.where("id < 40").union(again).coalesce(2), name)
+    assert content(written, name) == [(i, "later" if i < 30 else f"v{i}", int(i < 30)) for i in range(60)]
+    gone = rows.where("id >= 5").selectExpr("id", "v", "p", "'-D' AS kind")
+    save(written, gone, name, row_kind_column="kind")
+    assert [r[0] for r in content(written, name)] == [0, 1, 2, 3, 4]
+    save(written, rows.where("id = 7"), name, "overwrite")
+    assert content(written, name) == [(7, "v7", 0)]
+
+
+REFUSED: list[tuple[str, str, dict[str, str], Callable[[Any], Any], str]] = [
+    ("parts2", "append", {}, lambda f: f.withColumn("x", f.id), "no column 'x'; its columns are id, v, p"),
+    ("parts2", "append", {"partition": "p=1"}, lambda f: f, "'partition' goes with mode 'overwrite'"),
+    ("parts2", "overwrite", {"partition": "p=1"}, lambda f: f, "is not in what is being overwritten"),
+    ("parts2", "overwrite", {"partition": "q=1"}, lambda f: f, "no column 'q'"),
+    ("parts2", "append", {"where": "id = 1"}, lambda f: f, "'where' is of a batch read and a stream read"),
+    ("dynamic", "append", {}, lambda f: f, "its buckets are dynamic.*use lake.write"),
+    ("nowhere", "append", {}, lambda f: f, "nowhere"),
+]
+
+
+def test_writes_that_are_refused_leave_nothing(spark: Any, written: bitlake.Lake) -> None:
+    table = written.create_table("parts2", SCHEMA, partition_by=["p"])
+    written.create_table("dynamic", SCHEMA, primary_key=["id"])
+    frame = spark.createDataFrame([(1, "a", 0)], "id long, v string, p int")
+    for name, mode, options, change, message in REFUSED:
+        with pytest.raises(Exception, match=f"(?s)bitlake.errors.*{message}") as raised:
+            save(written, change(frame), name, mode, **options)
+        assert not isinstance(raised.value, BitlakeError)
+    assert table.snapshot is None
+    assert not list(Path(table.path).rglob("*.parquet"))
+
+
+def test_a_task_that_fails_leaves_nothing(spark: Any, written: bitlake.Lake) -> None:
+    table = written.create_table("fails", SCHEMA)
+    half = "CASE WHEN id = 90 THEN raise_error('bad row') ELSE 'x' END AS v"
+    frame = spark.range(0, 100, 1, 2).selectExpr("id", half, "0 AS p")
+    with pytest.raises(Exception, match="bad row"):
+        save(written, frame, "fails")
+    assert table.snapshot is None
+    assert not list(Path(table.path).rglob("*.parquet"))
