@@ -11,6 +11,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.spark import create, ddl, dml, show, show_tables
 from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
+from bitlake.spark.copy_into import copy_into_table
+from bitlake.spark.copy_out import copy_into_folder
 from bitlake.spark.delete import delete
 from bitlake.spark.merge import merge
 from bitlake.spark.procedures import call, show_procedures
@@ -19,6 +21,7 @@ from bitlake.spark.scan import SparkReader
 from bitlake.spark.update import update
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
+from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.parse import parse_statement
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.scan import Scan
@@ -61,6 +64,8 @@ _HANDLERS: dict[type[Any], Handler] = {
     ds.ShowColumns: show_tables.columns,
     ds.ShowTableExtended: show_tables.extended,
     ds.RefreshTable: ddl.refresh_table,
+    CopyIntoTable: copy_into_table,
+    CopyIntoFolder: copy_into_folder,
 }
 
 

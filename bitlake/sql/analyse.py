@@ -17,7 +17,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.sql import scope
-from bitlake.sql.columns import Mentions, unnamed_tables
+from bitlake.sql.columns import Mentions, unnamed_tables, without_metadata
 from bitlake.sql.names import NameUse, find_names
 from bitlake.sql.pushdown import Pushdown
 from bitlake.sql.statements import TableName
@@ -42,6 +42,11 @@ def analyse_query(text: str, resolve: Resolve, timezone: str = "UTC") -> QueryAn
         return QueryAnalysis((), text)
     names = find_names(text, tokens)
     tables = _Tables(resolve)
+    mentions = Mentions(text, tokens)
+    if mentions.metadata and len(names) == 1 and tables.fields(names[0].name) is not None:
+        text = without_metadata(text, tokens, names[0].start, mentions.metadata)
+        tokens = tokenize(text)
+        names = find_names(text, tokens)
     tree = _parse(text, tokens, names)
     if tree is None:
         found = {
@@ -51,8 +56,8 @@ def analyse_query(text: str, resolve: Resolve, timezone: str = "UTC") -> QueryAn
         }
     else:
         found = _from_tree(tree, names, tables, timezone)
-    mentions = Mentions(text, tokens)
-    return QueryAnalysis(tuple(_use(found[start], mentions, tables) for start in sorted(found)), text)
+    alone = len(found) == 1
+    return QueryAnalysis(tuple(_use(found[start], mentions, tables, alone) for start in sorted(found)), text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +133,11 @@ def _from_tree(tree: exp.Expr, names: list[NameUse], tables: _Tables, timezone: 
     return out
 
 
-def _use(found: _Found, mentions: Mentions, tables: _Tables) -> TableUse:
+def _use(found: _Found, mentions: Mentions, tables: _Tables, alone: bool) -> TableUse:
     use = found.use
     columns: tuple[str, ...] | None = None
+    if not found.named and mentions.metadata and alone:
+        columns = (*(c.name for c in tables.columns(use.name) or ()), *mentions.metadata)
     if found.named and not mentions.all:
         known = tables.columns(use.name) or ()
         columns = tuple(c.name for c in known if c.name.lower() in mentions.words) + mentions.metadata

@@ -41,6 +41,32 @@ class Mentions:
         return tuple(sorted(w for w in self.words if w.startswith("__paimon_")))
 
 
+def without_metadata(text: str, tokens: list[Token], place: int, metadata: tuple[str, ...]) -> str:
+    """A query in which the stars of one SELECT leave these metadata columns out: a star never means them.
+
+    ``place`` is where the query's one table is named, in that SELECT.  It will have the columns, for they are named.
+    """
+    stars: dict[int, list[int]] = {}
+    opened, home = [-1], -1
+    for at, token in enumerate(tokens):
+        if token.start == place:
+            home = opened[-1]
+        if token.token_type is TokenType.L_PAREN:
+            opened.append(at)
+        elif token.token_type is TokenType.R_PAREN and len(opened) > 1:
+            opened.pop()
+        elif token.token_type is TokenType.STAR and at > 0:
+            before = text[tokens[at - 1].start : tokens[at - 1].end + 1].upper()
+            after = text[tokens[at + 1].start : tokens[at + 1].end + 1].upper() if at + 1 < len(tokens) else ""
+            if before in ("SELECT", "DISTINCT", "ALL", ",", ".") and after in ("FROM", ",", ""):
+                stars.setdefault(opened[-1], []).append(token.end + 1)
+    out, done = [], 0
+    for end in stars.get(home, ()):
+        out += [text[done:end], f" EXCEPT ({', '.join(metadata)})"]
+        done = end
+    return "".join([*out, text[done:]])
+
+
 def unnamed_tables(tree: exp.Expr) -> set[int]:
     """The table nodes (by id) whose columns are needed without being named: stars, NATURAL, PIVOT, column aliases."""
     tables = [t for t in tree.find_all(exp.Table) if t.find_ancestor(exp.Hint) is None]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.statements import TableName
 
 
@@ -113,4 +114,6 @@ DdlStatement = (
     | ShowColumns
     | ShowTableExtended
     | RefreshTable
+    | CopyIntoTable
+    | CopyIntoFolder
 )

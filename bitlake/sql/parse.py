@@ -19,6 +19,7 @@ from bitlake.sql import dml
 from bitlake.sql import statements as st
 from bitlake.sql.alter import alter_columns
 from bitlake.sql.clauses import arguments, partition_spec, properties, property_keys
+from bitlake.sql.copy import copy
 from bitlake.sql.create import create
 from bitlake.sql.cursor import LAKE_CATALOGS, Cursor, table_name
 from bitlake.sql.show import analyze, describe, show
@@ -303,5 +304,6 @@ _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "TRUNCATE": _truncate,
     "ANALYZE": analyze,
     "CALL": _call,
+    "COPY": copy,
     "EXPLAIN": _explain,
 }

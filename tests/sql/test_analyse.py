@@ -78,3 +78,25 @@ def test_timestamps_are_of_the_sessions_zone() -> None:
     text = "SELECT a FROM orders WHERE ts > TIMESTAMP '2020-01-01 00:00:00'"
     assert shown(text, "Asia/Tokyo") == ["orders: ts | ts > TIMESTAMP '2019-12-31 15:00:00Z'"]
     assert shown(text, "GMT+09") == ["orders: ts | -"]
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("SELECT *, __paimon_bucket FROM t", "SELECT * EXCEPT (__paimon_bucket), __paimon_bucket FROM t"),
+        (
+            "SELECT x.*, count(*) FROM t x WHERE __paimon_bucket = a * 2",
+            "SELECT x.* EXCEPT (__paimon_bucket), count(*) FROM t x WHERE __paimon_bucket = a * 2",
+        ),
+        (
+            "SELECT * FROM (SELECT *, __paimon_bucket FROM t)",
+            "SELECT * FROM (SELECT * EXCEPT (__paimon_bucket), __paimon_bucket FROM t)",
+        ),
+        ("SELECT * FROM t", "SELECT * FROM t"),
+        ("SELECT a, __paimon_bucket FROM t", "SELECT a, __paimon_bucket FROM t"),
+    ],
+)
+def test_a_star_never_means_metadata_columns(text: str, left: str) -> None:
+    made = analyse_query(text, resolve)
+    assert made.text == left
+    assert ("__paimon_bucket" in (made.tables[0].columns or ())) == ("__paimon" in text)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import bitlake
@@ -15,6 +16,10 @@ pytestmark = pytest.mark.spark
 
 Run = Callable[[str], list[list[Any]]]
 TRUE = [[True]]
+
+
+def _rows(value: int) -> pa.Table:
+    return pa.table({"a": pa.array([value], pa.int32())})
 
 
 def _fill(run: Run, name: str, rows: str, count: int = 2) -> None:
@@ -40,8 +45,8 @@ def test_compact(run: Run, lake: bitlake.Lake) -> None:
 def test_compact_database(run: Run, lake: bitlake.Lake) -> None:
     for name in ("db1.table1", "db1.table2", "db1.my_ignore_table", "db2.table1"):
         run(f"CREATE DATABASE IF NOT EXISTS {name.split('.')[0]}; CREATE TABLE {name} (a INT)")
-        lake.table(name).append({"a": [1]})
-        lake.table(name).append({"a": [2]})
+        lake.table(name).append(_rows(1))
+        lake.table(name).append(_rows(2))
 
     def compacted() -> int:
         tables = [f"{d}.{t}" for d in lake.databases() for t in lake.tables(d)]
@@ -64,7 +69,7 @@ def history(lake: bitlake.Lake) -> bitlake.Table:
     lake.sql("CREATE TABLE T (a INT) TBLPROPERTIES ('bucket' = '1', 'bucket-key' = 'a')")
     table = lake.table("T")
     for i in range(12):
-        table.append({"a": [i]})
+        table.append(_rows(i))
     return table
 
 
