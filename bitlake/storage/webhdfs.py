@@ -17,6 +17,7 @@ over and answer {"boolean": …}.  Source: "WebHDFS REST API" in Hadoop's docume
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
@@ -186,7 +187,7 @@ class Upload:
             self._connection.send(data)
             self._connection.send(b"\r\n")
         except (OSError, http.client.HTTPException) as e:
-            self.abort()
+            self._connection.close()
             raise self._failed(e) from None
 
     def close(self) -> None:
@@ -204,8 +205,12 @@ class Upload:
             raise self._failed(e) from None
 
     def abort(self) -> None:
-        """Give up: what was sent stays behind under the file's name until it is deleted."""
-        self._connection.close()
+        """Give up: what was sent stays under the file's name until it is deleted.
+
+        The file is ended, for a datanode that is just left makes it later than a namenode deletes it.
+        """
+        with contextlib.suppress(BitlakeError):
+            self.close()
 
     def _failed(self, error: Exception) -> StorageUnavailable:
         said = str(error) if isinstance(error, Unreachable | TryAgain) else reason(error)
