@@ -1,0 +1,350 @@
+"""Streams: read from where options say, written once whatever is killed in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as T
+
+import bitlake
+from bitlake import _clock
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.spark.source import stream as streams
+from bitlake.spark.source.data_source import BitlakeDataSource
+from bitlake.spark.source.options import SourceOptions
+from bitlake.spark.source.write import Message, StreamWriter
+from bitlake.spark.stream_write import query_id
+from bitlake.table.consumers import consumers
+from bitlake.table.table import Table
+from bitlake.table.task_writes import TaskResult
+
+pytestmark = pytest.mark.spark
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+limited = pytest.mark.skipif(streams.admission is None, reason="PySpark 4.1 lets no Python source limit what it reads")
+
+
+def batch(*ids: int, v: str = "a") -> pa.Table:
+    return pa.table([list(ids), [v] * len(ids)], schema=SCHEMA)
+
+
+def content(table: Table) -> dict[int, str]:
+    rows = table.scan().to_arrow()
+    assert len(set(rows.column("id").to_pylist())) == rows.num_rows, "a row is there twice"
+    return dict(zip(rows.column("id").to_pylist(), rows.column("v").to_pylist(), strict=True))
+
+
+# --- readers, as Spark calls them, without a session ------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> bitlake.Lake:
+    """A lake without Spark, with a table of three snapshots of ten rows, and a table of keys with a changelog."""
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA)
+    for i in range(3):
+        table.append(batch(*range(i * 10, i * 10 + 10)))
+    keys = lake.create_table("k", SCHEMA, primary_key=["id"], options={"bucket": "2", "changelog-producer": "input"})
+    keys.upsert(batch(1, 2, 3))
+    keys.upsert(batch(1, 2, v="b"), ["+U", "-D"])
+    return lake
+
+
+def reader_of(lake: bitlake.Lake, table: str = "t", **options: str) -> Any:
+    given = {"warehouse": lake.path, "table": table, **{k.replace("_", "-"): v for k, v in options.items()}}
+    source = BitlakeDataSource(given)
+    return source.streamReader(source.schema())
+
+
+def rows_of(reader: Any, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[Any, ...]]:
+    batches = [b for p in reader.partitions(start, end) for b in reader.read(p)]
+    return sorted(tuple(r.values()) for b in batches for r in b.to_pylist())
+
+
+def latest(reader: Any, start: dict[str, Any]) -> dict[str, Any]:
+    if streams.admission is None:
+        return reader.latestOffset()  # type: ignore[no-any-return]
+    return reader.latestOffset(start, reader.getDefaultReadLimit())  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({}, range(30)),
+        ({"start": "latest-full"}, range(30)),
+        ({"start": "earliest", "where": "id < 25 AND v = 'a'"}, range(25)),
+        ({"start": "latest"}, ()),
+        ({"snapshot": "2"}, range(10, 30)),
+        ({"start": "from-snapshot", "snapshot": "3"}, range(20, 30)),
+        ({"scan.mode": "from-snapshot-full", "scan.snapshot-id": "3"}, range(30)),
+        ({"timestamp": "2000-01-01 00:00:00", "columns": "id"}, range(30)),
+        ({"scan.mode": "from-timestamp", "scan.timestamp-millis": "253402300799000"}, ()),
+    ],
+)
+def test_where_a_stream_begins(plain: bitlake.Lake, options: dict[str, str], ids: range) -> None:
+    reader = reader_of(plain, **options)
+    start = reader.initialOffset()
+    assert [r[0] for r in rows_of(reader, start, latest(reader, start))] == list(ids)
+
+
+def test_a_changelog_with_its_kinds(plain: bitlake.Lake) -> None:
+    for table, options in (("k", {"read.changelog": "true"}), ("k$audit_log", {})):
+        reader = reader_of(plain, table, snapshot="1", **options)
+        start = reader.initialOffset()
+        assert rows_of(reader, start, latest(reader, start)) == [
+            ("+I", 1, "a"),
+            ("+I", 2, "a"),
+            ("+I", 3, "a"),
+            ("+U", 1, "b"),
+            ("-D", 2, "b"),
+        ]
+        assert len(reader.partitions(start, latest(reader, start))) == 1, "little is read by one task"
+
+
+@limited
+def test_limits_and_what_is_available_now(plain: bitlake.Lake) -> None:
+    reader = reader_of(plain, maxFilesPerTrigger="2", maxRowsPerTrigger="10")
+    assert type(reader.getDefaultReadLimit()).__name__ == "ReadMaxFiles"
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    plain.table("t").append(batch(100))
+    sizes = []
+    while (end := latest(reader, start)) != start:
+        sizes.append(len(rows_of(reader, start, end)))
+        start = end
+    assert sizes == [10, 10, 10]
+    everything = reader_of(plain, maxFilesPerTrigger="1")
+    start = everything.initialOffset()
+    assert everything.latestOffset(start, streams.admission.ReadAllAvailable()) == {
+        "snapshot": 5,
+        "index": 0,
+        "full": 0,
+    }
+
+
+@limited
+def test_few_rows_wait(plain: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000_000
+    monkeypatch.setattr(_clock, "now_ms", lambda: now)
+    reader = reader_of(plain, minRowsPerTrigger="31", maxTriggerDelayMs="5000")
+    start = reader.initialOffset()
+    assert latest(reader, start) == start
+    now += 5000
+    assert latest(reader, start) != start
+
+
+def test_a_consumer_follows_and_is_followed(plain: bitlake.Lake) -> None:
+    table = plain.table("t")
+    state = table.state()
+    reader = reader_of(plain, consumer_id="me")
+    start = reader.initialOffset()
+    reader.commit({"snapshot": 3, "index": 1, "full": 1})
+    assert consumers(state.store, state.paths) == {}, "the first, full snapshot is not done"
+    reader.commit({"snapshot": 2, "index": 0, "full": 0})
+    assert consumers(state.store, state.paths) == {"me": 2}
+    again = reader_of(plain, consumer_id="me")
+    assert again.initialOffset() == {"snapshot": 2, "index": 0, "full": 0}
+    fresh = reader_of(plain, consumer_id="me", **{"consumer.ignore-progress": "true"})
+    assert fresh.initialOffset() == start
+    table.alter_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    table.expire_snapshots()
+    assert [s.id for s in table.snapshots()] == [2, 3], "the consumer still needs it"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"start": "yesterday"}, "'start' is one of latest"),
+        ({"snapshot": "1", "timestamp": "2024-01-01"}, "not both"),
+        ({"start": "latest", "snapshot": "1"}, "'snapshot' goes with start = from-snapshot"),
+        ({"start": "from-timestamp"}, "'timestamp' goes with start = from-timestamp"),
+        ({"limit": "1"}, "'limit' is of a batch read"),
+        ({"consumer.ignore-progress": "true"}, "goes with 'consumer-id'"),
+        ({"maxTriggerDelayMs": "5"}, "go together"),
+        ({"maxfilespertrigger": "0"}, "whole number from 1 on|needs PySpark 4.2"),
+    ],
+)
+def test_options_of_streams_that_are_wrong(plain: bitlake.Lake, options: dict[str, str], message: str) -> None:
+    given = {"warehouse": plain.path, "table": "t", **options}
+    with pytest.raises(InvalidRequest, match=message):
+        streams.check_options(SourceOptions.of(given, "stream read"))
+
+
+def test_streams_that_cannot_be(plain: bitlake.Lake) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be streamed"):
+        reader_of(plain, "t$snapshots")
+    with pytest.raises(NotFound, match="cannot begin at snapshot 9"):
+        reader_of(plain, start="from-snapshot", snapshot="9").initialOffset()
+    reader = reader_of(plain)
+    plain.table("t").rollback(1)
+    with pytest.raises(NotFound, match="rolled back"):
+        reader._feed.step(streams.Position(4))
+
+
+def test_a_restart_does_not_need_where_it_once_began(plain: bitlake.Lake) -> None:
+    table = plain.table("t")
+    table.alter_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
+    table.expire_snapshots()
+    reader = reader_of(plain, start="from-snapshot", snapshot="1")
+    kept = {"snapshot": 3, "index": 0, "full": 0}
+    assert len(rows_of(reader, kept, latest(reader, kept))) == 10
+    with pytest.raises(NotFound, match="stands at snapshot 2, which has expired"):
+        rows_of(reader, {"snapshot": 2, "index": 0, "full": 0}, kept)
+
+
+# --- the sink, as Spark calls it, without a session -------------------------------------------------------------------
+
+
+def writer_of(lake: bitlake.Lake, table: str, **options: str) -> StreamWriter:
+    source = BitlakeDataSource({"warehouse": lake.path, "table": table, **options})
+    return source.streamWriter(T.StructType().add("id", "long").add("v", "string"), False)
+
+
+def message(writer: StreamWriter, *ids: int, v: str = "n") -> Message:
+    made = writer.write(iter(batch(*ids, v=v).to_batches()))
+    return Message(made.result, "query")
+
+
+@pytest.mark.parametrize("table", ["t", "k"])
+def test_a_batch_is_committed_once(plain: bitlake.Lake, table: str) -> None:
+    before = content(plain.table(table))
+    one, two = writer_of(plain, table), writer_of(plain, table)
+    one.commit([message(one, 100)], 0)
+    second = [message(one, 101), None, message(one, 102)]
+    one.commit(second, 1)
+    files = {p.name for p in Path(plain.table(table).path).rglob("*.parquet")}
+    two.commit([message(two, 101, 102)], 1)  # the batch again, after a restart
+    assert {p.name for p in Path(plain.table(table).path).rglob("*.parquet")} == files
+    one.abort(second, 1)  # as Spark does when the answer to a commit was lost
+    two.commit([message(two, 103)], 2)
+    assert content(plain.table(table)) == {**before, **dict.fromkeys((100, 101, 102, 103), "n")}
+    users = {s.commit_user for s in plain.table(table).snapshots()[-1:]}
+    assert users == {"spark-query"}
+
+
+def test_an_aborted_batch_leaves_nothing(plain: bitlake.Lake) -> None:
+    table = plain.table("t")
+    files = {p.name for p in Path(table.path).rglob("*.parquet")}
+    writer = writer_of(plain, "t")
+    writer.abort([message(writer, 100), None], 0)
+    assert {p.name for p in Path(table.path).rglob("*.parquet")} == files
+    writer.commit([Message(message(writer).result, None)], 0)
+    assert len(table.snapshots()) == 3, "an empty batch makes no snapshot"
+
+
+def test_sinks_that_cannot_be(plain: bitlake.Lake) -> None:
+    plain.create_table("dynamic", SCHEMA, primary_key=["id"])
+    with pytest.raises(UnsupportedFeature, match="use lake.write_stream"):
+        writer_of(plain, "dynamic")
+    source = BitlakeDataSource({"warehouse": plain.path, "table": "t"})
+    with pytest.raises(InvalidRequest, match="'complete' replaces all rows"):
+        source.streamWriter(T.StructType(), True)
+    writer = writer_of(plain, "t")
+    with pytest.raises(InvalidRequest, match="'commit-user'"):
+        writer.commit([Message(message(writer, 1).result, None)], 0)
+    assert isinstance(message(writer, 1).load(), TaskResult)
+
+
+def test_checkpoints_say_whose_batches_they_are(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "abc"}')
+    assert query_id(str(tmp_path)) == "abc"
+    with pytest.raises(InvalidRequest, match="commit user of its own"):
+        query_id(str(tmp_path / "nowhere"))
+
+
+# --- queries ----------------------------------------------------------------------------------------------------------
+
+
+def run(query: Any) -> None:
+    assert query.awaitTermination(300)
+    assert query.exception() is None
+
+
+def forget_last_commit(checkpoint: Path) -> None:
+    """Make Spark believe that it was killed before it noted that the last batch was done."""
+    folder = checkpoint / "commits"
+    last = max(int(p.name) for p in folder.iterdir() if p.name.isdigit())
+    for name in (str(last), f".{last}.crc"):
+        if (folder / name).exists():
+            os.remove(folder / name)
+
+
+Start = Callable[[], Any]
+
+
+def test_streams_end_to_end(lake: bitlake.Lake, tmp_path: Path) -> None:
+    """Appended rows go from a table into one of fixed buckets by the sink, and into one of dynamic ones by the lake."""
+    source = lake.create_table("src", pa.schema([*SCHEMA, ("kind", pa.string())]))
+    options = {"deletion-vectors.enabled": "true"}
+    sink = lake.create_table("sink", SCHEMA, primary_key=["id"], options={**options, "bucket": "2"})
+    own = lake.create_table("own", SCHEMA, primary_key=["id"], options=options)
+    expected: dict[int, str] = {}
+
+    def add(ids: range, v: str, kind: str) -> None:
+        source.append(batch(*ids, v=v).append_column("kind", pa.array([kind] * len(ids))))
+        expected.update(dict.fromkeys(ids, v))
+        if kind == "-D":
+            for i in ids:
+                del expected[i]
+
+    limits = {"maxFilesPerTrigger": "1"} if streams.admission is not None else {}
+
+    def to_sink() -> Any:
+        writer = lake.read_stream("src", start="earliest", **limits).writeStream.format("bitlake")
+        writer = writer.options(warehouse=lake.path, table="sink", checkpointLocation=str(tmp_path / "a"))
+        return writer.option("row-kind-column", "kind").trigger(availableNow=True).start()
+
+    def to_own() -> Any:
+        frame = lake.read_stream("src", start="earliest", **limits)
+        return lake.write_stream(frame, "own", str(tmp_path / "b"), kinds="kind", trigger={"availableNow": True})
+
+    add(range(20), "one", "+I")
+    add(range(10, 30), "two", "+U")
+    for start, table, checkpoint in ((to_sink, sink, tmp_path / "a"), (to_own, own, tmp_path / "b")):
+        run(start())
+        assert content(table) == expected
+        snapshots = [s.id for s in table.snapshots()]
+        forget_last_commit(checkpoint)
+        run(start())
+        assert [s.id for s in table.snapshots()] == snapshots, "the batch was there already"
+        assert content(table) == expected
+    add(range(5, 15), "three", "-D")
+    for start, table in ((to_sink, sink), (to_own, own)):
+        run(start())
+        assert content(table) == expected
+        assert len({s.commit_user for s in table.snapshots()}) == 1
+
+
+def test_merge_by_calls(spark: Any, lake: bitlake.Lake) -> None:
+    table = lake.create_table("m", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    table.upsert(batch(1, 2, 3))
+    rows = spark.createDataFrame([(1, "x"), (2, None), (9, "y")], "id long, v string")
+    merge = lake.merge("m", rows, "target.id = source.id")
+    with pytest.raises(InvalidRequest, match="needs a clause"):
+        merge.execute()
+    done = (
+        merge.when_matched_delete("source.v IS NULL")
+        .when_matched_update({"v": "concat(source.v, '!')"})
+        .when_not_matched_insert()
+        .execute()
+    )
+    assert content(table) == {1: "x!", 3: "a", 9: "y"}
+    assert done.collect()[0]["num_inserted_rows"] == 1
+    lake.merge("m", "m", "t.id = s.id AND s.id = 9", alias="t", source_alias="s").when_matched_update(
+        {"v": "'w'"}
+    ).execute()
+    assert content(table) == {1: "x!", 3: "a", 9: "w"}
+    assert [tuple(r) for r in lake.read("m", "id = 9", columns=["v"]).collect()] == [("w",)]
+
+
+def test_a_frame_that_is_no_stream(spark: Any, lake: bitlake.Lake) -> None:
+    lake.create_table("n", SCHEMA)
+    with pytest.raises(InvalidRequest, match="are no stream; lake.write"):
+        lake.write_stream(spark.range(1), "n", "/nowhere")
+    stream = lake.read_stream("n")
+    with pytest.raises(InvalidRequest, match="its rows have no kinds"):
+        lake.write_stream(stream, "n", "/nowhere", kinds="v")
