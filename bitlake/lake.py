@@ -41,8 +41,8 @@ def connect(
     uri: str | None = None,
     catalog_options: Mapping[str, str] | None = None,
 ) -> Lake:
-    """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``,
-    ``memory://``); the folder is made by the first table.
+    """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
+    ``webhdfs://``, ``memory://``); the folder is made by the first table.
 
     ``spark`` is the session that SQL runs on; without one, the active session is taken, or a local one is started the
     first time SQL is used.  Tables are read and written in this process without any Spark.  ``timezone`` is the zone in

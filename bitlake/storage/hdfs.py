@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake._clock import new_uuid
-from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.storage.base import FileInfo, Store
 from bitlake.storage.hdfs_options import SCHEMES, HdfsOptions, hdfs_options
 from bitlake.storage.http import attempts
@@ -139,12 +139,11 @@ class HdfsStore(Store):
 
         Raises :class:`StorageUnavailable` when the outcome stays unknown.
         """
-        return self._renamed(self._write_aside(path, data), path, "NONE")
+        return self._published(data, path, "NONE")
 
     def write(self, path: str, data: bytes) -> None:
         """Write or replace the file, atomically."""
-        aside = self._write_aside(path, data)
-        if not self._renamed(aside, path, "OVERWRITE"):
+        if not self._published(data, path, "OVERWRITE"):
             raise StorageUnavailable(f"cannot write {path}: the cluster did not replace it; is it a folder?")
 
     def open_output(self, path: str) -> Any:
@@ -212,10 +211,20 @@ class HdfsStore(Store):
                 return aside
         raise self._client.gave_up("create", path, last)
 
+    def _published(self, data: bytes, path: str, how: str) -> bool:
+        """Make a hidden file and rename it; False when the name is taken."""
+        aside = self._write_aside(path, data)
+        done = False
+        try:
+            done = self._renamed(aside, path, how)
+        finally:
+            if not done:
+                self._forget(aside)  # also where it may have been renamed, which then stays
+        return done
+
     def _renamed(self, source: str, target: str, how: str) -> bool:
-        """Rename; False, and ``source`` deleted if it is hidden, when the new name is taken."""
+        """Rename; False when the new name is taken.  Raises :class:`NotFound` without the source."""
         origin, place = self._place(source), self._place(target)
-        hidden = source.rpartition("/")[2].startswith(".")
         unknown, last = False, ""
         for _ in attempts(self._options.max_retries, self._options.retry_seconds):
             try:
@@ -224,14 +233,14 @@ class HdfsStore(Store):
                 unknown, last = unknown or e.unknown, str(e)
                 continue
             except AlreadyExists:
-                break
+                return False
+            except AccessDenied as e:
+                if unknown:  # a refusal now says nothing about the try before
+                    raise StorageUnavailable(str(e)) from e
+                raise
             except NotFound:
                 if unknown:
                     return True  # it was there: the try whose answer got lost has moved it
-                raise
-            except BaseException:
-                if hidden:
-                    self._forget(source)
                 raise
             if not answer.body.strip() or member(answer, "boolean"):
                 return True
@@ -242,12 +251,8 @@ class HdfsStore(Store):
                 self.delete(target)
                 last = "the name is taken again and again"
                 continue
-            break
-        else:
-            raise self._client.gave_up("create" if hidden else "move", target, last)
-        if hidden:
-            self._forget(source)
-        return False
+            return False
+        raise self._client.gave_up("rename to", target, last)
 
     def _there(self, path: str) -> bool:
         try:

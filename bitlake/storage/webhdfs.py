@@ -146,17 +146,17 @@ class WebHdfs:
             return NotFound(f"no such file: {shown}")
         if answer.status == 401 and "negotiate" in answer.headers.get("www-authenticate", "").lower():
             return AccessDenied(
-                f"cannot {op} {shown}: the cluster wants Kerberos; get a delegation token with `hdfs fetchdt` and "
-                "give it as storage option 'delegation-token'"
+                f"cannot {op.lower()} {shown}: the cluster wants Kerberos; get a delegation token with "
+                "`hdfs fetchdt` and give it as storage option 'delegation-token'"
             )
         if kind.startswith(_REFUSED) or answer.status == 401 or (answer.status == 403 and not kind):
             who = "the delegation token" if self.options.token else f"user '{self.options.user}'"
-            return AccessDenied(f"cannot {op} {shown}: the cluster refused {who} ({told})")
+            return AccessDenied(f"cannot {op.lower()} {shown}: the cluster refused {who} ({told})")
         if kind in ("IllegalArgumentException", "InvalidPathException", "HadoopIllegalArgumentException"):
             return NotFound(f"no file can have this name: {shown!r} ({told})")
         if op == "OPEN" and "out of the range" in message:
             return CorruptError("the file ends before the bytes that were asked for", None, shown)
-        return StorageUnavailable(f"cannot {op} {shown}: {told}")
+        return StorageUnavailable(f"cannot {op.lower()} {shown}: {told}")
 
     def _told(self, kind: str, message: str, status: int) -> str:
         text = f"{kind}: {message}" if kind else f"the answer was {status}"

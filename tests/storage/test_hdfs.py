@@ -255,6 +255,19 @@ def test_a_creation_that_is_lost_to_another_is_known_to_be(cluster: hdfs.Cluster
     assert [f.name for f in store.list(root)] == ["snapshot-1"] and store.read(f"{root}/snapshot-1") == b"theirs"
 
 
+def test_a_refusal_after_a_lost_answer_leaves_the_outcome_open(cluster: hdfs.Cluster) -> None:
+    store, root = store_of(cluster)
+    cluster.plan = lambda op, path, number: (
+        hdfs.PASS if op != "RENAME" else hdfs.LOSE_ANSWER if not number else hdfs.REFUSE
+    )
+    with pytest.raises(StorageUnavailable) as e:
+        store.create(f"{root}/f", b"1")
+    assert not isinstance(e.value, AccessDenied) and store.read(f"{root}/f") == b"1"
+    with pytest.raises(AccessDenied):
+        store.create(f"{root}/g", b"1")
+    assert [f.name for f in store.list(root)] == ["f"]
+
+
 def test_gateways_without_rename_options(cluster: hdfs.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = hdfs._rename
     monkeypatch.setattr(hdfs, "_rename", lambda files, path, to, how: plain(files, path, to, None))

@@ -57,6 +57,9 @@ _OPEN = (
     "google_",
     "azure.",
     "oss.",
+    "hdfs.",
+    "dfs.",
+    "hadoop.",
     "spark.hadoop.",
 )
 """How options begin that say how to reach a store, or a catalog's database."""
