@@ -34,6 +34,22 @@ class SequenceTaken(CommitConflict):
     """Another writer gave rows of a bucket the sequence numbers that this commit's rows have."""
 
 
+class BatchCommitted(CommitConflict):
+    """Somebody committed the same batch of the same stream: a process that was given up for dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """A stream's batch that must be in the table once: its commit user and identifier.
+
+    ``since`` is the id of the snapshot (0: none yet) up to which it has been looked for.
+    """
+
+    user: str
+    identifier: int
+    since: int
+
+
 @dataclass(frozen=True, slots=True)
 class Overwrite:
     """Which live files an overwrite deletes.
@@ -77,6 +93,7 @@ class CommitPlan:
     alone_since: int | None = None
     statistics: str | None = None
     """The name of a statistics file that the snapshot gets, of a commit of kind ANALYZE."""
+    once: Once | None = None
 
     @property
     def checked(self) -> bool:
@@ -160,6 +177,7 @@ class Changes:
                 "read the table again and retry"
             )
         self._check_alone(latest)
+        self._check_once(latest)
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not plan.checked and not bucketed and not plan.sequences:
             return Delta(plan.adds, self._index(latest, (), plan.adds))
@@ -270,6 +288,20 @@ class Changes:
                 f"another writer added rows to bucket {taken[0].bucket} of {self.paths.root} meanwhile; "
                 "read the table again and retry"
             )
+
+    def _check_once(self, latest: Snapshot | None) -> None:
+        once = self.plan.once
+        if once is None or latest is None:
+            return
+        for number in range(once.since + 1, latest.id + 1):
+            try:
+                found = load_snapshot(self.store, self.paths, number)
+            except NotFound:
+                continue
+            if found.commit_user == once.user and found.commit_identifier == once.identifier:
+                raise BatchCommitted(
+                    f"batch {once.identifier} of {once.user} is in {self.paths.root} already, as snapshot {number}"
+                )
 
     def _check_alone(self, latest: Snapshot | None) -> None:
         since = self.plan.alone_since

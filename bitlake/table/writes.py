@@ -18,7 +18,7 @@ from bitlake.table.append_delete import RowsGone
 from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
-from bitlake.table.lsm.publish import Publisher
+from bitlake.table.lsm.publish import Publisher, once_of
 from bitlake.table.partition_spec import overwrite_scope, physical_partition
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import Runner
@@ -178,7 +178,8 @@ class TableWrites:
         if not files and (overwrite is None or overwrite.dynamic):
             return None
         kind = "APPEND" if overwrite is None else "OVERWRITE"
-        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite)
+        once = once_of(state, self._commit_user(state), identifier)
+        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite, once=once)
         return self._commit(state, plan, operation, files, identifier)
 
     def _commit(

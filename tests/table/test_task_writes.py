@@ -11,6 +11,7 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.table import task_writes
+from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
 from bitlake.table.stream_commits import is_committed, last_identifier
 from bitlake.table.table import Table
@@ -99,6 +100,22 @@ def test_a_batch_is_known_by_user_and_number(lake: bitlake.Lake) -> None:
         assert [is_committed(state, "stream", n) for n in (0, 1, 2)] == [True, True, False]
         assert not is_committed(state, "another", 0)
         assert rows(table) == {0: "x", 1: "x", 9: "other"}
+
+
+def test_a_process_given_up_for_dead_may_commit_the_batch_first(lake: bitlake.Lake) -> None:
+    for table in (lake.create_table("t", SCHEMA), keyed(lake)):
+        mine = table.written_by("stream")
+        job = job_of(mine)
+        done, late = (write_task(job, 0, [batch([1], v)]) for v in ("first", "late"))
+        assert not is_committed(job.state, "stream", 5)
+        commit_tasks(mine, job, [done], None, 5)
+        table.append(pa.table([[9], ["other"]], schema=SCHEMA))
+        there = files(table)
+        with pytest.raises(BatchCommitted, match="batch 5 of stream is in .* already, as snapshot 1"):
+            commit_tasks(mine, job, [late], None, 5)
+        assert rows(table) == {1: "first", 9: "other"}
+        assert files(table) < there, "the late files are deleted"
+        commit_tasks(mine, job_of(mine), [], None, 6)
 
 
 def test_what_is_discarded_is_gone(lake: bitlake.Lake) -> None:

@@ -7,6 +7,7 @@ nothing names, for orphan cleaning.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.metadata.schema import TableSchema
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.source.options import SourceOptions, parse_spec
+from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
 from bitlake.table.live import load_snapshot, snapshot_ids
 from bitlake.table.partition_spec import overwrite_scope, physical_partition
@@ -124,7 +126,9 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
             compact_touched(table, results, batchId)
             return
         # Tasks planned on the state that the writer was made with, which another process made.
-        commit_tasks(table, TaskJob(state, self._job.user, kinds=self._job.kinds), results, None, batchId)
+        job = TaskJob(state, self._job.user, kinds=self._job.kinds)
+        with contextlib.suppress(BatchCommitted):  # by a process that Spark takes for dead; these files are deleted
+            commit_tasks(table, job, results, None, batchId)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
         """Delete the files of tasks that succeeded, unless the batch may be in the table."""

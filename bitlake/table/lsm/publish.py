@@ -26,7 +26,7 @@ from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.storage import Store
-from bitlake.table.changes import SequenceTaken
+from bitlake.table.changes import Once, SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles
 from bitlake.table.lsm.bucket import compact_bucket
@@ -187,6 +187,7 @@ class Publisher:
                 index=index,
                 sequences=_first_sequences(adds) if overwrite is None else {},
                 alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
+                once=once_of(state, self.user, self.identifier),
             )
             moved: list[ManifestEntry] | None = None
             try:
@@ -296,6 +297,11 @@ def publish(
     return publisher.publish(state, changes, operation=operation, overwrite=overwrite, renumber=renumber)
 
 
+def once_of(state: TableState, user: str, identifier: int) -> Once | None:
+    """What a commit must ask that is of a stream's batch, which was looked for in ``state``."""
+    return None if identifier == BATCH_IDENTIFIER else Once(user, identifier, state.snapshot_id or 0)
+
+
 def _first_sequences(adds: Iterable[ManifestEntry]) -> dict[Slot, int]:
     """The lowest sequence number of new files by bucket; postponed rows have none."""
     out: dict[Slot, int] = {}
@@ -385,6 +391,7 @@ __all__ = [
     "compact_buckets",
     "discard_changes",
     "lsm_context",
+    "once_of",
     "publish",
     "state_of",
 ]

@@ -1,0 +1,25 @@
+"""The stress of :mod:`stream`, shortly; ``make stress`` kills ten times."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bitlake.spark.source import stream as streams
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(streams.admission is None, reason="PySpark 4.1 lets no Python source limit what it reads")
+def test_a_killed_upsert_stream_ends_with_the_rows_of_its_input() -> None:
+    script = Path(__file__).with_name("stream.py")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parents[2]), *filter(None, sys.path)])}
+    ran = subprocess.run(
+        [sys.executable, str(script), "--kills", "2", "--ways", "sink"],
+        env=environment, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.strip() == "sink: 9 batches, killed 2 times: every row once"
