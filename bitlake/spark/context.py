@@ -22,6 +22,7 @@ from bitlake.sql.functions import take_max_pt
 from bitlake.sql.parse import parse_table_name
 from bitlake.sql.statements import TableName
 from bitlake.sql.travel import Relation, take_relations
+from bitlake.sql.views import expand_views
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.opening import open_table, relation_exists
 from bitlake.table.partitions import max_partition
@@ -44,6 +45,8 @@ class EngineContext:
         self._relations: dict[str, Relation] = {}
         self._moments: dict[str, Scan] = {}
         self._settings: dict[str, str] | None = None
+        self.original = ""
+        """The text of the statement, as it came to :meth:`begin`."""
         self.timezone = "UTC"
         """The session's time zone, in which zone-less timestamp literals are read; as of :meth:`begin`."""
 
@@ -55,9 +58,18 @@ class EngineContext:
         """
         self.timezone = str(self.spark.conf.get("spark.sql.session.timeZone"))
         self._moments, self._relations = {}, {}
+        self.original = text
+        if self.catalog.keeps_views:
+            text = expand_views(text, self.view)
         text = take_max_pt(text, self._max_pt)
         out, self._relations = take_relations(text, self.has)
         return out
+
+    def view(self, name: TableName) -> str | None:
+        """The query of a view that the catalog keeps; None for other names, and one that a temporary view hides."""
+        if name.catalog is not None or (name.database is None and self.is_view(name.table)):
+            return None
+        return self.catalog.find_view(Identifier(name.database or self.database, name.table))
 
     def _max_pt(self, given: str) -> str:
         """The greatest value of a table's first partition column, as text."""

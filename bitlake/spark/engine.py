@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from bitlake.errors import InvalidRequest
-from bitlake.spark import create, ddl, dml, show, show_tables
+from bitlake.spark import create, ddl, dml, show, show_tables, views
 from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
 from bitlake.spark.copy_into import copy_into_table
@@ -58,6 +58,9 @@ _HANDLERS: dict[type[Any], Handler] = {
     ds.AlterDatabase: ddl.alter_database,
     ds.DescribeDatabase: show_tables.describe_database,
     ds.CreateTableLike: create.create_table_like,
+    ds.CreateKeptView: views.create_view,
+    ds.DropView: views.drop_view,
+    ds.ShowViews: views.show_views,
     ds.AlterTag: ddl.alter_tag,
     ds.ShowTags: show_tables.tags,
     ds.DropPartitions: dml.drop_partitions,

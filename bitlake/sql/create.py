@@ -41,7 +41,9 @@ def create(c: Cursor) -> Statement | None:
     if c.looking_at("EXTERNAL", "TABLE"):
         raise UnsupportedFeature("CREATE EXTERNAL TABLE is not implemented; lake tables live in their warehouse")
     if c.word() in ("OR", "TEMP", "TEMPORARY"):
-        return _view(c)
+        return _view(c) or _kept_view(c)
+    if c.looking_at("VIEW"):
+        return _kept_view(c)
     return _table(c) if c.accept("TABLE") else None
 
 
@@ -56,6 +58,20 @@ def _view(c: Cursor) -> Statement | None:
             return st.CreateView(name.table, c.text[c.position :], replace)
     c.i = start
     return None
+
+
+def _kept_view(c: Cursor) -> Statement | None:
+    """CREATE [OR REPLACE] VIEW [IF NOT EXISTS] name [COMMENT …] AS query; None for other forms, which are Spark's."""
+    replaced = c.accept("OR", "REPLACE")
+    if not c.accept("VIEW"):
+        c.i -= 2 * replaced
+        return None
+    exists = c.accept("IF", "NOT", "EXISTS")
+    name = c.table()
+    comment = c.string("a comment in quotes") if c.accept("COMMENT") else None
+    if not c.accept("AS"):
+        return None
+    return ds.CreateKeptView(name, c.rest(), replaced, exists, comment)
 
 
 def _database(c: Cursor) -> Statement:

@@ -39,6 +39,34 @@ class CreateTableLike:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class CreateKeptView:
+    """CREATE [OR REPLACE] VIEW: one that the catalog keeps."""
+
+    name: TableName
+    query: str
+    replace: bool = False
+    if_not_exists: bool = False
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropView:
+    """DROP VIEW, of the session or of the catalog; ``text`` is the statement."""
+
+    name: TableName
+    if_exists: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowViews:
+    """SHOW VIEWS [IN database] [LIKE]."""
+
+    database: str | None = None
+    like: str | None = None
+
+
 class TagChange(enum.Enum):
     """What ALTER TABLE … TAG does."""
 
@@ -108,6 +136,9 @@ DdlStatement = (
     AlterDatabase
     | DescribeDatabase
     | CreateTableLike
+    | CreateKeptView
+    | DropView
+    | ShowViews
     | AlterTag
     | ShowTags
     | DropPartitions

@@ -106,6 +106,11 @@ def _drop(c: Cursor) -> Statement | None:
         c.accept("PURGE")
         c.expect_end()
         return st.DropTable(name, if_exists)
+    if c.accept("VIEW"):
+        if_exists = c.accept("IF", "EXISTS")
+        view = c.table()
+        c.expect_end()
+        return ds.DropView(view, if_exists, _all(c))
     if c.word() not in _DATABASE:
         return None
     c.i += 1

@@ -33,6 +33,9 @@ def show(c: Cursor) -> Statement | None:
         c.accept("AS", "SERDE")
     elif c.accept("COLUMNS"):
         made = _columns(c)
+    elif c.accept("VIEWS"):
+        database = c.database() if c.accept("IN") or c.accept("FROM") else None
+        made = ds.ShowViews(database, like(c))
     elif c.accept("TAGS"):
         made = ds.ShowTags(c.table())
     elif c.looking_at("TABLE", "EXTENDED"):

@@ -16,6 +16,7 @@ from bitlake.metadata.schema import TableSchema, near
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.create import ColumnSpec, new_schema
+from bitlake.table.jdbc_views import View
 from bitlake.table.live import latest_schema
 
 log = logging.getLogger("bitlake")
@@ -201,6 +202,30 @@ class FileSystemCatalog:
             raise self._no_table(name)
         path = self.table_path(name)
         self.store.delete_dir(path)
+
+    # --- views -----------------------------------------------------------------------------------------------------
+
+    keeps_views = False
+    """Whether the catalog has a place for views."""
+
+    def views(self, database: str) -> list[str]:
+        """The names of a database's views, sorted."""
+        return []
+
+    def find_view(self, name: Identifier) -> str | None:
+        """The query of a view; None if there is none of that name."""
+        return None
+
+    def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
+        """Keep a view; raises :class:`UnsupportedFeature`: folders are tables (in Paimon's filesystem catalog, too)."""
+        raise UnsupportedFeature(
+            f"view '{name}' cannot be kept by a filesystem catalog: say CREATE TEMPORARY VIEW, or connect with "
+            "catalog='jdbc'"
+        )
+
+    def drop_view(self, name: Identifier) -> None:
+        """Forget a view; raises :class:`NotFound`."""
+        raise NotFound(f"view '{name}' does not exist")
 
     # --- names -----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from bitlake.storage import Store, has_cheap_rename
 from bitlake.storage.sql_database import SqlDatabase, Transaction
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier
 from bitlake.table.create import ColumnSpec, new_schema
+from bitlake.table.jdbc_views import JdbcViews, View
 
 _EXISTS, _LOCATION = "exists", "location"
 _LONGEST = 1000
@@ -51,6 +52,7 @@ class JdbcCatalog(FileSystemCatalog):
         super().__init__(store, warehouse)
         self._database = database
         self._key = catalog_key
+        self._views = JdbcViews(database, catalog_key)
         self._prepare()
 
     def __repr__(self) -> str:
@@ -141,19 +143,21 @@ class JdbcCatalog(FileSystemCatalog):
     def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
         """Delete a database; one that holds tables only with ``cascade``."""
         path = self.database_path(name)
+        views = self._views.names(name)
         with self._database.transaction(write=True) as t:
             if not self._has_database(t, name):
                 if if_exists:
                     return
                 raise self._no_database(name)
             tables = self._tables(t, name)
-            if tables and not cascade:
+            if (tables or views) and not cascade:
                 raise InvalidRequest(
-                    f"database '{name}' is not empty (it has {len(tables)} tables, {tables[0]} first): "
-                    "drop them first, or add CASCADE"
+                    f"database '{name}' is not empty (it has {len(tables)} tables and {len(views)} views, "
+                    f"{(*tables, *views)[0]} first): drop them first, or add CASCADE"
                 )
             for table in _NAMES:
                 t.run(f"DELETE FROM {table} WHERE {_OF_DATABASE}", (self._key, name))
+        self._views.drop(name)
         # Only what the catalog named: the folder may hold what others put there.
         for table in tables:
             self.store.delete_dir(f"{path}/{table}")
@@ -193,6 +197,7 @@ class JdbcCatalog(FileSystemCatalog):
         if not self.database_exists(name.database):
             raise self._no_database(name.database)
         schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
+        self._check_no_view(name)
         try:
             with self._database.transaction(write=True) as t:
                 self._take(t, name)
@@ -218,6 +223,7 @@ class JdbcCatalog(FileSystemCatalog):
             raise self._no_table(old)
         if not self.database_exists(new.database):
             raise self._no_database(new.database)
+        self._check_no_view(new)
         source, target = self.table_path(old), self.table_path(new)
         if self.table_exists(new) or self.store.dir_exists(target):
             raise AlreadyExists(f"table '{new}' exists already: drop it first")
@@ -257,6 +263,36 @@ class JdbcCatalog(FileSystemCatalog):
                 raise self._no_table(name)
             t.run(f"DELETE FROM paimon_table_properties WHERE {_OF_TABLE}", self._of(name))
         self.store.delete_dir(path)
+
+    # --- views -----------------------------------------------------------------------------------------------------
+
+    keeps_views = True
+
+    def views(self, database: str) -> list[str]:
+        """The names of a database's views, sorted; raises :class:`NotFound` without the database."""
+        if not self.database_exists(database):
+            raise self._no_database(database)
+        return self._views.names(database)
+
+    def find_view(self, name: Identifier) -> str | None:
+        """The query of a view; None if there is none of that name."""
+        return self._views.find(name.database, name.table)
+
+    def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
+        """Keep a view; raises :class:`AlreadyExists`, also for a table of that name, and :class:`NotFound`."""
+        if not self.database_exists(name.database):
+            raise self._no_database(name.database)
+        if self.table_exists(name):
+            raise AlreadyExists(f"'{name}' is a table; a view needs a name of its own")
+        self._views.create(name.database, name.table, view, replace=replace)
+
+    def drop_view(self, name: Identifier) -> None:
+        """Forget a view; raises :class:`NotFound`."""
+        self._views.drop(name.database, name.table)
+
+    def _check_no_view(self, name: Identifier) -> None:
+        if self.find_view(name) is not None:
+            raise AlreadyExists(f"'{name}' is a view; a table needs a name of its own")
 
     # --- rows ------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from answers import rows_of
 
 import bitlake
 from bitlake.spark.source.data_source import register
+from bitlake.spark.source.stream import admission
 
 pytestmark = pytest.mark.spark
 
@@ -63,12 +64,14 @@ def test_a_stream_from_table_to_table(run: Run, lake: bitlake.Lake, tmp_path: Pa
     run("CREATE TABLE T (k INT, v STRING)\nTBLPROPERTIES ('primary-key'='k', 'bucket'='3')")
     run("INSERT INTO source VALUES (1, 'Hi'), (2, 'Hello')")
     spark, place = lake.spark, f"{lake.path}/default.db"
+    # PySpark 4.1 lets no Python source read less than all, and the option is refused there.
+    limit = {} if admission is None else {"read.stream.maxBytesPerTrigger": "134217728"}
 
     def feed() -> None:
         """All there is since the last time; without options that say where to begin, the whole table first."""
         stream = (
             spark.readStream.format("paimon")
-            .option("read.stream.maxBytesPerTrigger", "134217728")
+            .options(**limit)
             .option("consumer-id", "my-consumer")
             .load(f"{place}/source")
             .writeStream.outputMode("append")

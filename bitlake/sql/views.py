@@ -1,0 +1,72 @@
+"""Views that the catalog keeps, in a statement's text: the query of each takes the place of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import Token
+
+from bitlake.errors import InvalidRequest
+from bitlake.predicate.dialect import tokenize
+from bitlake.sql.names import find_names, upper_words
+from bitlake.sql.statements import TableName, quote_name
+
+_STARTS = frozenset(
+    ("SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "CREATE", "EXPLAIN", "MERGE", "COPY", "REPLACE")
+)
+_DEEPEST = 30
+
+
+def expand_views(text: str, find: Callable[[TableName], str | None]) -> str:
+    """A statement with ``(query) AS name`` for each view that it reads, views inside of views too.
+
+    ``find`` gives a view's query, whose names are whole (:func:`whole_names`), or None for what is no view.  Raises
+    :class:`InvalidRequest` for views that name each other in a circle.
+    """
+    for _ in range(_DEEPEST):
+        try:
+            tokens = tokenize(text)
+        except InvalidRequest:
+            return text  # whoever parses the statement says so
+        words = upper_words(text, tokens)
+        if not words or words[0] not in _STARTS or (words[0] == "CREATE" and _is_kept_view(words)):
+            return text
+        edits = _edits(text, tokens, find)
+        if not edits:
+            return text
+        out, done = [], 0
+        for start, end, new in edits:
+            out += [text[done:start], new]
+            done = end
+        text = "".join([*out, text[done:]])
+    raise InvalidRequest(f"views are nested more than {_DEEPEST} deep, or in a circle: {text[:80]} …")
+
+
+def _is_kept_view(words: list[str]) -> bool:
+    """Whether a CREATE makes a view that the catalog keeps, which goes on naming the views that it reads."""
+    return "VIEW" in words[1:4] and not {"TEMP", "TEMPORARY"} & set(words[1:4])
+
+
+def _edits(text: str, tokens: list[Token], find: Callable[[TableName], str | None]) -> list[tuple[int, int, str]]:
+    edits = []
+    for use in find_names(text, tokens):
+        query = None if use.shadowed or use.bare or use.name.catalog is not None else find(use.name)
+        if query is not None:
+            alias = "" if use.has_alias else f" AS {quote_name(use.name.table)}"
+            edits.append((use.start, use.end, f"({query}){alias}"))
+    return edits
+
+
+def whole_names(query: str, database: str, known: Callable[[TableName], bool]) -> str:
+    """A view's query with the database before each table's name that has none: it means the same everywhere.
+
+    ``known`` tells tables and views of the lake from others.
+    """
+    out, done = [], 0
+    for use in find_names(query, tokenize(query)):
+        name = use.name
+        if use.shadowed or name.database is not None or not known(name):
+            continue
+        out += [query[done : use.start], f"{quote_name(database)}.{quote_name(name.table)}"]
+        done = use.end
+    return "".join([*out, query[done:]])

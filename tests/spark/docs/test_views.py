@@ -1,0 +1,72 @@
+"""Paimon's Spark documentation, page "SQL DDL", views: of a session, and those that a jdbc catalog keeps."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import rows_of
+
+import bitlake
+from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
+
+pytestmark = pytest.mark.spark
+
+
+def test_views_of_a_jdbc_catalog(spark: Any, tmp_path: Path) -> None:
+    names = tmp_path / "names.db"
+    lake = bitlake.connect(str(tmp_path / "lake"), spark=spark, catalog="jdbc", uri=f"sqlite:///{names}")
+
+    def ask(text: str, over: bitlake.Lake = lake) -> list[list[Any]]:
+        return rows_of(over.sql(text))
+
+    for text in ("CREATE DATABASE mydb", "USE mydb", "CREATE TABLE t1 (a INT, b STRING)"):
+        lake.sql(text)
+    lake.sql("INSERT INTO t1 VALUES (1, 'x'), (2, 'y')")
+    lake.sql("CREATE VIEW mydb.v1 AS SELECT * FROM t1")
+    with pytest.raises(AlreadyExists, match=r"mydb\.v1"):
+        lake.sql("CREATE VIEW mydb.v1 AS SELECT 1 AS a")
+    lake.sql("CREATE VIEW IF NOT EXISTS v1 AS SELECT 1 AS a")
+    lake.sql("CREATE VIEW early AS SELECT a FROM t1 VERSION AS OF 1")
+    lake.sql("INSERT INTO t1 VALUES (3, 'z')")
+    assert ask("SELECT * FROM mydb.v1 ORDER BY a") == [[1, "x"], [2, "y"], [3, "z"]]
+    assert sorted(ask("SELECT * FROM early")) == [[1], [2]]
+    lake.sql("CREATE VIEW v2 AS SELECT v1.b, count(*) AS n FROM v1 GROUP BY v1.b")
+    # Another session, and another current database: names in a view are those of its own.
+    other = bitlake.connect(str(tmp_path / "lake"), spark=spark, catalog="jdbc", uri=f"sqlite:///{names}")
+    assert sorted(ask("WITH t1 AS (SELECT 1) SELECT x.b, n FROM mydb.v2 x WHERE b > 'x'", other)) == [
+        ["y", 1],
+        ["z", 1],
+    ]
+    assert ask("SELECT count(*) FROM mydb.v1 JOIN mydb.early USING (a)", other) == [[2]]
+    assert ask("SHOW VIEWS IN mydb LIKE 'v*'", other) == [["mydb", "v1", False], ["mydb", "v2", False]]
+    lake.sql("CREATE OR REPLACE VIEW mydb.v1 AS SELECT a, 'new' AS b FROM t1 WHERE a = 1")
+    assert ask("SELECT * FROM v2") == [["new", 1]]
+    with sqlite3.connect(names) as database:
+        text = database.execute("SELECT view_schema FROM paimon_views WHERE view_name = 'v1'").fetchone()[0]
+    kept = json.loads(text)
+    assert kept["query"] == kept["dialects"]["spark"] == "SELECT a, 'new' AS b FROM mydb.t1 WHERE a = 1"
+    assert [(f["id"], f["name"], f["type"]) for f in kept["fields"]] == [(0, "a", "INT"), (1, "b", "STRING")]
+    with pytest.raises(AlreadyExists, match="is a view"):
+        lake.sql("CREATE TABLE v1 (a INT)")
+    with pytest.raises(AlreadyExists, match="is a table"):
+        lake.sql("CREATE VIEW t1 AS SELECT 1 AS a")
+    with pytest.raises(BitlakeError, match="nothing"):
+        lake.sql("CREATE VIEW v3 AS SELECT * FROM nothing")
+    with pytest.raises(InvalidRequest, match="views"):
+        lake.sql("DROP DATABASE mydb")
+    lake.sql("DROP VIEW mydb.v1")
+    lake.sql("DROP VIEW IF EXISTS mydb.v1")
+    with pytest.raises(NotFound, match="v1"):
+        lake.sql("DROP VIEW mydb.v1")
+    lake.sql("CREATE OR REPLACE VIEW v1 AS SELECT b, 1 AS a FROM t1")
+    lake.sql("CREATE OR REPLACE VIEW early AS SELECT * FROM v2")
+    lake.sql("CREATE OR REPLACE VIEW v1 AS SELECT b, 1 AS a FROM early")
+    with pytest.raises(InvalidRequest, match="circle"):
+        ask("SELECT * FROM v1")
+    lake.sql("DROP DATABASE mydb CASCADE")
+    with pytest.raises(NotFound):
+        ask("SHOW VIEWS IN mydb")
