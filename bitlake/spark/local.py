@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.conversion import ArrowTableToRowsConversion
-from pyspark.sql.pandas.types import to_arrow_schema
+
+from bitlake.spark.arrow import spark_arrow_schema
 
 _COLLECTED = (
     T.BooleanType,
@@ -54,6 +55,10 @@ def held_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> Dat
 class HeldFrame(ClassicDataFrame):
     """A DataFrame of the rows of an Arrow table; see :func:`held_frame`."""
 
+    def __new__(cls, spark: SparkSession, table: pa.Table, types: T.StructType) -> HeldFrame:
+        """An object, and no more: PySpark's own would call what initialises it with other arguments."""
+        return object.__new__(cls)
+
     def __init__(self, spark: SparkSession, table: pa.Table, types: T.StructType) -> None:
         self._table = table
         self._types = T.StructType(list(types.fields))
@@ -89,4 +94,4 @@ class HeldFrame(ClassicDataFrame):
     def toArrow(self) -> pa.Table:
         """All rows as an Arrow table of the types that Spark gives them."""
         large = self._session.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
-        return self._table.cast(to_arrow_schema(self._types, timezone="UTC", prefers_large_types=large))
+        return self._table.cast(spark_arrow_schema(self._types, prefers_large_types=large))

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from bitlake.errors import InvalidRequest
+from bitlake.spark.arrow import spark_arrow_schema
 from bitlake.types import (
     ArrayType,
     AtomicType,
@@ -109,7 +109,7 @@ def spark_schema(fields: Iterable[DataField], *, nullable: bool | None = None) -
 
 def worker_schema(types: T.StructType) -> pa.Schema:
     """The Arrow schema in which Python workers give Spark rows of these types: timestamps are of microseconds."""
-    return to_arrow_schema(nullable(types), timezone="UTC")  # type: ignore[arg-type]
+    return spark_arrow_schema(T.StructType([T.StructField(f.name, nullable(f.dataType), True) for f in types.fields]))
 
 
 def from_spark(made: T.DataType, nullable: bool = True) -> DataType:

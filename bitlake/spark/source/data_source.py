@@ -15,7 +15,7 @@ from bitlake.spark.scan import frame_schema
 from bitlake.spark.source.batch import BatchReader
 from bitlake.spark.source.options import ONLY_STREAM, READ, SourceOptions
 from bitlake.spark.source.reading import batch_scan
-from bitlake.spark.source.stream import stream_reader, stream_scan
+from bitlake.spark.source.stream import check_options, stream_reader, stream_scan
 from bitlake.spark.source.write import BatchWriter, StreamWriter
 
 
@@ -43,6 +43,7 @@ class BitlakeDataSource(DataSource):
         """The columns that a read gives."""
         options = SourceOptions.of(self.options, READ)
         if any(options.get(n) is not None for n in ONLY_STREAM):
+            check_options(options)
             return frame_schema(stream_scan(options))
         try:
             return frame_schema(batch_scan(options))
