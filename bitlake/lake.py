@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.sql.parse import parse_table_name
-from bitlake.storage import open_store
 from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
-from bitlake.table.catalogs import open_catalog
+from bitlake.table.catalogs import REST, connect_catalog
 from bitlake.table.create import ColumnSpec
 from bitlake.table.opening import open_table
 from bitlake.table.plan import Plan
@@ -54,7 +53,8 @@ def connect(
 
     ``catalog`` says where the names of tables are: ``filesystem``, in the folders themselves; ``jdbc``, in a database
     at ``uri`` (``sqlite:////folder/file``, ``postgresql://host/name``), as Paimon's jdbc catalog has them: renaming is
-    one step, and several lakes may share it.  ``catalog_options`` are Paimon's: ``catalog-key``, ``jdbc.user`` ….
+    one step, and several lakes may share it; ``rest``, at a server at ``uri`` that speaks Paimon's REST catalog, where
+    ``path`` is the name of a warehouse.  ``catalog_options`` are Paimon's: ``catalog-key``, ``jdbc.user``, ``token`` ….
     """
     return Lake(
         path,
@@ -83,9 +83,9 @@ class Lake:
         uri: str | None = None,
         catalog_options: Mapping[str, str] | None = None,
     ) -> None:
-        self.path = _absolute(path)
-        store = open_store(self.path, storage_options, configured=_configured(self.path, spark))
-        self.catalog = open_catalog(catalog, store, self.path, uri, catalog_options)
+        self.path = str(path) if catalog == REST else _absolute(path)
+        settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
+        self.catalog = connect_catalog(catalog, self.path, uri, catalog_options, storage_options, settings)
         self._storage_options = dict(storage_options or {})
         self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark
@@ -302,9 +302,9 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
 
 
-def _configured(path: str, spark: SparkSession | None) -> Mapping[str, str]:
-    """The settings of the session, or of the active one if there is one; only object stores need any."""
-    if scheme_of(path) == "file" or (spark is None and "pyspark" not in sys.modules):
+def _configured(spark: SparkSession | None) -> Mapping[str, str]:
+    """The settings of the session, or of the active one if there is one; stores that are no disk may need them."""
+    if spark is None and "pyspark" not in sys.modules:
         return {}
     from bitlake.spark.session import settings
 

@@ -30,12 +30,20 @@ def partition_path(
 
     NULL and blank values become ``default_name``; ``legacy`` is the option ``partition.legacy-name``.
     """
-    parts = []
+    spec = partition_spec(fields, values, default_name=default_name, legacy=legacy)
+    return "/".join(f"{escape(name)}={escape(text)}" for name, text in spec.items())
+
+
+def partition_spec(
+    fields: Sequence[DataField], values: Sequence[Any], *, default_name: str = DEFAULT_NAME, legacy: bool = True
+) -> dict[str, str]:
+    """The texts of physical ``values`` by column, as in a folder's name but without any escaping."""
+    out = {}
     for field, value in zip(fields, values, strict=True):
         assert isinstance(field.type, AtomicType)
         text = "" if value is None else render_value(field.type, value, legacy=legacy)
-        parts.append(f"{escape(field.name)}={escape(text if text.strip() else default_name)}")
-    return "/".join(parts)
+        out[field.name] = text if text.strip() else default_name
+    return out
 
 
 def render_value(made: AtomicType, value: Any, *, legacy: bool = True) -> str:

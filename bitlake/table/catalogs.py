@@ -5,12 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bitlake.errors import InvalidRequest
-from bitlake.storage import Store
+from bitlake.storage import Store, open_store
+from bitlake.storage.rest import RestClient, rest_options
 from bitlake.storage.sql_database import open_database
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.jdbc_catalog import JdbcCatalog
+from bitlake.table.rest_catalog import RestCatalog
+from bitlake.table.rest_store import RestStore
 
-KINDS = ("filesystem", "jdbc")
+KINDS = ("filesystem", "jdbc", "rest")
+REST = "rest"
+"""The kind whose warehouse is a name and no folder."""
+
+
+def connect_catalog(
+    kind: str,
+    warehouse: str,
+    uri: str | None = None,
+    options: Mapping[str, str] | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    configured: Mapping[str, str] | None = None,
+) -> FileSystemCatalog:
+    """The catalog of a kind over a warehouse, with the store of its files; see :func:`open_catalog` for the rest.
+
+    ``storage_options`` and ``configured`` are as in :func:`bitlake.storage.open_store`.
+    """
+    if kind == REST:
+        if not uri:
+            raise InvalidRequest("the rest catalog takes a uri: http://host:port")
+        client = RestClient(rest_options(uri, warehouse, options or {}))
+        return RestCatalog(client, RestStore(client, storage_options, configured))
+    store = open_store(warehouse, storage_options, configured=configured)
+    return open_catalog(kind, store, warehouse, uri, options)
 
 
 def open_catalog(

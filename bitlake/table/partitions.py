@@ -9,7 +9,7 @@ from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.partition import partition_path, render_value
+from bitlake.metadata.partition import partition_path, partition_spec, render_value
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.stats import ColumnStats
@@ -47,6 +47,10 @@ class PartitionReader:
             found = partition_path(self._fields, self.values(raw), default_name=self._default_name, legacy=self._legacy)
             self._folders[raw] = found
         return found
+
+    def spec(self, raw: bytes) -> dict[str, str]:
+        """The partition's values as text by column; empty for an unpartitioned table."""
+        return partition_spec(self._fields, self.values(raw), default_name=self._default_name, legacy=self._legacy)
 
     def stats(self, raw: bytes) -> Mapping[str, ColumnStats]:
         """The partition as statistics of its columns: one value each."""

@@ -15,7 +15,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.sql.parse import parse_table_name
 from bitlake.storage import open_store
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
-from bitlake.table.catalogs import open_catalog
+from bitlake.table.catalogs import connect_catalog
 from bitlake.table.opening import open_table
 from bitlake.table.order import OrderItem
 from bitlake.table.relation import split_relation
@@ -45,8 +45,10 @@ STREAM = (
 ONLY_STREAM = tuple(n for n in STREAM if n not in BATCH)
 WRITE = ("partition-overwrite-mode", "partition", "row-kind-column")
 STREAM_WRITE = ("checkpointlocation", "commit-user", "row-kind-column", "queryname", "outputmode")
+_CATALOG = ("jdbc.", "token", "header.")
+"""How options begin that are for a catalog."""
 _OPEN = (
-    "jdbc.",
+    *_CATALOG,
     "s3.",
     "s3a.",
     "fs.",
@@ -199,9 +201,9 @@ class SourceOptions:
         warehouse, name = str(self.get("warehouse")), self.get("table") or self.get("path")
         if name is None:
             raise InvalidRequest("option 'warehouse' goes with 'table' (or the table's name in load())")
-        jdbc = {k: v for k, v in self.values.items() if k == "catalog-key" or k.startswith("jdbc.")}
-        store = open_store(warehouse, self._storage())
-        catalog = open_catalog(self.get("catalog") or "filesystem", store, warehouse, self.get("uri"), jdbc)
+        own = {k: v for k, v in self.values.items() if k == "catalog-key" or k.startswith(_CATALOG)}
+        kind = self.get("catalog") or "filesystem"
+        catalog = connect_catalog(kind, warehouse, self.get("uri"), own, self._storage())
         given, table = _split_name(name)
         if given is not None and self.get("database") is not None:
             raise InvalidRequest(f"table '{name}' and option 'database' both name a database")
@@ -223,7 +225,7 @@ class SourceOptions:
         return None if found == "main" else found
 
     def _storage(self) -> dict[str, str]:
-        return {k: v for k, v in self.values.items() if k.startswith(_OPEN) and not k.startswith("jdbc.")}
+        return {k: v for k, v in self.values.items() if k.startswith(_OPEN) and not k.startswith(_CATALOG)}
 
 
 def _split_name(name: str) -> tuple[str | None, str]:

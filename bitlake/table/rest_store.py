@@ -1,0 +1,294 @@
+"""The files of a REST catalog's tables: read and written where they are, but committed by the catalog.
+
+Of a table that the catalog opened, creating ``snapshot/snapshot-<n>`` is a request: ``POST …/commit`` with the
+snapshot, the uuid of the one it was built on, and what it changes of each partition.  The server says whether it took
+it, and makes the file.  Creating ``schema/schema-<n>`` is a request as well (:mod:`bitlake.table.rest_changes`).  Hints
+are the server's.  What would change history behind its back (tags, branches, rolling back) is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from bitlake import _clock
+from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.metadata.manifest import EntryKind
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.storage import FileInfo, Store, open_store
+from bitlake.storage.rest import RestClient
+from bitlake.table.live import latest_schema_id, load_schema, read_manifest_list, read_manifests
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.rest_changes import schema_changes
+
+_HISTORY = re.compile(r"^(?P<folder>snapshot|schema|tag|branch)(?:/(?P<rest>.*))?$")
+_NUMBERED = re.compile(r"^(?:snapshot|schema)-(\d{1,19})$")
+
+
+@dataclass(frozen=True, slots=True)
+class RestTable:
+    """A table as its catalog names it; ``uuid`` tells a table that was dropped from one made anew."""
+
+    database: str
+    table: str
+    root: str
+    uuid: str | None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """The table's path in the catalog's API."""
+        return ("databases", self.database, "tables", self.table)
+
+
+class RestStore(Store):
+    """The :class:`~bitlake.storage.base.Store` of all tables of a REST catalog, wherever their files are."""
+
+    def __init__(
+        self, client: RestClient | None, options: Mapping[str, str] | None, configured: Mapping[str, str] | None
+    ) -> None:
+        self._client = client
+        self._options = dict(options or {})
+        self._configured = dict(configured or {})
+        self._tables: dict[str, RestTable] = {}
+        self._stores: dict[str, Store] = {}
+        self._lock = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"RestStore({self._client!r})"
+
+    def __getstate__(self) -> tuple[dict[str, str], dict[str, str], dict[str, RestTable]]:
+        """What executors need: they read and write data files, and never commit."""
+        return self._options, self._configured, self._tables
+
+    def __setstate__(self, state: tuple[dict[str, str], dict[str, str], dict[str, RestTable]]) -> None:
+        RestStore.__init__(self, None, state[0], state[1])
+        self._tables = state[2]
+
+    def add(self, table: RestTable) -> None:
+        """Know a table: from now on its snapshots are the catalog's."""
+        with self._lock:
+            self._tables = {**self._tables, table.root: table}
+
+    # --- what the catalog decides ----------------------------------------------------------------------------------
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Create a file, or ask the catalog for the snapshot or schema that it would be."""
+        table, folder, number = self._history(path)
+        if table is None:
+            return self._at(path).create(path, data)
+        if folder == "snapshot" and number is not None:
+            return self._commit(table, path, data, number)
+        if folder == "schema" and number is not None:
+            return self._alter(table, path, data, number)
+        raise self._refusal(table, path)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file; hints of the snapshots are the server's, and left to it."""
+        table, folder, number = self._history(path)
+        if table is None:
+            self._at(path).write(path, data)
+        elif folder != "snapshot" or number is not None:
+            raise self._refusal(table, path)
+
+    def delete(self, path: str) -> None:
+        """Delete a file; the last snapshot is not one to delete."""
+        table, folder, number = self._history(path)
+        if table is not None and (folder != "snapshot" or number is None or self._is_last(table, number)):
+            raise self._refusal(table, path)
+        self._at(path).delete(path)
+
+    def _commit(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
+        client = self._asked()
+        snapshot = Snapshot.from_json(data, path)
+        paths = TablePaths(table.root)
+        body = {
+            "tableId": table.uuid,
+            "baseSnapshotUuid": self._base_uuid(paths, number),
+            "snapshot": json.loads(data),
+            "statistics": partition_statistics(self, paths, snapshot),
+        }
+        done = client.post(body, *table.path, "commit", repeatable=False).get("success")
+        if done is True:
+            return True
+        if not self.exists(path) and not self.exists(paths.snapshot(number + 1)):
+            raise StorageUnavailable(
+                f"the catalog at {client.options.uri} did not take snapshot {number} of table "
+                f"'{table.database}.{table.table}', and has no other one instead; was the table dropped or rolled back?"
+            )
+        return False
+
+    def _base_uuid(self, paths: TablePaths, number: int) -> str | None:
+        if number <= 1:
+            return None
+        path = paths.snapshot(number - 1)
+        try:
+            return Snapshot.from_json(self.read(path), path).uuid
+        except NotFound:
+            return None
+
+    def _alter(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
+        paths = TablePaths(table.root)
+        if number != (latest_schema_id(self, paths) or 0) + 1:
+            return False  # somebody else came first
+        new = TableSchema.from_json(data, path)
+        changes = schema_changes(load_schema(self, paths, number - 1), new)
+        if not changes:
+            raise UnsupportedFeature(f"table '{table.database}.{table.table}': this is no change a REST catalog knows")
+        self._asked().post({"changes": changes}, *table.path)
+        made = load_schema(self, paths, number)
+        if made.fields != new.fields or dict(made.options) != dict(new.options):
+            raise StorageUnavailable(
+                f"table '{table.database}.{table.table}': the catalog made schema {number} otherwise than it was asked "
+                "to; open the table again and look"
+            )
+        return True
+
+    def _is_last(self, table: RestTable, number: int) -> bool:
+        return not self.exists(TablePaths(table.root).snapshot(number + 1))
+
+    def _history(self, path: str) -> tuple[RestTable | None, str, int | None]:
+        """The table whose snapshots, schemas, tags or branches a path is among, which of them, and its number."""
+        for root, table in self._tables.items():
+            if path.startswith(f"{root}/"):
+                found = _HISTORY.match(path[len(root) + 1 :])
+                if found is None:
+                    return None, "", None
+                number = _NUMBERED.match(found["rest"] or "")
+                return table, found["folder"], None if number is None else int(number.group(1))
+        return None, "", None
+
+    def _asked(self) -> RestClient:
+        if self._client is None:
+            raise InvalidRequest("snapshots are committed where the catalog was opened, not on executors")
+        return self._client
+
+    def _refusal(self, table: RestTable, path: str) -> UnsupportedFeature:
+        return UnsupportedFeature(
+            f"table '{table.database}.{table.table}' belongs to a REST catalog: {path[len(table.root) + 1 :]} is for "
+            "its server to change (tags, branches and rolling back are not supported here)"
+        )
+
+    # --- everything else is as it is where the files are -------------------------------------------------------------
+
+    def _at(self, path: str) -> Store:
+        parts = urlsplit(path)
+        key = f"{parts.scheme}://{parts.netloc}"
+        with self._lock:
+            found = self._stores.get(key)
+            if found is None:
+                local = parts.scheme in ("", "file")
+                options = {} if local else self._options
+                found = self._stores[key] = open_store(path, options, configured=self._configured)
+            return found
+
+    def read(self, path: str) -> bytes:
+        """The whole file."""
+        return self._at(path).read(path)
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes from ``offset``."""
+        return self._at(path).read_range(path, offset, length)
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Several ranges."""
+        return self._at(path).read_ranges(path, ranges)
+
+    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+        """The first bytes, and the size."""
+        return self._at(path).read_start(path, length)
+
+    def size(self, path: str) -> int:
+        """The file's size in bytes."""
+        return self._at(path).size(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether a file is there."""
+        return self._at(path).exists(path)
+
+    def dir_exists(self, path: str) -> bool:
+        """Whether a folder is there."""
+        return self._at(path).dir_exists(path)
+
+    def list(self, directory: str) -> builtins.list[FileInfo]:
+        """The entries of a folder."""
+        return self._at(directory).list(directory)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Delete many files."""
+        rest = []
+        for path in paths:
+            if self._history(path)[0] is None:
+                rest.append(path)
+            else:
+                self.delete(path)
+        if rest:
+            self._at(rest[0]).delete_all(rest)
+
+    def delete_dir(self, path: str) -> None:
+        """Delete a folder that is no table's history."""
+        table, _, _ = self._history(path)
+        if table is not None:
+            raise self._refusal(table, path)
+        self._at(path).delete_dir(path)
+
+    def make_dirs(self, path: str) -> None:
+        """Make a folder and its parents."""
+        self._at(path).make_dirs(path)
+
+    def local_path(self, path: str) -> str | None:
+        """The path on this machine, if the files are here."""
+        return self._at(path).local_path(path)
+
+    def open_output(self, path: str) -> Any:
+        """A writable file."""
+        return self._at(path).open_output(path)
+
+    def open_input(self, path: str, size: int | None = None) -> Any:
+        """A readable Arrow file."""
+        return self._at(path).open_input(path, size)
+
+    def copy_dir(self, source: str, target: str) -> None:
+        """Copy a folder."""
+        self._at(source).copy_dir(source, target)
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a file or folder that is no table's history."""
+        table = self._history(source)[0] or self._history(target)[0]
+        if table is not None:
+            raise self._refusal(table, source)
+        self._at(source).rename(source, target)
+
+
+def partition_statistics(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[dict[str, Any]]:
+    """What a snapshot adds to and takes from each partition: rows, bytes, files (Paimon's ``PartitionStatistics``)."""
+    reader = PartitionReader(load_schema(store, paths, snapshot.schema_id), paths)
+    shift = _clock.local_ms() - _clock.now_ms()
+    found: dict[bytes, dict[str, Any]] = {}
+    for entries in read_manifests(store, paths, read_manifest_list(store, paths, snapshot.delta_manifest_list)):
+        for e in entries:
+            sign = 1 if e.kind is EntryKind.ADD else -1
+            made = found.get(e.partition)
+            if made is None:
+                made = found[e.partition] = {
+                    "spec": reader.spec(e.partition),
+                    "recordCount": 0,
+                    "fileSizeInBytes": 0,
+                    "fileCount": 0,
+                    "lastFileCreationTime": 0,
+                    "totalBuckets": e.total_buckets,
+                }
+            made["recordCount"] += sign * e.file.row_count
+            made["fileSizeInBytes"] += sign * e.file.file_size
+            made["fileCount"] += sign
+            created = snapshot.time_millis if e.file.creation_time is None else e.file.creation_time - shift
+            made["lastFileCreationTime"] = max(made["lastFileCreationTime"], created)
+            made["totalBuckets"] = e.total_buckets
+    return [*found.values()]
