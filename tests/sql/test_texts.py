@@ -1,0 +1,98 @@
+"""What is done to a statement's text before it is read: DEFAULT, sys.max_pt, views; and COPY INTO."""
+
+from __future__ import annotations
+
+import pytest
+
+from bitlake.errors import InvalidRequest
+from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable, FileFormat
+from bitlake.sql.default_values import replace_defaults
+from bitlake.sql.functions import take_max_pt
+from bitlake.sql.parse import parse_statement
+from bitlake.sql.statements import TableName
+from bitlake.sql.views import expand_views, whole_names
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("VALUES (1, DEFAULT), (DEFAULT, f(DEFAULT, 2))", "VALUES (1, B), (A, f(DEFAULT, 2))"),
+        ("values default, 2", "values A, 2"),
+        ("VALUES ('DEFAULT', `default`)", "VALUES ('DEFAULT', `default`)"),
+        ("VALUES (1, 2, DEFAULT)", "VALUES (1, 2, DEFAULT)"),
+        ("SELECT DEFAULT FROM t", "SELECT DEFAULT FROM t"),
+    ],
+)
+def test_default_values(text: str, made: str) -> None:
+    assert replace_defaults(text, ["A", "B"]) == made
+
+
+def test_max_pt() -> None:
+    text = "SELECT sys.max_pt('a.b'), `sys`.MAX_PT( 'x' ), 'sys.max_pt(1)', max_pt('y')"
+    assert take_max_pt(text, lambda t: f"{t}'s") == "SELECT 'a.b\\'s', 'x\\'s', 'sys.max_pt(1)', max_pt('y')"
+    with pytest.raises(InvalidRequest, match="in quotes"):
+        take_max_pt("SELECT sys.max_pt(t)", str)
+
+
+_VIEWS = {"v": "SELECT a FROM db.t", "w": "SELECT * FROM db.v", "loop": "SELECT * FROM loop"}
+
+
+def _find(name: TableName) -> str | None:
+    return _VIEWS.get(name.table)
+
+
+@pytest.mark.parametrize(
+    ("text", "made"),
+    [
+        ("SELECT v.a FROM v", "SELECT v.a FROM (SELECT a FROM db.t) AS v"),
+        ("SELECT * FROM db.v x JOIN t", "SELECT * FROM (SELECT a FROM db.t) x JOIN t"),
+        ("INSERT INTO v SELECT * FROM w", "INSERT INTO v SELECT * FROM (SELECT * FROM (SELECT a FROM db.t) AS v) AS w"),
+        ("WITH v AS (SELECT 1) SELECT * FROM v", "WITH v AS (SELECT 1) SELECT * FROM v"),
+        ("DELETE FROM v", "DELETE FROM v"),
+        ("CREATE OR REPLACE VIEW x AS SELECT * FROM v", "CREATE OR REPLACE VIEW x AS SELECT * FROM v"),
+        ("CREATE TEMP VIEW x AS SELECT * FROM v", "CREATE TEMP VIEW x AS SELECT * FROM (SELECT a FROM db.t) AS v"),
+    ],
+)
+def test_views(text: str, made: str) -> None:
+    assert expand_views(text, _find) == made
+
+
+def test_views_in_a_circle() -> None:
+    with pytest.raises(InvalidRequest, match="circle"):
+        expand_views("SELECT * FROM loop", _find)
+
+
+def test_names_of_a_view_are_whole() -> None:
+    text = "WITH c AS (SELECT * FROM t) SELECT * FROM c JOIN x.u JOIN other, t VERSION AS OF 1"
+    made = whole_names(text, "d b", lambda name: name.table in ("t", "u"))
+    assert made == text.replace("FROM t)", "FROM `d b`.t)").replace(", t V", ", `d b`.t V")
+
+
+def test_copy_into() -> None:
+    text = "COPY INTO db.t (a, b) FROM '/x' FILE_FORMAT = (TYPE = CSV, SKIP_HEADER = 1, NULL_IF = ('', 'n'))"
+    form = FileFormat("CSV", {"SKIP_HEADER": "1"}, ("", "n"))
+    assert parse_statement(f"{text} PATTERN = 'p' FORCE = TRUE ON_ERROR = SKIP_FILE") == CopyIntoTable(
+        TableName("db", "t"), "/x", form, ("a", "b"), "p", True, "SKIP_FILE"
+    )
+    text = "COPY INTO '/x' FROM (SELECT a, f(b) FROM t) FILE_FORMAT = (TYPE = PARQUET, COMPRESSION = GZIP)"
+    form = FileFormat("PARQUET", {"COMPRESSION": "GZIP"})
+    assert parse_statement(text) == CopyIntoFolder("/x", "SELECT a, f(b) FROM t", form)
+    assert parse_statement("COPY INTO '/x' FROM t FILE_FORMAT = (TYPE = JSON) OVERWRITE = TRUE;") == CopyIntoFolder(
+        "/x", "SELECT * FROM t", FileFormat("JSON"), True
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = ORC)", "CSV, JSON or PARQUET"),
+        ("COPY INTO t FROM '/x'", "FILE_FORMAT"),
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = CSV) ON_ERROR = SKIP_FILE_3", "ABORT_STATEMENT"),
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = CSV, SKIP_HEADER = 2)", "0 or 1"),
+        ("COPY INTO '/x' FROM t FILE_FORMAT = (TYPE = CSV) SINGLE = TRUE", "end of the statement"),
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = JSON, MULTI_LINE = 3)", "TRUE or FALSE"),
+    ],
+)
+def test_copy_into_that_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        parse_statement(text)
