@@ -48,8 +48,9 @@ def _fields(parent: tuple[str, ...], old: Sequence[DataField], new: Sequence[Dat
             out += _column(parent, f, made)
     for i, f in enumerate(new):
         if f.id not in known:
-            out += _added(parent, f, None if i == len(new) - 1 else new[i - 1].name if i else "")
-            order.insert(i, f.id)
+            last = i == len(new) - 1
+            out += _added(parent, f, None if last else new[i - 1].name if i else "")
+            order.insert(len(order) if last else order.index(new[i - 1].id) + 1 if i else 0, f.id)
     return out + _moves(parent, order, new)
 
 

@@ -2,8 +2,8 @@
 
 Of a table that the catalog opened, creating ``snapshot/snapshot-<n>`` is a request: ``POST …/commit`` with the
 snapshot, the uuid of the one it was built on, and what it changes of each partition.  The server says whether it took
-it, and makes the file.  Creating ``schema/schema-<n>`` is a request as well (:mod:`bitlake.table.rest_changes`).  Hints
-are the server's.  What would change history behind its back (tags, branches, rolling back) is refused.
+it, and makes the file.  Creating ``schema/schema-<n>`` is a request as well (:mod:`bitlake.table.rest_changes`).  The
+hint LATEST is the server's.  What would change history behind its back (tags, branches, rolling back) is refused.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ class RestStore(Store):
         raise self._refusal(table, path)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file; hints of the snapshots are the server's, and left to it."""
+        """Write a file; the hint of the last snapshot is the server's, and left to it."""
         table, folder, number = self._history(path)
-        if table is None:
+        if table is None or path == TablePaths(table.root).earliest_hint:
             self._at(path).write(path, data)
         elif folder != "snapshot" or number is not None:
             raise self._refusal(table, path)
@@ -144,7 +144,11 @@ class RestStore(Store):
             raise UnsupportedFeature(f"table '{table.database}.{table.table}': this is no change a REST catalog knows")
         self._asked().post({"changes": changes}, *table.path)
         made = load_schema(self, paths, number)
-        if made.fields != new.fields or dict(made.options) != dict(new.options):
+        changed = {c["key"] for c in changes if "key" in c}
+        # A server may have options and texts of its own, but what rows are read by must be as it was checked here.
+        if [(f.id, f.name, f.type) for f in made.fields] != [(f.id, f.name, f.type) for f in new.fields] or any(
+            made.options.get(k) != new.options.get(k) for k in changed
+        ):
             raise StorageUnavailable(
                 f"table '{table.database}.{table.table}': the catalog made schema {number} otherwise than it was asked "
                 "to; open the table again and look"
