@@ -41,23 +41,12 @@ def _struct(
     table: str, column: Column, source: T.StructType, wanted: T.StructType, path: str, fill: bool
 ) -> Column | None:
     have = {f.name.lower(): f for f in source.fields}
-    known = {f.name.lower() for f in wanted.fields}
-    extra = [f.name for f in source.fields if f.name.lower() not in known]
-    if extra:
-        raise InvalidRequest(
-            f"table '{table}' has no member '{path}.{extra[0]}'; it has {', '.join(f.name for f in wanted.fields)} "
-            "(the option write.merge-schema adds what is new)"
-        )
+    _check_members(table, source, wanted, path, fill)
     changed = [f.name.lower() for f in source.fields] != [f.name.lower() for f in wanted.fields]
     members = []
     for f in wanted.fields:
         found = have.get(f.name.lower())
         if found is None:
-            if not fill:
-                raise InvalidRequest(
-                    f"table '{table}': the rows have no member '{path}.{f.name}'; give it a value, CAST(NULL AS "
-                    f"{f.dataType.simpleString().upper()}) for none, or set write.merge-schema"
-                )
             members.append(F.lit(None).cast(f.dataType).alias(f.name))
             continue
         value = column.getField(found.name)
@@ -65,3 +54,50 @@ def _struct(
         changed = changed or made is not None
         members.append((value if made is None else made).alias(f.name))
     return F.when(column.isNotNull(), F.struct(*members)) if changed else None
+
+
+def _check_members(table: str, source: T.StructType, wanted: T.StructType, path: str, fill: bool) -> None:
+    """Raise :class:`InvalidRequest` for members that the table lacks, and unless ``fill`` those that the rows lack."""
+    have, known = ({f.name.lower() for f in made.fields} for made in (source, wanted))
+    extra = [f.name for f in source.fields if f.name.lower() not in known]
+    if extra:
+        raise InvalidRequest(
+            f"table '{table}' has no member '{path}.{extra[0]}'; it has {', '.join(f.name for f in wanted.fields)} "
+            "(the option write.merge-schema adds what is new)"
+        )
+    missing = [f for f in wanted.fields if f.name.lower() not in have]
+    if missing and not fill:
+        raise InvalidRequest(
+            f"table '{table}': the rows have no member '{path}.{missing[0].name}'; give it a value, CAST(NULL AS "
+            f"{missing[0].dataType.simpleString().upper()}) for none, or set write.merge-schema"
+        )
+
+
+def members_as_text(
+    table: str, value: str, source: T.DataType, wanted: T.DataType, path: str, old: str | None, fill: bool
+) -> str | None:
+    """As :func:`members_by_name`, of a struct (and structs in it) in SQL text; None if all is in its place.
+
+    With ``old`` (the struct as it was) members that the source lacks stay what they were.
+    """
+    if not isinstance(source, T.StructType) or not isinstance(wanted, T.StructType):
+        return None
+    have = {f.name.lower(): f for f in source.fields}
+    _check_members(table, source, wanted, path, fill)
+    changed = [f.name.lower() for f in source.fields] != [f.name.lower() for f in wanted.fields]
+    items = []
+    for f in wanted.fields:
+        found, was = have.get(f.name.lower()), None if old is None else f"{old}.{_quoted(f.name)}"
+        if found is None:
+            item = was or f"CAST(NULL AS {f.dataType.simpleString()})"
+        else:
+            item = f"{value}.{_quoted(found.name)}"
+            made = members_as_text(table, item, found.dataType, f.dataType, f"{path}.{f.name}", was, fill)
+            changed, item = changed or made is not None, item if made is None else made
+        escaped = f.name.replace("\\", "\\\\").replace("'", "\\'")
+        items.append(f"'{escaped}', {item}")
+    return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(items)}) END" if changed else None
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.align import store_columns
+from bitlake.spark.align_nested import members_as_text
 from bitlake.spark.assignments import column_parts, default_value, set_values
 from bitlake.spark.merge_source import Source
 from bitlake.spark.target import Target
+from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 
 ACTION = "__bitlake_action"
@@ -56,25 +58,35 @@ def clauses_of(target: Target, source: Source, statement: st.MergeInto, when: st
     for clause in (c for c in statement.clauses if c.when is when):
         values: Mapping[str, str] = {}
         if clause.action is st.MergeAction.UPDATE:
-            values = set_values(target, _assigned(target, source, clause, "UPDATE SET *"))
+            values = set_values(target, _assigned(target, source, clause, statement.lenient))
         elif clause.action is st.MergeAction.INSERT:
-            values = _inserted(target, _assigned(target, source, clause, "INSERT *"))
+            values = _inserted(target, _assigned(target, source, clause, statement.lenient))
         out.append(Clause(len(out), clause.condition, clause.action, values))
     return out
 
 
-def _assigned(target: Target, source: Source, clause: st.MergeClause, star: str) -> Sequence[st.Assignment]:
+def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: bool) -> Sequence[st.Assignment]:
+    """What a clause assigns; of star forms, each column of the target from the source's of that name."""
     if clause.assignments is not None:
         return clause.assignments
+    updates, table = clause.action is st.MergeAction.UPDATE, target.table.name
+    types = {f.name.lower(): f.dataType for f in source.frame.schema.fields}
     out = []
     for field in target.state.schema.fields:
-        name = source.columns.get(field.name.lower())
+        low = field.name.lower()
+        name = source.columns.get(low)
         if name is None:
+            if lenient:
+                continue
             raise NotFound(
-                f"table '{target.table.name}': {star} needs every column, and the source of MERGE has no "
-                f"'{field.name}'; it has {', '.join(source.columns.values())}"
+                f"table '{table}': {'UPDATE SET *' if updates else 'INSERT *'} needs every column, and the source of "
+                f"MERGE has no '{field.name}'; it has {', '.join(source.columns.values())} (with the option "
+                "write.merge-schema it may lack some)"
             )
-        out.append(st.Assignment((field.name,), source.column(name)))
+        old = target.column(field.name) if updates else None
+        value = source.column(name)
+        made = members_as_text(table, value, types[low], spark_type(field.type), field.name, old, lenient)
+        out.append(st.Assignment((field.name,), value if made is None else made))
     return out
 
 

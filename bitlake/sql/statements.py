@@ -193,7 +193,8 @@ class MergeClause:
 @dataclass(frozen=True, slots=True)
 class MergeInto:
     """MERGE INTO; ``source`` is a table's name or a query in brackets, as written, and ``source_alias`` its alias,
-    with column names if it has some."""
+    with column names if it has some.  ``lenient``: star forms pass over what the source lacks of the target's columns.
+    """
 
     table: TableName
     source: str
@@ -202,6 +203,7 @@ class MergeInto:
     alias: str | None = None
     source_alias: str | None = None
     with_: str = ""
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

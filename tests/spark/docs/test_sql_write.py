@@ -9,7 +9,7 @@ import pytest
 from answers import rows_of
 
 import bitlake
-from bitlake.errors import InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest
 
 pytestmark = pytest.mark.spark
 
@@ -148,4 +148,28 @@ def test_merge_schema_of_a_frame(run: Run, lake: bitlake.Lake) -> None:
     assert rows_of(lake.sql("SELECT * FROM t ORDER BY a")) == [
         [1, [1, "y", None], None],
         [2, [4, None, 3], "new"],
+    ]
+
+
+@pytest.mark.parametrize("key", ["", " TBLPROPERTIES ('primary-key' = 'a')"], ids=["append", "keyed"])
+def test_merge_into_and_schemas(run: Run, key: str) -> None:
+    """The page's table of what MERGE INTO does with columns that source and target do not both have."""
+    run(f"CREATE TABLE target (a INT, b INT DEFAULT 7, s STRUCT<x: INT, y: STRING>){key}")
+    run("INSERT INTO target VALUES (1, 10, struct(1, 'y1')), (2, 20, struct(2, 'y2'))")
+    merge = (
+        "MERGE INTO target USING (SELECT * FROM VALUES {}) AS source ON target.a = source.a "
+        "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+    full = "(1, 11, named_struct('y', 'new', 'x', 5), 'extra') AS v(a, b, s, more)"
+    run(merge.format(full))  # what the target lacks is dropped; members go by name
+    assert run("SELECT * FROM target ORDER BY a") == [[1, 11, [5, "new"]], [2, 20, [2, "y2"]]]
+    part = "(2, named_struct('z', 1L, 'x', 6), 'extra'), (3, named_struct('z', 2L, 'x', 7), 'm') AS v(a, s, more)"
+    with pytest.raises(BitlakeError, match="no 'b'"):
+        run(merge.format(part))
+    run("SET `spark.paimon.write.merge-schema` = true")
+    run(merge.format(part))
+    assert run("SELECT a, b, s.x, s.y, s.z, more FROM target ORDER BY a") == [
+        [1, 11, 5, "new", None, None],
+        [2, 20, 6, "y2", 1, "extra"],
+        [3, 7, 7, None, 2, "m"],
     ]
