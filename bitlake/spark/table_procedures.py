@@ -13,9 +13,13 @@ from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata import options as opt
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
+from bitlake.spark.create import create_table_like
+from bitlake.spark.dml import store
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.maintenance_procedures import migrate_table
 from bitlake.spark.procedure import TABLE, Parameter, Procedure, done, flag, integer, needed, table_of, text
+from bitlake.sql.ddl_statements import CreateTableLike
+from bitlake.sql.parse import parse_table_name
 from bitlake.table.catalog import Identifier
 from bitlake.table.live import snapshot_manifests
 from bitlake.table.table import Table
@@ -76,6 +80,22 @@ def _migrate_database(context: EngineContext, a: Arguments) -> DataFrame:
     return context.rows([("result", T.StringType())], [(result,)])
 
 
+def _copy(context: EngineContext, a: Arguments) -> DataFrame:
+    source = table_of(context, a["source_table"])
+    names = [parse_table_name(needed(a, name)) for name in ("target_table", "source_table")]
+    where = text(a, "where")
+    state = source.state()
+    source.partition_files(state, where)  # refuses conditions on other columns
+    create_table_like(context, CreateTableLike(names[0], names[1]))
+    target = table_of(context, a["target_table"])
+    try:
+        store(context, target, target.state(), source.scan_of(state, where).to_spark(), "WRITE")
+    except BaseException:
+        context.catalog.drop_table(context.identify(names[0]), if_exists=True)
+        raise
+    return done(context)
+
+
 def _trigger_tags(context: EngineContext, a: Arguments) -> DataFrame:
     table_of(context, a["table"]).create_automatic_tags()
     return done(context)
@@ -124,6 +144,16 @@ PROCEDURES = (
         (TABLE, Parameter("dry_run", False, "true: only log what there is")),
         "Write small manifests and those with deletions anew, so that planning opens few.",
         _compact_manifest,
+    ),
+    Procedure(
+        "copy",
+        (
+            Parameter("source_table", True, "the table, as 'db.table'"),
+            Parameter("target_table", True, "the table to be made"),
+            Parameter("where", False, "a condition on partition columns; default: all rows"),
+        ),
+        "Make a table with the columns, keys, options and rows of another; rows are written anew.",
+        _copy,
     ),
     Procedure(
         "migrate_database",

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import InvalidRequest
+from bitlake.errors import AlreadyExists, InvalidRequest
 
 pytestmark = pytest.mark.spark
 
@@ -223,3 +223,18 @@ def test_migration(run: Run, lake: bitlake.Lake, tmp_path: Path) -> None:
         assert lake.table("db01.one").schema.options["k1"] == "v1"
     finally:
         spark.sql("DROP DATABASE spark_catalog.db01 CASCADE")
+
+
+def test_copy(run: Run, lake: bitlake.Lake) -> None:
+    options = "TBLPROPERTIES ('primary-key' = 'a,day', 'bucket' = '1')"
+    run(f"CREATE TABLE t1 (a INT, day STRING) PARTITIONED BY (day) {options}")
+    run("INSERT INTO t1 VALUES (1, '2025-08-17'), (2, '2025-08-18')")
+    assert run('CALL sys.copy(source_table => "t1", target_table => "t1_copy")') == TRUE
+    assert run("SELECT * FROM t1_copy ORDER BY a") == [[1, "2025-08-17"], [2, "2025-08-18"]]
+    assert lake.table("t1_copy").schema.options == lake.table("t1").schema.options
+    some = 'CALL sys.copy(source_table => "t1", target_table => "t1_copy", where => "day = \'2025-08-17\'")'
+    with pytest.raises(AlreadyExists):
+        run(some)
+    run("DROP TABLE t1_copy")
+    assert run(some) == TRUE
+    assert run("SELECT * FROM t1_copy") == [[1, "2025-08-17"]]
