@@ -178,7 +178,10 @@ class Lake:
     @property
     def _source(self) -> dict[str, str]:
         """The data source's options that name this lake."""
-        return {"warehouse": self.path, "timezone": self._timezone, **self._storage_options, **self._catalog_options}
+        from bitlake.spark.source.options import storage_spelling
+
+        storage = storage_spelling(self.path, self._storage_options)
+        return {"warehouse": self.path, "timezone": self._timezone, **storage, **self._catalog_options}
 
     def plans(self, text: str) -> list[Plan]:
         """What a query would read of each lake table in it, and why not the rest; no data is read."""

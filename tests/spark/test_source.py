@@ -194,6 +194,33 @@ def files_of(reader: BatchReader) -> int:
     return sum(len(loads(p.value)) for p in reader.partitions() if isinstance(p, Parts))
 
 
+def test_tables_in_a_bucket(s3_endpoint: str) -> None:
+    bare = {
+        "endpoint": s3_endpoint, "access_key_id": "key", "secret_access_key": "secret", "region": "us-east-1",
+        "max_retries": "2",
+    }  # fmt: skip
+    lake = bitlake.connect("s3://lake/source", storage_options=bare)
+    lake.create_table("t", SCHEMA, primary_key=["id"], options={"bucket": "1"})
+    given = {**lake._source, "table": "t"}
+    types = T.StructType().add("id", "long").add("v", "string")
+    writer = BitlakeDataSource(given).writer(types, False)
+    writer.commit([writer.write(iter(pa.table({"id": [1, 2], "v": ["a", "b"]}).to_batches()))])
+    source = BitlakeDataSource({**given, "columns": "id,v", "where": "id = 2"})
+    reader = source.reader(source.schema())
+    assert [b.to_pylist() for p in reader.partitions() for b in reader.read(p)] == [[{"id": 2, "v": "b"}]]
+    with pytest.raises(InvalidRequest, match="'s3.nonsense' is no storage option"):
+        BitlakeDataSource({**given, "s3.nonsense": "1"}).schema()
+
+
+def test_tables_of_a_jdbc_catalog(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    lake = bitlake.connect(str(tmp_path / "lake"), catalog="jdbc", uri=uri, catalog_options={"catalog-key": "mine"})
+    lake.create_table("t", SCHEMA).append(pa.table(ROWS, schema=SCHEMA))
+    source = BitlakeDataSource({**lake._source, "table": "t", "topn": "id desc: 1"})
+    reader = source.reader(source.schema())
+    assert [b.column(0).to_pylist() for p in reader.partitions() for b in reader.read(p)] == [[4]]
+
+
 # --- in a session -----------------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ from typing import Any
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.sql.parse import parse_table_name
 from bitlake.storage import open_store
+from bitlake.storage.base import scheme_of
+from bitlake.storage.object_options import KINDS
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
 from bitlake.table.catalogs import connect_catalog
 from bitlake.table.opening import open_table
@@ -85,6 +87,16 @@ _ALIASES = {
 _USES = {"batch read": BATCH, "stream read": STREAM, "batch write": WRITE, "stream write": STREAM_WRITE}
 READ = "read"
 """A use that may be either read: Spark asks for a schema before it says which."""
+
+
+_PREFIXES = {"s3": "s3.", "gcs": "gs.", "azure": "azure_"}
+"""What makes an option of a kind of store from obstore's bare name of it."""
+
+
+def storage_spelling(uri: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Storage options under names by which the source tells them from its own."""
+    prefix = _PREFIXES.get(KINDS.get(scheme_of(uri), ""), "hdfs.")
+    return {k if k.lower().startswith(_OPEN) else prefix + k: v for k, v in options.items()}
 
 
 @dataclass(frozen=True, slots=True)
