@@ -6,6 +6,7 @@ partition folders legitimately hold ``%3A`` and Paimon treats paths as plain tex
 
 from __future__ import annotations
 
+import builtins
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,6 +72,10 @@ class Store(Protocol):
     def list(self, directory: str) -> list[FileInfo]:
         """The entries of a folder, sorted by name; empty when the folder is missing."""
         ...
+
+    def names(self, directory: str) -> builtins.list[str]:
+        """The names of a folder's entries, in any order; empty when the folder is missing."""
+        return [f.name for f in self.list(directory)]
 
     def create(self, path: str, data: bytes) -> bool:
         """Create the file if it is absent, as one atomic step: readers see nothing or all of it.

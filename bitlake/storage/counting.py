@@ -79,6 +79,11 @@ class CountingStore:
         self._count("list", directory)
         return self.inner.list(directory)
 
+    def names(self, directory: str) -> builtins.list[str]:
+        """Counted as :meth:`list`: the same request to most stores."""
+        self._count("list", directory)
+        return self.inner.names(directory)
+
     def create(self, path: str, data: bytes) -> bool:
         """Counted :meth:`Store.create`."""
         self._count("create", path, written=len(data))

@@ -88,6 +88,10 @@ class FaultyStore:
         """May fail."""
         return self._call("list", directory, lambda: self.inner.list(directory))
 
+    def names(self, directory: str) -> builtins.list[str]:
+        """May fail."""
+        return self._call("names", directory, lambda: self.inner.names(directory))
+
     def create(self, path: str, data: bytes) -> bool:
         """May fail."""
         return self._call("create", path, lambda: self.inner.create(path, data))

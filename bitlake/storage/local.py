@@ -132,6 +132,14 @@ class LocalStore(Store):
             return []
         return sorted(out, key=lambda f: f.name)
 
+    def names(self, directory: str) -> builtins.list[str]:
+        """The names of a folder's entries; sizes and times, which are not asked for, take twice as long."""
+        try:
+            with _mapped("list", directory):
+                return os.listdir(strip_scheme(directory))
+        except NotFound:
+            return []
+
     def create(self, path: str, data: bytes) -> bool:
         """Create the file if it is absent, atomically."""
         target = strip_scheme(path)

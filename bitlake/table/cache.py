@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+
+
+_MOST_REMEMBERED = 256
 
 
 class Cache(Generic[Key, Value]):
@@ -54,3 +59,25 @@ class Cache(Generic[Key, Value]):
         with self._lock:
             self._values.clear()
             self._used = 0
+
+
+def by_identity(function: _Function) -> _Function:
+    """Remember a pure function's results by which objects it was given: to hash a schema takes longer than to use it.
+
+    For positional arguments that never change, and that come again as the very same objects; they live on as long as
+    the result is remembered (256 results at most).
+    """
+    known: dict[tuple[int, ...], tuple[tuple[Any, ...], Any]] = {}
+
+    @functools.wraps(function)
+    def remembered(*objects: Any) -> Any:
+        key = tuple(map(id, objects))
+        found = known.get(key)
+        if found is None:
+            if len(known) >= _MOST_REMEMBERED:
+                known.clear()
+            # The objects are kept, so that no other can get their identity.
+            found = known[key] = (objects, function(*objects))
+        return found[1]
+
+    return cast("_Function", remembered)

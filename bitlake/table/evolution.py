@@ -27,6 +27,7 @@ from bitlake.predicate.tree import (
     Or,
     Predicate,
 )
+from bitlake.table.cache import by_identity
 from bitlake.table.casting import cast_values
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, RowType, arrow_type
 from bitlake.types.datatypes import BINARIES, INTEGER_BITS, INTEGERS, STRINGS, Root
@@ -46,12 +47,20 @@ class FileMapping:
 
 def map_fields(table: Sequence[DataField], file: Sequence[DataField]) -> FileMapping:
     """Match a table's columns with a file's by id."""
+    # The tuples of schemas, which are kept, come again with every scan.
+    return _kept(table, file) if isinstance(table, tuple) and isinstance(file, tuple) else _matched(table, file)
+
+
+def _matched(table: Sequence[DataField], file: Sequence[DataField]) -> FileMapping:
     by_id = {f.id: f for f in file}
     found = {f.name: by_id.get(f.id) for f in table}
     same = all(
         other is not None and other.name == f.name and _same(f.type, other.type) for f, other in _pairs(table, found)
     )
     return FileMapping(found, same)
+
+
+_kept = by_identity(_matched)
 
 
 def same_columns(table: Sequence[DataField], file: Sequence[DataField]) -> bool:

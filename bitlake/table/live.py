@@ -52,7 +52,7 @@ def clear_caches() -> None:
 
 def snapshot_ids(store: Store, paths: TablePaths) -> list[int]:
     """The ids of all snapshot files, ascending; names that are no snapshots are ignored."""
-    found = (parse_id(f.name, "snapshot-") for f in store.list(paths.snapshot_dir))
+    found = (parse_id(name, "snapshot-") for name in store.names(paths.snapshot_dir))
     return sorted(i for i in found if i is not None)
 
 
@@ -113,7 +113,7 @@ def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
 
 def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
     """The highest schema id; None if the table has no schema, that is, does not exist."""
-    found = (parse_id(f.name, "schema-") for f in store.list(paths.schema_dir))
+    found = (parse_id(name, "schema-") for name in store.names(paths.schema_dir))
     return max((i for i in found if i is not None), default=None)
 
 

@@ -193,7 +193,10 @@ def _by_index(
 
     def waits(candidate: _Candidate) -> bool:
         file = candidate.entry.file
-        return file.embedded_index is None and known_answer(candidate.path, file, question_of(candidate)) is None
+        try:
+            return file.embedded_index is None and known_answer(candidate.path, file, question_of(candidate)) is None
+        except CorruptError:
+            return False  # the judge says so, as it does of every index that cannot be read
 
     wanted = [c for c in candidates if has_index(c.entry.file) and not c.selection.exact]
     separate = [c for c in wanted if waits(c)]

@@ -5,8 +5,9 @@ The predicate is always applied to what was read: pruning saves work, it never d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import evaluate, filter_table
 from bitlake.predicate.tree import Predicate, sources_of
 from bitlake.storage import Store
+from bitlake.table.cache import by_identity
 from bitlake.table.evolution import align, map_fields
 from bitlake.table.fetch import (
     FileTask,
@@ -80,8 +82,24 @@ _METADATA = frozenset(metadata_fields(()))
 
 def output_schema(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
     """The Arrow schema of a scan's result."""
-    extra = metadata_fields(schema.partition_fields) if _METADATA.intersection(columns) else {}
-    return pa.schema([extra[c] if c in extra else arrow_field(schema.field(c)) for c in columns])
+    return _schemas(schema)(tuple(columns))
+
+
+@by_identity
+def _schemas(schema: TableSchema) -> Callable[[tuple[str, ...]], pa.Schema]:
+    """From columns to the Arrow schema of a scan of them."""
+
+    @lru_cache(64)
+    def made(columns: tuple[str, ...]) -> pa.Schema:
+        extra = metadata_fields(schema.partition_fields) if _METADATA.intersection(columns) else {}
+        return pa.schema([extra[c] if c in extra else arrow_field(schema.field(c)) for c in columns])
+
+    return made
+
+
+@by_identity
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([f.with_nullable(True) for f in schema])
 
 
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
@@ -247,12 +265,17 @@ class _FileColumns:
         ]
         stored = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
         self.names = list(dict.fromkeys([*wanted, *stored]))
+        self._as_stored = self._mapping.identical and not self._constants and len(wanted) == len(needed) > 0
 
     def source(self, name: str) -> DataField | None:
         """The file's column that holds a column of the table as it was written; None for any other."""
         return None if name in self._constants else self._mapping.fields.get(name)
 
     def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
+        if self._as_stored and rows.schema.names == self.needed:
+            wanted = _nullable(output_schema(self._schema, self.needed))
+            if rows.schema.types == wanted.types:
+                return pa.Table.from_arrays(rows.columns, schema=wanted)
         count = len(positions)
         arrays: list[Any] = []
         fields: list[pa.Field] = []

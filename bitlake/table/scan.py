@@ -21,6 +21,7 @@ from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
 from bitlake.table.arrange import plan_table
 from bitlake.table.blame import reading_table
+from bitlake.table.cache import by_identity
 from bitlake.table.explain import explain_dict, explain_json, explain_text
 from bitlake.table.index_only import Answers
 from bitlake.table.order import Order, OrderItem, parse_order
@@ -287,11 +288,16 @@ class Scan:
         if not self.columns:
             return table  # a schema would lose the number of rows
         schema = self.schema
-        for field_, column in zip(schema, table.columns, strict=True):
-            if not field_.nullable and column.null_count:
-                message = f"column '{field_.name}' is NOT NULL and holds {column.null_count} NULLs"
-                raise CorruptError(message, None, path)
-        return retyped(table, schema)
+        for i in _required(schema):
+            if nulls := table.column(i).null_count:
+                raise CorruptError(f"column '{schema.field(i).name}' is NOT NULL and holds {nulls} NULLs", None, path)
+        return table if table.schema.equals(schema) else retyped(table, schema)
+
+
+@by_identity
+def _required(schema: pa.Schema) -> list[int]:
+    """The places of the columns that are NOT NULL."""
+    return [i for i, f in enumerate(schema) if not f.nullable]
 
 
 def side_by_side(
