@@ -31,6 +31,7 @@ class Table:
     id: str
     schema: dict[str, Any]
     schema_id: int = 0
+    external: bool = False
 
 
 @dataclass
@@ -149,7 +150,8 @@ def _answer(server: Server, method: str, path: str, query: dict[str, str], body:
     if method == "POST":
         return _alter(server, table, body)
     schema = {k: v for k, v in table.schema.items() if k not in ("version", "id", "highestFieldId", "timeMillis")}
-    return {"id": table.id, "name": key[1], "path": table.path, "schemaId": table.schema_id, "schema": schema}
+    told = {"id": table.id, "name": key[1], "path": table.path, "isExternal": table.external}
+    return {**told, "schemaId": table.schema_id, "schema": schema}
 
 
 def _databases(server: Server, method: str, query: dict[str, str], body: dict[str, Any]) -> Any:
@@ -253,6 +255,8 @@ def _place(fields: list[dict[str, Any]], move: dict[str, str] | None) -> None:
 
 
 def _commit(server: Server, table: Table, body: dict[str, Any]) -> dict[str, bool]:
+    if table.external:
+        raise Failure(501, "TABLE", "", "external tables commit by their files")
     server.commits.append(body)
     folder = Path(table.path.removeprefix("file://")) / "snapshot"
     folder.mkdir(exist_ok=True)

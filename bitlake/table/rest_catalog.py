@@ -216,7 +216,8 @@ class RestCatalog(FileSystemCatalog):
         kind = (schema.get("options") or {}).get("type") if isinstance(schema, dict) else None
         if kind not in _PLAIN:
             raise UnsupportedFeature(f"'{name}' is a {kind}, and only Paimon's own tables can be opened")
-        table = RestTable(name.database, name.table, root.rstrip("/"), uuid if isinstance(uuid, str) else None)
+        uuid = uuid if isinstance(uuid, str) else None
+        table = RestTable(name.database, name.table, root.rstrip("/"), uuid, found.get("isExternal") is True)
         self._rest_store.add(table)
         return table
 

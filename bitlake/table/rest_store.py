@@ -4,6 +4,7 @@ Of a table that the catalog opened, creating ``snapshot/snapshot-<n>`` is a requ
 snapshot, the uuid of the one it was built on, and what it changes of each partition.  The server says whether it took
 it, and makes the file.  Creating ``schema/schema-<n>`` is a request as well (:mod:`bitlake.table.rest_changes`).  The
 hint LATEST is the server's.  What would change history behind its back (tags, branches, rolling back) is refused.
+External tables commit by files, as in Paimon: of these the server keeps the schemas only.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class RestTable:
     table: str
     root: str
     uuid: str | None
+    external: bool = False
+    """Whether its snapshots, tags and branches are files as any table's: the server only knows schemas."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -163,7 +166,7 @@ class RestStore(Store):
         for root, table in self._tables.items():
             if path.startswith(f"{root}/"):
                 found = _HISTORY.match(path[len(root) + 1 :])
-                if found is None:
+                if found is None or (table.external and found["folder"] != "schema"):
                     return None, "", None
                 number = _NUMBERED.match(found["rest"] or "")
                 return table, found["folder"], None if number is None else int(number.group(1))

@@ -259,6 +259,20 @@ def test_history_is_for_the_server_to_change(lake: Lake, server: rest_server.Ser
     assert ids(lake) == [0, 1, 2, 3]
 
 
+def test_external_tables_commit_by_files_and_alter_through_the_server(lake: Lake, server: rest_server.Server) -> None:
+    lake.create_table("t", ROWS)
+    server.tables["default", "t"].external = True
+    table = lake.table("t")
+    table.append(rows(1))
+    table.create_tag("one")
+    table.append(rows(2))
+    table.add_column("n", "INT")
+    assert ids(lake) == [1, 2] and table.scan(tag="one").to_arrow()["id"].to_pylist() == [1]
+    table.rollback(1)
+    assert ids(lake) == [1] and not server.commits
+    assert [c["action"] for c in server.changes] == ["addColumn"]
+
+
 # --- who asks, and what goes wrong ------------------------------------------------------------------------------------
 
 
