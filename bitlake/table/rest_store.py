@@ -228,6 +228,10 @@ class RestStore(Store):
         """The entries of a folder."""
         return self._at(directory).list(directory)
 
+    def names(self, directory: str) -> builtins.list[str]:
+        """The names of a folder's entries."""
+        return self._at(directory).names(directory)
+
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete many files."""
         rest = []
