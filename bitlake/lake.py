@@ -150,16 +150,19 @@ class Lake:
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
         commit_user: str | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> StreamingQuery:
         """Start a query that writes a streaming DataFrame into a table, each batch once; returns the query.
 
         Rows of tables with a primary key are upserted; ``kinds`` names a column that says ``+I``, ``-U``, ``+U`` or
         ``-D`` of each.  ``trigger`` are the arguments of Spark's: ``{"availableNow": True}``.  Batches are known by the
         query's id, which its ``checkpoint`` keeps, or by ``commit_user`` where that cannot be read from here.
+        ``options``: ``{"write.merge-schema": "true"}``, as of :meth:`write`.
         """
         from bitlake.spark.stream_write import StreamTarget, start_stream
 
-        target = StreamTarget(self.catalog, self.catalog.find(self._identify(name)), checkpoint, kinds, commit_user)
+        found = self.catalog.find(self._identify(name))
+        target = StreamTarget(self.catalog, found, checkpoint, kinds, commit_user, dict(options or {}))
         query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name)
         return query
 

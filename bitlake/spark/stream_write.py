@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,16 +17,18 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.spark.align import by_name
+from bitlake.spark.align import by_name, with_defaults
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import write_frame
 from bitlake.spark.key_hash import quoted
 from bitlake.spark.lsm_write import write_changes
+from bitlake.spark.merge_schema import merged_state, merging
 from bitlake.storage import open_store
 from bitlake.table.append_update import retrying
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.lsm.kinds import WORDS
 from bitlake.table.lsm.publish import publish
+from bitlake.table.merge_schema import PREFIX
 from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed
 from bitlake.table.table import Table
@@ -39,7 +41,7 @@ class StreamTarget:
     """Where a stream's batches go; picklable if the catalog is.
 
     ``kinds`` names the column of row kinds (``+I -U +U -D``, or 0 to 3).  ``user`` is the commit user; None: after the
-    query, whose name its checkpoint keeps.
+    query, whose id its checkpoint keeps.  ``options`` are ``write.merge-schema`` and what belongs to it.
     """
 
     catalog: FileSystemCatalog
@@ -47,40 +49,52 @@ class StreamTarget:
     checkpoint: str
     kinds: str | None = None
     user: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Write one batch; what ``foreachBatch`` calls."""
         context = EngineContext(self.catalog, frame.sparkSession, self.name.database)
         context.begin()
         table = context.table(self.name).written_by(self.user or f"spark-{query_id(self.checkpoint)}")
-        write_batch(context, table, frame, batch, self.kinds)
+        write_batch(context, table, frame, batch, self)
 
     def check(self, spark: SparkSession, frame: DataFrame) -> None:
         """Raise before a stream starts for what no batch could be written with."""
-        table = EngineContext(self.catalog, spark, self.name.database).table(self.name)
+        context = EngineContext(self.catalog, spark, self.name.database)
+        context.begin()
+        table = context.table(self.name)
         state = table.state()
         table.check_writable(state, keyed=True)
         if self.kinds is not None and not state.schema.primary_keys:
             raise InvalidRequest(f"table '{table.name}' has no primary key: its rows have no kinds")
         if self.kinds is not None and self.kinds not in frame.columns:
             raise InvalidRequest(f"table '{table.name}': the stream has no column '{self.kinds}' for row kinds")
-        fields = state.schema.fields
-        by_name(table.name, frame, fields if self.kinds is None else (*fields, _kind_field(self.kinds)))
+        unknown = next((o for o in self.options if not o.startswith(PREFIX)), None)
+        if unknown is not None:
+            raise InvalidRequest(f"table '{table.name}': '{unknown}' is no option of a stream that writes; {PREFIX} is")
+        if not merging(context, self.name, table, self.options).on:
+            by_name(table.name, frame, self.fields(state))
+
+    def fields(self, state: TableState) -> list[DataField]:
+        """The columns that are taken from a batch: the table's, and that of the kinds."""
+        kinds = [] if self.kinds is None else [DataField(-1, self.kinds, parse_type("STRING"))]
+        return [*state.schema.fields, *kinds]
 
 
-def write_batch(context: EngineContext, table: Table, frame: DataFrame, batch: int, kinds: str | None) -> None:
+def write_batch(context: EngineContext, table: Table, frame: DataFrame, batch: int, target: StreamTarget) -> None:
     """Write a batch of the stream whose commit user the table is written by, unless it is there already."""
-    user = table.publisher(table.state()).user
+    user, kinds = table.publisher(table.state()).user, target.kinds
+    how = merging(context, target.name, table, target.options)
 
     def step(state: TableState) -> None:
+        state = merged_state(table, state, frame if kinds is None else frame.drop(kinds), how)
         if is_committed(state, user, batch):
             return
-        fields = state.schema.fields
+        named = by_name(table.name, frame, target.fields(state), fill=how.on)
+        named = with_defaults(named, target.fields(state))
         if not state.schema.primary_keys:
-            files = write_frame(context, table, state, by_name(table.name, frame, fields))
-            table.commit_files(state, files, "WRITE", None, batch)
+            table.commit_files(state, write_frame(context, table, state, named), "WRITE", None, batch)
             return
-        named = by_name(table.name, frame, fields if kinds is None else (*fields, _kind_field(kinds)))
         if kinds is not None and isinstance(named.schema[kinds].dataType, T.StringType):
             # A word that is no kind becomes -1, which the writer refuses.
             place = F.array_position(F.array(*[F.lit(w) for w in WORDS]), quoted(kinds)) - 1
@@ -89,10 +103,6 @@ def write_batch(context: EngineContext, table: Table, frame: DataFrame, batch: i
         publish(table, state, changes, operation="WRITE", identifier=batch)
 
     retrying(table.state, step)
-
-
-def _kind_field(name: str) -> DataField:
-    return DataField(-1, name, parse_type("STRING"))
 
 
 def query_id(checkpoint: str) -> str:

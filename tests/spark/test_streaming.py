@@ -18,7 +18,8 @@ from bitlake.spark.source import stream as streams
 from bitlake.spark.source.data_source import BitlakeDataSource
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.write import Message, StreamWriter
-from bitlake.spark.stream_write import query_id
+from bitlake.spark.stream_write import StreamTarget, query_id
+from bitlake.table.catalog import Identifier
 from bitlake.table.consumers import consumers
 from bitlake.table.table import Table
 from bitlake.table.task_writes import TaskResult
@@ -317,6 +318,30 @@ def test_streams_end_to_end(lake: bitlake.Lake, tmp_path: Path) -> None:
         run(start())
         assert content(table) == expected
         assert len({s.commit_user for s in table.snapshots()}) == 1
+
+
+def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE wide (id BIGINT NOT NULL, v STRING DEFAULT 'd') TBLPROPERTIES ('primary-key' = 'id')")
+    name, merging = Identifier("default", "wide"), {"write.merge-schema": "true"}
+    frame = spark.createDataFrame([(1, None, 5, "+I"), (2, "b", 6, "+I")], "id long, v string, more int, kind string")
+    target = StreamTarget(lake.catalog, name, "", "kind", "me", merging)
+    target.check(spark, frame)
+    for batch in (0, 0, 1):
+        target(frame, batch)
+    assert lake.table("wide").scan().to_arrow().sort_by("id").to_pydict() == {
+        "id": [1, 2],
+        "v": ["d", "b"],
+        "more": [5, 6],
+    }
+    appended = [s.commit_identifier for s in lake.table("wide").snapshots() if s.commit_kind == "APPEND"]
+    assert appended == [0, 1]
+    with pytest.raises(InvalidRequest, match="no column 'more2'"):
+        StreamTarget(lake.catalog, name, "", None, "me").check(spark, spark.range(1).selectExpr("id", "1 AS more2"))
+    with pytest.raises(InvalidRequest, match="'bucket' is no option of a stream"):
+        StreamTarget(lake.catalog, name, "", None, "me", {"bucket": "2"}).check(spark, frame)
+    wrong = frame.selectExpr("id", "v", "more", "'+X' AS kind")
+    with pytest.raises(InvalidRequest, match="-1 is no row kind"):
+        target(wrong, 2)
 
 
 def test_merge_by_calls(spark: Any, lake: bitlake.Lake) -> None:
