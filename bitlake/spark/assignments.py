@@ -8,7 +8,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.target import Target, quoted
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
-from bitlake.types import DataField, RowType
+from bitlake.types import AtomicType, DataField, RowType
 
 
 def set_values(target: Target, assignments: Sequence[st.Assignment]) -> dict[str, str]:
@@ -55,9 +55,7 @@ def _value(
     if whole:
         if len(changes) > 1:
             raise InvalidRequest(f"table '{table}': column '{shown}' is set twice, whole or in part")
-        if whole[0] is None or column.default_value is None:
-            return default_value(column) if whole[0] is None else f"({whole[0]})"
-        return f"coalesce(({whole[0]}), {default_value(column)})"  # NULL becomes the default, as in Paimon
+        return assigned_value(column, whole[0])
     if not isinstance(column.type, RowType):
         raise InvalidRequest(f"table '{table}': '{shown}' is {column.type} and has no member '{changes[0][0][0]}'")
     members = {f.name.lower(): f for f in column.type.fields}
@@ -72,6 +70,18 @@ def _value(
         new = _value(target, member, was, inner[low], f"{shown}.{member.name}") if low in inner else was
         items.append(f"'{_escaped(member.name)}', {new}")
     return f"named_struct({', '.join(items)})"
+
+
+def assigned_value(column: DataField, value: str | None) -> str:
+    """A value that a statement assigns to a column, as SQL text: the column's default for DEFAULT, and for NULL.
+
+    NULL as in Paimon; not for nested types, whose values may name members as they like.
+    """
+    if value is None:
+        return default_value(column)
+    if column.default_value is None or not isinstance(column.type, AtomicType):
+        return f"({value})"
+    return f"coalesce(({value}), {default_value(column)})"
 
 
 def default_value(column: DataField) -> str:

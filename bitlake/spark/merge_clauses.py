@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.align import store_columns
 from bitlake.spark.align_nested import members_as_text
-from bitlake.spark.assignments import column_parts, default_value, set_values
+from bitlake.spark.assignments import assigned_value, column_parts, default_value, set_values
 from bitlake.spark.merge_source import Source
 from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
@@ -99,7 +99,7 @@ def _inserted(target: Target, assignments: Sequence[st.Assignment]) -> dict[str,
         if parts[0] in out:
             raise InvalidRequest(f"table '{table}': column '{parts[0]}' is inserted twice")
         field = target.state.schema.field(parts[0])
-        out[parts[0]] = default_value(field) if assignment.value is None else f"({assignment.value})"
+        out[parts[0]] = assigned_value(field, assignment.value)
     return out
 
 

@@ -65,6 +65,8 @@ def test_default_and_null_as_values(run: Run) -> None:
     run("UPDATE T SET b = DEFAULT WHERE a = 3")
     run("INSERT INTO T VALUES (4, 4); UPDATE T SET b = NULL WHERE a = 4")
     assert sorted(run("SELECT * FROM T")) == [[1, 2], [2, 2], [3, 2], [4, 2]]
+    run("MERGE INTO T USING (SELECT 5 AS a) AS s ON T.a = s.a WHEN NOT MATCHED THEN INSERT (a, b) VALUES (s.a, NULL)")
+    assert run("SELECT b FROM T WHERE a = 5") == [[2]]
 
 
 def test_no_new_column_with_a_default(run: Run) -> None:

@@ -133,10 +133,11 @@ def test_branches_and_consumers(run: Run, history: bitlake.Table) -> None:
         "create_branch(table => 'default.T', branch => 'existBranchName', tag => 'my_tag')",
         "rename_branch(table => 'default.T', from_branch => 'test_branch', to_branch => 'new_branch')",
         "delete_branch(table => 'default.T', branch => 'new_branch')",
+        "create_branch(table => 'default.T$branch_existBranchName', branch => 'test_branch', tag => 'my_tag')",
         "fast_forward(table => 'default.T', branch => 'existBranchName')",
     ]
-    assert [run(f"CALL sys.{call}") for call in calls] == [TRUE] * 5
-    assert sorted(run("SELECT * FROM T")) == [[0], [1]]
+    assert [run(f"CALL sys.{call}") for call in calls] == [TRUE] * 6
+    assert sorted(run("SELECT * FROM T")) == sorted(run("SELECT * FROM `T$branch_test_branch`")) == [[0], [1]]
     run("CALL sys.reset_consumer(table => 'default.T', consumerId => 'myid', nextSnapshotId => 2)")
     run("CALL sys.reset_consumer(table => 'default.T', consumerId => 'myid1x', nextSnapshotId => 2)")
     consumers = "SELECT consumer_id FROM `T$consumers` ORDER BY 1"
