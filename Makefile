@@ -24,7 +24,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 
-## stress    two upserting processes and a compactor on one table, SECONDS=120 in each of MODES (tests/stress/lsm.py names them); streams KILLS=10 times killed
+## stress    two upserting processes and a compactor, SECONDS=120 in each of MODES (tests/stress/lsm.py); streams killed KILLS=10 times
 stress: $(READY)
 	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)

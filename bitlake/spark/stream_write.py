@@ -1,7 +1,7 @@
 """Streams into tables of any kind: each micro-batch is written as INSERT would, by bucket and key, and committed once.
 
 The function given to ``foreachBatch`` shuffles rows to their buckets, which a data source cannot ask Spark for
-(``docs/decisions/0014-streams.md``).  It may run in another process than the one that started the stream (on Spark
+(``docs/decisions/0015-streams.md``).  It may run in another process than the one that started the stream (on Spark
 Connect it does), and so carries all that it needs.
 """
 

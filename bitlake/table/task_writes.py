@@ -2,7 +2,7 @@
 
 Spark's Python data sources write so: nobody brings the rows of a bucket together first.  Several tasks may write to one
 bucket; a task's rows then come after those of the tasks before it, by ranges of sequence numbers that are its own
-(``docs/decisions/0014-streams.md``).  What depends on all rows of a bucket is done after the commit: its compaction.
+(``docs/decisions/0015-streams.md``).  What depends on all rows of a bucket is done after the commit: its compaction.
 """
 
 from __future__ import annotations
