@@ -19,6 +19,7 @@ from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write
 from bench.s3_read import s3_read
 from bench.scale import scale
 from bench.selective import selective
+from bench.tpch import tpch
 from bench.vectors import vectors
 
 INDEXES = {"file-index.bitmap.columns": "status,region", "file-index.bloom-filter.columns": "user_id"}
@@ -257,6 +258,7 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "index_size": index_size,
     "planning": planning,
     "scale": scale,
+    "tpch": tpch,
     "vectors": vectors,
     "pk_write": pk_write,
     "pk_growth": pk_growth,
