@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,10 @@ from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
 _numbers = itertools.count()
+_kept_views: weakref.WeakKeyDictionary[SparkSession, OrderedDict[int, tuple[DataFrame, str]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""By session, which may outlive many lakes, and has the views of all."""
 _KEPT_VIEWS = 16
 
 
@@ -41,7 +46,7 @@ class EngineContext:
         self.spark = spark
         self.database = database
         self._views: Any = None
-        self._kept: OrderedDict[int, tuple[DataFrame, str]] = OrderedDict()
+        self._kept = _kept_views.setdefault(spark, OrderedDict())
         self._relations: dict[str, Relation] = {}
         self._moments: dict[str, Scan] = {}
         self._settings: dict[str, str] | None = None
