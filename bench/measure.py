@@ -150,4 +150,6 @@ def _amount(value: float, unit: str) -> str:
         return f"{value:,.1f} {unit}"
     if unit == "µs":
         return f"{value:,.1f} µs"
+    if unit == "ms":
+        value /= 1000
     return f"{value:.2f} s" if value >= 1 else f"{value * 1000:.1f} ms"

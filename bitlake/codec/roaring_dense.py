@@ -95,7 +95,10 @@ def contains(bitmap: BitMap, positions: npt.NDArray[np.integer]) -> Bools:
         part = positions[begin : begin + _CHUNK]
         low, high = int(part.min()) // _ROWS * _ROWS, int(part.max()) + 1
         if high - low <= _SPARSE * len(part) or high - low <= _ROWS:
-            found[begin : begin + _CHUNK] = mask_of(bitmap, low, high)[part - low if low else part]
+            # Every index is in range: "clip" spares looking again, and take is quicker than an index in brackets.
+            mask_of(bitmap, low, high).take(
+                part - low if low else part, out=found[begin : begin + len(part)], mode="clip"
+            )
         else:
             held = positions_of(bitmap & bitmap_of(np.sort(part)))
             found[begin : begin + _CHUNK] = np.isin(part, held)

@@ -74,6 +74,8 @@ class DeletionVector:
     rows: BitMap
     wide: bool = False
     high: Mapping[int, BitMap] = field(default_factory=dict)
+    packed: bool = field(default=False, compare=False, repr=False)
+    """Whether ``rows`` are run-optimised already, so that they can be stored as they are."""
 
     @staticmethod
     def of(positions: npt.NDArray[np.integer], wide: bool = False) -> DeletionVector:
@@ -86,10 +88,10 @@ class DeletionVector:
         if most >= limit or (len(positions) and int(positions.min()) < 0):
             raise InvalidRequest(f"deleted positions must be in [0, {limit})")
         if most < _LIMIT_32:
-            return DeletionVector(bitmap_of_any(positions), wide)
+            return DeletionVector(_packed(bitmap_of_any(positions)), wide, packed=True)
         keys = positions.astype(np.int64) >> 32
         parts = {int(k): bitmap_of_any(positions[keys == k] & (_LIMIT_32 - 1)) for k in np.unique(keys)}
-        return DeletionVector(parts.pop(0, BitMap()), wide, parts)
+        return DeletionVector(_packed(parts.pop(0, BitMap())), wide, parts, packed=True)
 
     @property
     def cardinality(self) -> int:
@@ -118,7 +120,13 @@ class DeletionVector:
     def merged(self, other: DeletionVector) -> DeletionVector:
         """What either deletes; wide if either is (Paimon refuses to merge two kinds)."""
         high = {k: self.high.get(k, BitMap()) | other.high.get(k, BitMap()) for k in {*self.high, *other.high}}
-        return DeletionVector(self.rows | other.rows, self.wide or other.wide, high)
+        return DeletionVector(_packed(self.rows | other.rows), self.wide or other.wide, high, packed=True)
+
+
+def _packed(own: BitMap) -> BitMap:
+    """A bitmap that nobody else has, run-optimised in place."""
+    own.run_optimize()
+    return own
 
 
 # --- one vector -------------------------------------------------------------------------------------------------------
@@ -129,7 +137,8 @@ def encode_vector(vector: DeletionVector) -> bytes:
 
     Run-optimised as Paimon does; a container that was read as runs stays so on a tie, here as there.
     """
-    bitmap = serialize(BitMap(vector.rows))  # a copy: serialising optimises in place
+    # A copy: serialising optimises in place, and others may be reading.
+    bitmap = vector.rows.serialize() if vector.packed else serialize(BitMap(vector.rows))
     if not vector.wide:
         return _MAGIC_32 + bitmap
     if not vector.cardinality:
