@@ -173,6 +173,8 @@ class EngineContext:
                         self._keep(frame, name)
                     else:
                         passing.append(name)
+                else:
+                    self._kept.move_to_end(id(frame))
                 names.append(name)
             yield names
         finally:
@@ -182,12 +184,13 @@ class EngineContext:
                     self.spark.catalog.dropTempView(name)
                 else:
                     self._keep(next(f for f, n in zip(frames, names, strict=False) if n == name), name)
+            # Not before: a query may name more views than are kept.
+            while len(self._kept) > _KEPT_VIEWS:
+                _, (_, old) = self._kept.popitem(last=False)
+                self.spark.catalog.dropTempView(old)
 
     def _keep(self, frame: DataFrame, name: str) -> None:
         self._kept[id(frame)] = (frame, name)
-        while len(self._kept) > _KEPT_VIEWS:
-            _, (_, old) = self._kept.popitem(last=False)
-            self.spark.catalog.dropTempView(old)
 
     def is_view(self, name: str) -> bool:
         """Whether the session has a temporary view of this name."""

@@ -425,3 +425,5 @@ def test_views_of_whole_files_are_kept_and_few(lake: bitlake.Lake, monkeypatch: 
         assert ask(lake, query) == ask(lake, query) == [[95, i]]
     names = [t.name for t in lake.spark.catalog.listTables() if t.name.startswith("__bitlake_")]
     assert 0 < len(names) <= 16, "of all lakes of the session together"
+    parts = " UNION ALL ".join(f"SELECT max(id + k) AS m FROM t{i} WHERE id + k > {i}" for i in (*range(19, -1, -1), 0))
+    assert ask(lake, f"SELECT count(*), max(m) FROM ({parts})") == [[21, 118]], "more views than are kept"
