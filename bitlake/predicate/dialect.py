@@ -70,3 +70,8 @@ def syntax_error(error: SqlglotError, text: str) -> InvalidRequest:
 def plain(message: str) -> str:
     """A message of sqlglot's without its terminal underlining."""
     return message.replace("\x1b[4m", "").replace("\x1b[0m", "")
+
+
+def quoted(*parts: str) -> str:
+    """A name in backticks; of several parts, with dots between them."""
+    return ".".join("`" + p.replace("`", "``") + "`" for p in parts)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from bitlake.predicate.dialect import quoted
 from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Or, Predicate
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, MapType, Root
@@ -78,7 +79,7 @@ def name(column: str) -> str:
     """A column name, in backticks unless plain; the value of a map's key as ``m['a']``."""
     if isinstance(column, MapKey):
         return f"{name(column.column)}[{quote(column.key)}]"
-    return column if _PLAIN.fullmatch(column) else "`" + column.replace("`", "``") + "`"
+    return column if _PLAIN.fullmatch(column) else quoted(column)
 
 
 def quote(text: str) -> str:

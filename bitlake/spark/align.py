@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.align_nested import members_by_name
 from bitlake.spark.types import nullable, spark_type
 from bitlake.types import AtomicType, DataField, Root
@@ -270,8 +271,3 @@ def _assignable(source: T.DataType, wanted: T.DataType) -> bool:
             _assignable(a.dataType, b.dataType) for a, b in zip(source.fields, wanted.fields, strict=True)
         )
     return False
-
-
-def quoted(name: str) -> str:
-    """A column's name for :func:`pyspark.sql.functions.col`."""
-    return "`" + name.replace("`", "``") + "`"

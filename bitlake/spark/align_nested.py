@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.predicate.dialect import quoted
 
 
 def members_by_name(
@@ -87,17 +88,13 @@ def members_as_text(
     changed = [f.name.lower() for f in source.fields] != [f.name.lower() for f in wanted.fields]
     items = []
     for f in wanted.fields:
-        found, was = have.get(f.name.lower()), None if old is None else f"{old}.{_quoted(f.name)}"
+        found, was = have.get(f.name.lower()), None if old is None else f"{old}.{quoted(f.name)}"
         if found is None:
             item = was or f"CAST(NULL AS {f.dataType.simpleString()})"
         else:
-            item = f"{value}.{_quoted(found.name)}"
+            item = f"{value}.{quoted(found.name)}"
             made = members_as_text(table, item, found.dataType, f.dataType, f"{path}.{f.name}", was, fill)
             changed, item = changed or made is not None, item if made is None else made
         escaped = f.name.replace("\\", "\\\\").replace("'", "\\'")
         items.append(f"'{escaped}', {item}")
     return f"CASE WHEN {value} IS NOT NULL THEN named_struct({', '.join(items)}) END" if changed else None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

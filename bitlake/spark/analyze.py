@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.sql import statements as st
@@ -79,7 +80,7 @@ def _kind(table: Table, name: str) -> Root | None:
 
 
 def _aggregates(table: Table, name: str) -> list[Column]:
-    column = F.col("`" + name.replace("`", "``") + "`")
+    column = F.col(quoted(name))
     made = table.schema.field(name).type
     if not isinstance(made, AtomicType):
         raise InvalidRequest(f"column '{name}' cannot be analyzed")

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.pandas import types as pandas_types
 
-from bitlake.formats.conform import cast_column
+from bitlake.formats.conform import retyped
 
 _ZONE: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(pandas_types.to_arrow_schema).parameters else {}
@@ -25,10 +25,9 @@ def spark_arrow_schema(types: T.StructType, **options: Any) -> pa.Schema:
 
 
 def spark_batches(table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """A table's rows under a schema of :func:`spark_arrow_schema`; timestamps lose what is below a microsecond."""
-    columns = []
-    for column, field in zip(table.columns, schema, strict=True):
-        moved = column if column.type == field.type else cast_column(column, field.type)
-        columns.append(moved)
-    made = pa.Table.from_arrays(columns, schema=schema)
+    """A table's rows under a schema of :func:`spark_arrow_schema`; timestamps lose what is below a microsecond.
+
+    A table without columns stays as it is: under a schema it would lose the number of its rows.
+    """
+    made = retyped(table, schema) if schema.names else table
     yield from made.to_batches(max_chunksize=_BATCH_ROWS)

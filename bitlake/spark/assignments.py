@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.spark.target import Target, quoted
+from bitlake.predicate.dialect import quoted
+from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.types import AtomicType, DataField, RowType

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from bitlake.formats.conform import retyped
+from bitlake.spark.arrow import spark_batches
 from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import worker_schema
@@ -27,8 +27,7 @@ def changes_frame(spark: SparkSession, scan: ChangeScan, types: T.StructType, he
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 for table in read_changes(store, loads(tasks[number]), spec):
-                    made = retyped(table, schema) if schema.names else table
-                    yield from made.to_batches(max_chunksize=10_000)
+                    yield from spark_batches(table, schema)
 
     frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, types)
     return frame if scan.row_limit is None else frame.limit(scan.row_limit)

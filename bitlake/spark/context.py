@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from bitlake.errors import InvalidRequest
+from bitlake.predicate.dialect import quoted
+from bitlake.spark.arrow import spark_arrow_schema
 from bitlake.spark.local import held_frame, is_simple
 from bitlake.spark.relations import relation_scan, session_options, table_scan
 from bitlake.spark.runner import SparkRunner
@@ -162,7 +163,8 @@ class EngineContext:
         Frames of whole files keep theirs for the next query over the same files: making and dropping a view costs
         some 10 ms.
         """
-        names, passing = [], []
+        names: list[str] = []
+        passing: list[tuple[DataFrame, str]] = []
         try:
             for frame in frames:
                 kept = self._kept.get(id(frame))
@@ -170,34 +172,31 @@ class EngineContext:
                 if kept is None:
                     frame.createOrReplaceTempView(name)
                     if is_lasting(frame):
-                        self._keep(frame, name)
+                        self._kept[id(frame)] = (frame, name)
                     else:
-                        passing.append(name)
+                        passing.append((frame, name))
                 else:
                     self._kept.move_to_end(id(frame))
                 names.append(name)
             yield names
         finally:
             # A DataFrame over them is analysed by now and holds their plans itself; on Spark Connect it is not.
-            for name in passing:
+            for frame, name in passing:
                 if self.classic:
                     self.spark.catalog.dropTempView(name)
                 else:
-                    self._keep(next(f for f, n in zip(frames, names, strict=False) if n == name), name)
+                    self._kept[id(frame)] = (frame, name)
             # Not before: a query may name more views than are kept.
             while len(self._kept) > _KEPT_VIEWS:
                 _, (_, old) = self._kept.popitem(last=False)
                 self.spark.catalog.dropTempView(old)
 
-    def _keep(self, frame: DataFrame, name: str) -> None:
-        self._kept[id(frame)] = (frame, name)
-
     def is_view(self, name: str) -> bool:
         """Whether the session has a temporary view of this name."""
         session: Any = getattr(self.spark, "_jsparkSession", None)
         if session is None:
-            quoted = "`" + name.replace("`", "``") + "`"
-            return self.spark.catalog.tableExists(quoted) and self.spark.catalog.getTable(quoted).isTemporary
+            shown = quoted(name)
+            return self.spark.catalog.tableExists(shown) and self.spark.catalog.getTable(shown).isTemporary
         # Ten times quicker than tableExists(), which looks for a table too and fails in the JVM if there is none.
         if self._views is None:
             self._views = session.sessionState().catalog()
@@ -209,7 +208,7 @@ class EngineContext:
         if not is_simple(schema):
             return self.spark.createDataFrame([tuple(r) for r in rows], schema)
         # Whoever only collects or shows the result of a statement need not wait for a job of Spark.
-        arrow = to_arrow_schema(schema)
+        arrow = spark_arrow_schema(schema)
         arrays = [pa.array([r[i] for r in rows], f.type) for i, f in enumerate(arrow)]
         return held_frame(self.spark, pa.Table.from_arrays(arrays, schema=arrow), schema)
 

@@ -11,7 +11,8 @@ from pyspark.sql import types as T
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.spark.align import by_name, by_position, has_not_null_inside, quoted, stored, with_defaults
+from bitlake.predicate.dialect import quoted
+from bitlake.spark.align import by_name, by_position, has_not_null_inside, stored, with_defaults
 from bitlake.spark.assignments import default_value
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors

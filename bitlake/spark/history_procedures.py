@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -20,7 +19,9 @@ from bitlake.spark.procedure import (
     epoch_millis,
     flag,
     integer,
+    moment,
     needed,
+    pattern,
     table_of,
     text,
 )
@@ -30,6 +31,7 @@ from bitlake.table.travel import state_at_version
 Arguments = dict[str, Any]
 _TAG = Parameter("tag", True, "the tag's name")
 _SNAPSHOT = Parameter("snapshot", False, "the id of the snapshot to tag; default: the latest")
+_TIMESTAMP = Parameter("timestamp", True, "ms since the epoch, or a time")
 _RETAINED = Parameter("time_retained", False, "how long the tag stays, as '1 d'; default: until it is deleted")
 
 
@@ -64,9 +66,8 @@ def _expire_tags(context: EngineContext, a: Arguments) -> DataFrame:
 
 def _create_tag_from_timestamp(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
-    given = a["timestamp"]
-    millis = given if isinstance(given, int) else epoch_millis(context, given)
-    made = table.create_tag_from_timestamp(needed(a, "tag"), millis, retained_ms=duration(a, "time_retained"))
+    at = moment(context, a["timestamp"])
+    made = table.create_tag_from_timestamp(needed(a, "tag"), at, retained_ms=duration(a, "time_retained"))
     columns: list[tuple[str, T.DataType]] = [
         ("tagName", T.StringType()),
         ("snapshot", T.LongType()),
@@ -94,9 +95,8 @@ def _rollback(context: EngineContext, a: Arguments) -> DataFrame:
 
 
 def _rollback_to_timestamp(context: EngineContext, a: Arguments) -> DataFrame:
-    given = a["timestamp"]
-    millis = given if isinstance(given, int) else epoch_millis(context, given)
-    return _went(context, table_of(context, a["table"]).rollback(timestamp=millis))
+    at = moment(context, a["timestamp"])
+    return _went(context, table_of(context, a["table"]).rollback(timestamp=at))
 
 
 def _rollback_to_watermark(context: EngineContext, a: Arguments) -> DataFrame:
@@ -156,25 +156,16 @@ def _reset_consumer(context: EngineContext, a: Arguments) -> DataFrame:
 
 
 def _clear_consumers(context: EngineContext, a: Arguments) -> DataFrame:
-    patterns = [_pattern(text(a, n)) for n in ("includingconsumers", "excludingconsumers")]
+    patterns = [pattern(a, n) for n in ("includingconsumers", "excludingconsumers")]
     clear_consumers(table_of(context, a["table"]).state(), *patterns)
     return done(context)
-
-
-def _pattern(given: str | None) -> re.Pattern[str] | None:
-    if not given:
-        return None
-    try:
-        return re.compile(given)
-    except re.error as e:
-        raise InvalidRequest(f"'{given}' is no regular expression: {e}") from e
 
 
 PROCEDURES = (
     Procedure("create_tag", (TABLE, _TAG, _SNAPSHOT, _RETAINED), "Tag a snapshot, which keeps it.", _create_tag),
     Procedure(
         "create_tag_from_timestamp",
-        (TABLE, _TAG, Parameter("timestamp", True, "ms since the epoch, or a time"), _RETAINED),
+        (TABLE, _TAG, _TIMESTAMP, _RETAINED),
         "Tag the first snapshot committed at or after a time.",
         _create_tag_from_timestamp,
     ),
@@ -205,7 +196,7 @@ PROCEDURES = (
     ),
     Procedure(
         "rollback_to_timestamp",
-        (TABLE, Parameter("timestamp", True, "ms since the epoch, or a time")),
+        (TABLE, _TIMESTAMP),
         "Go back to the last snapshot committed at or before a time.",
         _rollback_to_timestamp,
     ),

@@ -20,6 +20,7 @@ from bitlake.codec.binary_row import null_bytes
 from bitlake.codec.bucket import bucket_of, row_hash
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
+from bitlake.predicate import dialect
 from bitlake.types import AtomicType, DataField, Root
 
 _BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.DATE: 32, Root.BIGINT: 64}
@@ -28,7 +29,7 @@ _BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.DATE: 32, Root.B
 
 def quoted(name: str) -> Column:
     """A column by its exact name."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(dialect.quoted(name))
 
 
 def hash_column(fields: Sequence[DataField]) -> Column:

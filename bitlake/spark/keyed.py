@@ -9,10 +9,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.align import by_position
 from bitlake.spark.assignments import set_values
 from bitlake.spark.lsm_write import write_changes
-from bitlake.spark.target import Target, quoted
+from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.table import keyed

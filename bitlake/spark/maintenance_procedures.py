@@ -17,6 +17,8 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import static_values
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.procedure import (
+    OPTIONS,
+    PARALLELISM,
     TABLE,
     Parameter,
     Procedure,
@@ -40,8 +42,11 @@ from bitlake.types import AtomicType
 
 Arguments = dict[str, Any]
 _OLDER = Parameter("older_than", False, "only files last changed before this time; default: a day ago")
+SOURCE_TYPE = Parameter("source_type", True, "'parquet' or 'hive'")
+MADE_WITH = Parameter("options", False, "table options, as 'name=value,name=value'")
+OPTIONS_MAP = Parameter("options_map", False, "table options, as map('k', 'v')")
+_TABLES = Parameter("table", True, "the table, as 'db.table', or all of 'db.*'")
 _DRY = Parameter("dry_run", False, "true: only look")
-_PARALLELISM = Parameter("parallelism", False, "how much is done at a time, at the most")
 
 
 def _tables(context: EngineContext, given: Any) -> list[Table]:
@@ -228,7 +233,7 @@ PROCEDURES = (
             Parameter("timestamp_pattern", False, "where they are, as '$dt $hour:00:00'"),
             Parameter("expire_strategy", False, "'values-time' (default), or 'update-time': when files were written"),
             Parameter("max_expires", False, "at most so many partitions; default: 100"),
-            Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
+            OPTIONS,
         ),
         "Delete the rows of partitions that are too old.",
         _expire_partitions,
@@ -242,13 +247,13 @@ PROCEDURES = (
     Procedure(
         "migrate_table",
         (
-            Parameter("source_type", True, "'parquet' or 'hive'"),
+            SOURCE_TYPE,
             Parameter("table", True, "a folder of Parquet files, or a table of Spark's own catalog"),
-            Parameter("options", False, "table options, as 'name=value,name=value'"),
+            MADE_WITH,
             Parameter("delete_origin", False, "false: leave the (then empty) table in Spark's catalog"),
             Parameter("target_table", False, "the table to be; default: the same name"),
-            Parameter("options_map", False, "table options, as map('k', 'v')"),
-            _PARALLELISM,
+            OPTIONS_MAP,
+            PARALLELISM,
         ),
         "Make a table of Parquet files that are there, by moving them; indexes that the options ask for are built.",
         migrate_table,
@@ -257,10 +262,10 @@ PROCEDURES = (
     Procedure(
         "remove_orphan_files",
         (
-            Parameter("table", True, "the table, as 'db.table', or all of 'db.*'"),
+            _TABLES,
             _OLDER,
             _DRY,
-            _PARALLELISM,
+            PARALLELISM,
             Parameter("mode", False, "'distributed' (default): by the executors; 'local': by threads of the driver"),
         ),
         "Delete files that nothing names: what killed writers left.",
@@ -268,7 +273,7 @@ PROCEDURES = (
     ),
     Procedure(
         "remove_unexisting_files",
-        (Parameter("table", True, "the table, as 'db.table', or all of 'db.*'"), _DRY, _PARALLELISM),
+        (_TABLES, _DRY, PARALLELISM),
         "Take data files that are gone out of the table, so that it can be read again; their rows are lost.",
         _remove_unexisting_files,
     ),

@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from bitlake.errors import InvalidRequest
+from bitlake.predicate.dialect import quoted
 
 _numbers = itertools.count()
 Run = Callable[[str], DataFrame]
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class MergeBuilder:
             return self._with("NOT MATCHED", condition, "INSERT *")
         if not values:
             raise InvalidRequest("an insert needs values; leave 'values' out for all columns of the source")
-        columns = ", ".join(map(_quoted, values))
+        columns = ", ".join(map(quoted, values))
         return self._with("NOT MATCHED", condition, f"INSERT ({columns}) VALUES ({', '.join(values.values())})")
 
     def when_not_matched_by_source_update(self, set: Mapping[str, str], condition: str | None = None) -> MergeBuilder:
@@ -80,8 +77,8 @@ class MergeBuilder:
 
     def _text(self, source: str) -> str:
         parts = [
-            f"MERGE INTO {self.target} AS {_quoted(self.alias)}",
-            f"USING {source} AS {_quoted(self.source_alias)}",
+            f"MERGE INTO {self.target} AS {quoted(self.alias)}",
+            f"USING {source} AS {quoted(self.source_alias)}",
             f"ON {self.on}",
             *self.clauses,
         ]
@@ -93,4 +90,4 @@ def _assignments(values: Mapping[str, str] | None) -> str:
         return "*"
     if not values:
         raise InvalidRequest("an update needs columns to set; leave 'set' out for all columns of the source")
-    return ", ".join(f"{_quoted(name)} = {value}" for name, value in values.items())
+    return ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())

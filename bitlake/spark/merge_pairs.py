@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.merge_clauses import ACTION, Clause, action, value_items
 from bitlake.spark.merge_source import Source
 from bitlake.spark.query import query
-from bitlake.spark.target import Target, quoted
+from bitlake.spark.target import Target
 
 PAIR = "__bitlake_pair"
 """The column of a pair's row of the source."""

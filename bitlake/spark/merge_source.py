@@ -17,12 +17,12 @@ from pyspark.sql import types as T
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from bitlake.predicate.dialect import SparkSql
+from bitlake.predicate.dialect import SparkSql, quoted
 from bitlake.predicate.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.query import query
-from bitlake.spark.target import Target, quoted
+from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.sql.cursor import Cursor

@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.formats.conform import retyped
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.spark.arrow import spark_batches
 from bitlake.spark.context import EngineContext
 from bitlake.spark.lsm_write import ARRIVAL, write_placed
 from bitlake.spark.pickling import dumps, loads
@@ -30,7 +30,6 @@ from bitlake.table.state import TableState
 
 _FILE_SHIFT = 40
 """A row's arrival is its file's number, and below these bits its place there."""
-_BATCH_ROWS = 10_000
 
 
 def place_postponed(
@@ -76,8 +75,7 @@ def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEnt
                 for rows in read_postponed(lsm, store, entry.partition, [entry]):
                     places = pa.array(np.arange(at, at + rows.num_rows, dtype=np.int64))
                     at += rows.num_rows
-                    made = retyped(rows.append_column(ARRIVAL, places).select(schema.names), schema)
-                    yield from made.to_batches(max_chunksize=_BATCH_ROWS)
+                    yield from spark_batches(rows.append_column(ARRIVAL, places).select(schema.names), schema)
 
     tasks = len(files)
     return context.spark.range(0, tasks, 1, tasks).mapInArrow(work, types)

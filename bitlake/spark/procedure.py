@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -44,6 +45,8 @@ class Procedure:
 
 
 TABLE = Parameter("table", True, "the table, as 'db.table'")
+OPTIONS = Parameter("options", False, "table options for this call, as 'name=value,name=value'")
+PARALLELISM = Parameter("parallelism", False, "how much is done at a time, at the most")
 
 
 def table_of(context: EngineContext, name: Any) -> Table:
@@ -62,6 +65,22 @@ def epoch_millis(context: EngineContext, text: Any) -> int:
     except ValueError as e:
         raise InvalidRequest(f"'{text}' is no time; say it as '2024-01-31 12:00:00'") from e
     return int((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(context.timezone))).timestamp() * 1000)
+
+
+def moment(context: EngineContext, given: Any) -> int:
+    """A time given as ms since the epoch, or as text."""
+    return given if isinstance(given, int) else epoch_millis(context, given)
+
+
+def pattern(arguments: dict[str, Any], name: str) -> re.Pattern[str] | None:
+    """An argument that is a regular expression; None if it is not given or empty."""
+    given = text(arguments, name)
+    if given is None or not given.strip():
+        return None
+    try:
+        return re.compile(given)
+    except re.error as e:
+        raise InvalidRequest(f"'{name}' = '{given}' is no regular expression: {e}") from e
 
 
 def integer(arguments: dict[str, Any], name: str) -> int | None:

@@ -14,7 +14,17 @@ from bitlake.metadata.schema import near
 from bitlake.spark import history_procedures, maintenance_procedures, table_procedures
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
-from bitlake.spark.procedure import TABLE, Parameter, Procedure, epoch_millis, flag, integer, options_of, table_of
+from bitlake.spark.procedure import (
+    OPTIONS,
+    TABLE,
+    Parameter,
+    Procedure,
+    epoch_millis,
+    flag,
+    integer,
+    options_of,
+    table_of,
+)
 from bitlake.spark.rescale import rescale_table
 from bitlake.spark.show import like_names
 from bitlake.sql import statements as st
@@ -128,7 +138,7 @@ PROCEDURES = {
                 Parameter("order_strategy", False, "'order', 'zorder', 'hilbert' or 'none'"),
                 Parameter("order_by", False, "columns to sort by, between commas"),
                 Parameter("where", False, "a condition on partition columns, instead of partitions"),
-                Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
+                OPTIONS,
                 Parameter("partition_idle_time", False, "only partitions that got no file for so long, as '1 h'"),
                 Parameter("buckets", False, "only these fixed buckets, as '0,2-4'"),
             ),
@@ -156,7 +166,7 @@ PROCEDURES = {
                 Parameter("older_than", False, "expire only those before this time, as '2024-01-31 12:00:00'"),
                 Parameter("max_deletes", False, "expire at most so many"),
                 Parameter("dry_run", False, "only count them"),
-                Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
+                OPTIONS,
             ),
             "Delete old snapshots and the files that only they needed; tags, branches and consumers hold theirs.",
             _expire_snapshots,

@@ -24,8 +24,9 @@ from bitlake.spark.scan import SparkReader, choose
 from bitlake.spark.shortcut import answer, first_rows, shape_of, sorted_rows
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
+from bitlake.sql.edits import Edit
 from bitlake.sql.parse import parse_statement
-from bitlake.sql.rest import Edit, edited
+from bitlake.sql.rest import edited
 from bitlake.sql.shape import Aggregates, TopRows
 from bitlake.sql.statements import TableName
 from bitlake.table.scan import Scan

@@ -25,6 +25,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.changes import changes_frame
 from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
@@ -127,7 +128,7 @@ def _spark_column(name: str, raw_paths: bool) -> Column:
     if name == ROW_INDEX:
         return F.col("_metadata.row_index").alias(name)
     if name != FILE_PATH:
-        return F.col("`" + name.replace("`", "``") + "`")
+        return F.col(quoted(name))
     if raw_paths:
         return F.col("_metadata.file_path").alias(name)
     # A URI: escaped, so that a plus sign, which url_decode takes for a blank, is meant as such.
@@ -255,7 +256,7 @@ def _limited(frame: DataFrame, scan: Scan) -> DataFrame:
     """The first rows of a scan, in its order."""
     keys = []
     for order in scan.order:
-        column = F.col("`" + order.column.replace("`", "``") + "`")
+        column = F.col(quoted(order.column))
         if order.column not in scan.columns:
             raise InvalidRequest(f"select '{order.column}' too, which the rows are ordered by, to sort them in Spark")
         if order.descending:

@@ -22,7 +22,7 @@ from bitlake.spark.local import held_frame, is_simple, local_frame
 from bitlake.spark.scan import DRIVER_FILES, choose, frame_schema
 from bitlake.spark.types import spark_type
 from bitlake.sql import shape as sh
-from bitlake.sql.rest import Edit
+from bitlake.sql.edits import Edit
 from bitlake.sql.uses import QueryAnalysis
 from bitlake.table.index_only import Answers, NeedsData
 from bitlake.table.scan import Scan

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.partition import render_value
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import static_values
 from bitlake.sql import statements as st
@@ -141,7 +142,7 @@ def _shown_type(field: DataField) -> str:
 
 
 def _name(name: str) -> str:
-    return name if name.isidentifier() and name.isascii() else "`" + name.replace("`", "``") + "`"
+    return name if name.isidentifier() and name.isascii() else quoted(name)
 
 
 def _quoted(text: str) -> str:

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import logging
-import re
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError
 from bitlake.metadata import options as opt
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
 from bitlake.spark.create import create_table_like
 from bitlake.spark.dml import store
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.maintenance_procedures import migrate_table
-from bitlake.spark.procedure import TABLE, Parameter, Procedure, done, flag, integer, needed, table_of, text
+from bitlake.spark.maintenance_procedures import MADE_WITH, OPTIONS_MAP, SOURCE_TYPE, migrate_table
+from bitlake.spark.procedure import (
+    OPTIONS,
+    PARALLELISM,
+    TABLE,
+    Parameter,
+    Procedure,
+    done,
+    flag,
+    integer,
+    needed,
+    pattern,
+    table_of,
+    text,
+)
 from bitlake.sql.ddl_statements import CreateTableLike
 from bitlake.sql.parse import parse_table_name
 from bitlake.table.catalog import Identifier
@@ -29,8 +42,8 @@ Arguments = dict[str, Any]
 
 
 def _compact_database(context: EngineContext, a: Arguments) -> DataFrame:
-    databases = _pattern(a, "including_databases")
-    included, excluded = _pattern(a, "including_tables"), _pattern(a, "excluding_tables")
+    databases = pattern(a, "including_databases")
+    included, excluded = pattern(a, "including_tables"), pattern(a, "excluding_tables")
     good = bad = 0
     for database in context.catalog.databases():
         if databases is not None and not databases.fullmatch(database):
@@ -50,28 +63,18 @@ def _compact_database(context: EngineContext, a: Arguments) -> DataFrame:
     return context.rows([("result", T.StringType())], [(f"Compact database finished. Success: {good}, Failed: {bad}",)])
 
 
-def _pattern(a: Arguments, name: str) -> re.Pattern[str] | None:
-    given = text(a, name)
-    if given is None or not given.strip():
-        return None
-    try:
-        return re.compile(given)
-    except re.error as e:
-        raise InvalidRequest(f"'{name}' = '{given}' is no regular expression: {e}") from e
-
-
 def _migrate_database(context: EngineContext, a: Arguments) -> DataFrame:
     database = needed(a, "database")
     with spark_errors(f"looking for database {database} in Spark's own catalog"):
-        rows = context.spark.sql(f"SHOW TABLES IN spark_catalog.`{database.replace('`', '``')}`").collect()
+        rows = context.spark.sql(f"SHOW TABLES IN spark_catalog.{quoted(database)}").collect()
     names = [r["tableName"] for r in rows if not r["isTemporary"]]
     context.catalog.create_database(database, if_not_exists=True)
     good = bad = 0
     for name in names:
         one = {k: v for k, v in a.items() if k != "database"}
-        quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (database, name))
+        full = quoted(database, name)
         try:
-            migrate_table(context, {**one, "table": quoted, "target_table": quoted})
+            migrate_table(context, {**one, "table": full, "target_table": full})
             good += 1
         except BitlakeError as e:
             log.error("table '%s.%s' was not migrated: %s", database, name, e)
@@ -134,7 +137,7 @@ PROCEDURES = (
             Parameter("including_databases", False, "a regular expression of databases; default: all"),
             Parameter("including_tables", False, "a regular expression of 'db.table'; default: all"),
             Parameter("excluding_tables", False, "a regular expression of 'db.table' that are left out"),
-            Parameter("options", False, "table options for this call, as 'name=value,name=value'"),
+            OPTIONS,
         ),
         "Compact the tables of databases, one after the other; one that fails is logged and counted.",
         _compact_database,
@@ -158,11 +161,11 @@ PROCEDURES = (
     Procedure(
         "migrate_database",
         (
-            Parameter("source_type", True, "'parquet' or 'hive'"),
+            SOURCE_TYPE,
             Parameter("database", True, "a database of Spark's own catalog"),
-            Parameter("options", False, "table options, as 'name=value,name=value'"),
-            Parameter("options_map", False, "table options, as map('k', 'v')"),
-            Parameter("parallelism", False, "how much is done at a time, at the most"),
+            MADE_WITH,
+            OPTIONS_MAP,
+            PARALLELISM,
         ),
         "Make lake tables of all Parquet tables of a database, by moving their files; see migrate_table.",
         _migrate_database,

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import NotFound
 from bitlake.metadata import options as opt
-from bitlake.predicate.dialect import tokenize
+from bitlake.predicate.dialect import quoted, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -30,11 +30,6 @@ from bitlake.table.read import FILE_PATH, ROW_INDEX
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
-
-
-def quoted(*parts: str) -> str:
-    """A name in backticks."""
-    return ".".join("`" + p.replace("`", "``") + "`" for p in parts)
 
 
 def counts(context: EngineContext, **rows: int) -> DataFrame:

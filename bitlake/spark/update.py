@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.align import by_position
 from bitlake.spark.assignments import set_values
 from bitlake.spark.context import EngineContext
@@ -11,7 +12,7 @@ from bitlake.spark.delete import condition_hits, retried
 from bitlake.spark.dml import write_frame
 from bitlake.spark.keyed import update_keyed
 from bitlake.spark.runner import SparkRunner
-from bitlake.spark.target import Target, counts, quoted
+from bitlake.spark.target import Target, counts
 from bitlake.sql import statements as st
 from bitlake.table.append_delete import take_out
 

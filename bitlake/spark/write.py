@@ -27,6 +27,7 @@ from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.align import store_columns
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.key_hash import bucket_column
@@ -151,7 +152,7 @@ def group_column(schema: TableSchema) -> Column | None:
     """
     parts: list[Column] = []
     for key in schema.partition_keys:
-        text = F.hex(F.col("`" + key.replace("`", "``") + "`").cast("string"))
+        text = F.hex(F.col(quoted(key)).cast("string"))
         parts.append(F.coalesce(F.concat(F.lit("v"), text), F.lit("n")))
     bucket = bucket_column(schema)
     if bucket is not None:

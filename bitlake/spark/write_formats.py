@@ -23,6 +23,7 @@ from bitlake import _clock
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.pickling import dumps, loads
 from bitlake.storage import Store
@@ -53,7 +54,7 @@ def write_files(
         yield pa.record_batch({"result": pa.array([_attempt(call, batches)], pa.binary())})
 
     with spark_errors(f"writing to table '{table}'"):
-        found = frame.select(*["`" + c.replace("`", "``") + "`" for c in columns]).mapInArrow(work, "result binary")
+        found = frame.select(*[quoted(c) for c in columns]).mapInArrow(work, "result binary")
         results = [loads(value) for value in found.toArrow().column("result").to_pylist()]
     done: list[Written] = [written for error, written in results if error is None]
     entries = [entry for made, _ in done for entry in made]

@@ -11,10 +11,8 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import SparkSql, caret
 from bitlake.predicate.fold import NotConstant, constant
-from bitlake.sql.cursor import Cursor
+from bitlake.sql.cursor import STRINGS, Cursor
 from bitlake.sql.statements import SqlNull
-
-_STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
 
 
 def properties(c: Cursor) -> dict[str, str]:
@@ -46,7 +44,7 @@ def property_keys(c: Cursor) -> tuple[str, ...]:
 
 
 def _key(c: Cursor) -> str:
-    if c.kind() in _STRINGS:
+    if c.kind() in STRINGS:
         # One token: 'k' 'v' is a key and its value, not one long key.
         c.i += 1
         return c.tokens[c.i - 1].text
@@ -54,7 +52,7 @@ def _key(c: Cursor) -> str:
         return ".".join(c.parts("a property key"))
     # Bare keys may hold dots and dashes: everything up to a space or sign.
     start, first = c.position, c.i
-    while not c.at_end and c.word() not in ("=", "==", ",", "(", ")") and c.kind() not in _STRINGS:
+    while not c.at_end and c.word() not in ("=", "==", ",", "(", ")") and c.kind() not in STRINGS:
         if c.i > first and c.position != c.end:
             break
         c.i += 1
@@ -64,7 +62,7 @@ def _key(c: Cursor) -> str:
 
 
 def _property_value(c: Cursor, key: str) -> str:
-    if c.kind() in _STRINGS:
+    if c.kind() in STRINGS:
         return c.string()
     start = c.position
     c.accept("-")
@@ -104,7 +102,7 @@ def like(c: Cursor) -> str | None:
     """``[LIKE] 'pattern'``."""
     if c.accept("LIKE"):
         return c.string("a pattern in quotes")
-    return c.string() if c.kind() in _STRINGS else None
+    return c.string() if c.kind() in STRINGS else None
 
 
 def arguments(c: Cursor) -> tuple[tuple[Any, ...], dict[str, Any]]:

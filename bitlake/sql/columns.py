@@ -11,6 +11,7 @@ import re
 from sqlglot import Token, TokenType, exp
 
 from bitlake.sql import scope
+from bitlake.sql.edits import spliced
 
 _WORD = re.compile(r"\w+")
 _TEXT = (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.HINT)
@@ -60,11 +61,7 @@ def without_metadata(text: str, tokens: list[Token], place: int, metadata: tuple
             after = text[tokens[at + 1].start : tokens[at + 1].end + 1].upper() if at + 1 < len(tokens) else ""
             if before in ("SELECT", "DISTINCT", "ALL", ",", ".") and after in ("FROM", ",", ""):
                 stars.setdefault(opened[-1], []).append(token.end + 1)
-    out, done = [], 0
-    for end in stars.get(home, ()):
-        out += [text[done:end], f" EXCEPT ({', '.join(metadata)})"]
-        done = end
-    return "".join([*out, text[done:]])
+    return spliced(text, [(end, end, f" EXCEPT ({', '.join(metadata)})") for end in stars.get(home, ())])
 
 
 def unnamed_tables(tree: exp.Expr) -> set[int]:

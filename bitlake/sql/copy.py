@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sqlglot import TokenType
-
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import caret
-from bitlake.sql.cursor import Cursor
+from bitlake.sql.cursor import STRINGS, Cursor
 from bitlake.sql.statements import TableName
 
-_STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
 _IMPORT = {
     "CSV": frozenset(
         ("FIELD_DELIMITER", "SKIP_HEADER", "QUOTE", "ESCAPE", "NULL_IF", "EMPTY_FIELD_AS_NULL", "COMPRESSION")
@@ -68,7 +65,7 @@ class CopyIntoFolder:
 def copy(c: Cursor) -> CopyIntoTable | CopyIntoFolder:
     """``COPY INTO …``; raises :class:`InvalidRequest` with what was expected, and for options there are not."""
     c.expect("COPY", "INTO")
-    return _export(c) if c.kind() in _STRINGS else _import(c)
+    return _export(c) if c.kind() in STRINGS else _import(c)
 
 
 def _import(c: Cursor) -> CopyIntoTable:
@@ -152,7 +149,7 @@ def _strings(c: Cursor) -> tuple[str, ...]:
 
 
 def _one(c: Cursor) -> str:
-    if c.kind() not in _STRINGS:
+    if c.kind() not in STRINGS:
         c.fail("a text in quotes")
     c.i += 1
     return c.tokens[c.i - 1].text
@@ -160,7 +157,7 @@ def _one(c: Cursor) -> str:
 
 def _value(c: Cursor, name: str) -> str:
     at = c.position
-    if c.kind() in _STRINGS:
+    if c.kind() in STRINGS:
         value = _one(c)
     else:
         value = c.word()

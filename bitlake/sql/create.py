@@ -10,7 +10,7 @@ from bitlake.predicate.dialect import caret
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.clauses import properties
-from bitlake.sql.cursor import Cursor
+from bitlake.sql.cursor import DATABASE_WORDS, Cursor
 from bitlake.sql.ddl_types import read_type
 from bitlake.sql.statements import ColumnDef, CreateTable, Statement
 
@@ -32,7 +32,7 @@ def create(c: Cursor) -> Statement | None:
         c.i += 2
         return _replaced(c, must_exist=True)
     c.expect("CREATE")
-    if c.word() in ("DATABASE", "SCHEMA", "NAMESPACE"):
+    if c.word() in DATABASE_WORDS:
         c.i += 1
         return _database(c)
     if c.looking_at("OR", "REPLACE", "TABLE"):

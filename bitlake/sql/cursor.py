@@ -14,6 +14,9 @@ from bitlake.sql.statements import TableName
 LAKE_CATALOGS = frozenset({"bitlake", "paimon"})
 """Catalog names that mean the lake itself."""
 
+STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
+"""Tokens that are texts in quotes."""
+DATABASE_WORDS = ("DATABASE", "SCHEMA", "NAMESPACE")
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.HINT)
 
 
@@ -161,10 +164,10 @@ class Cursor:
 
     def string(self, what: str = "a quoted string") -> str:
         """A string literal; adjoining ones are one."""
-        if self.kind() not in (TokenType.STRING, TokenType.RAW_STRING):
+        if self.kind() not in STRINGS:
             self.fail(what)
         out = []
-        while self.kind() in (TokenType.STRING, TokenType.RAW_STRING):
+        while self.kind() in STRINGS:
             out.append(self.tokens[self.i].text)
             self.i += 1
         return "".join(out)

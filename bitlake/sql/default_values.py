@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sqlglot import TokenType
 
 from bitlake.predicate.dialect import tokenize
+from bitlake.sql.edits import spliced
 
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING)
 
@@ -20,7 +21,8 @@ def replace_defaults(text: str, defaults: Sequence[str]) -> str:
     words = ["" if t.token_type in _QUOTED else text[t.start : t.end + 1].upper() for t in tokens]
     if not words or words[0] != "VALUES" or "DEFAULT" not in words:
         return text
-    out, done, depth, column = [], 0, 0, 0
+    edits = []
+    depth = column = 0
     for at, word in enumerate(words):
         if word == "(":
             depth += 1
@@ -31,9 +33,8 @@ def replace_defaults(text: str, defaults: Sequence[str]) -> str:
             column += 1
         elif word == "DEFAULT" and depth <= 1 and column < len(defaults) and _alone(words, at):
             place = defaults[column] if depth == 1 else defaults[0]
-            out += [text[done : tokens[at].start], place]
-            done = tokens[at].end + 1
-    return "".join([*out, text[done:]])
+            edits.append((tokens[at].start, tokens[at].end + 1, place))
+    return spliced(text, edits)
 
 
 def _alone(words: Sequence[str], at: int) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlglot import Token, TokenType
+from sqlglot import Token
 
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import caret, tokenize
-
-_STRINGS = (TokenType.STRING, TokenType.RAW_STRING)
+from bitlake.sql.cursor import STRINGS
+from bitlake.sql.edits import spliced
 
 
 def take_max_pt(text: str, find: Callable[[str], str]) -> str:
@@ -23,20 +23,19 @@ def take_max_pt(text: str, find: Callable[[str], str]) -> str:
         tokens = tokenize(text)
     except InvalidRequest:
         return text  # whoever parses the statement says so
-    out, done = [], 0
+    edits = []
     for at in range(len(tokens) - 3):
         if not _is_call(text, tokens[at : at + 4]):
             continue
         inner = tokens[at + 4 : at + 6]
-        closed = len(inner) == 2 and inner[0].token_type in _STRINGS and inner[1].text == ")"
+        closed = len(inner) == 2 and inner[0].token_type in STRINGS and inner[1].text == ")"
         if not closed:
             raise InvalidRequest(
                 f"call it as sys.max_pt('table'), with the name in quotes: {caret(text, tokens[at].start)}"
             )
         value = find(inner[0].text).replace("\\", "\\\\").replace("'", "\\'")
-        out += [text[done : tokens[at].start], f"'{value}'"]
-        done = inner[1].end + 1
-    return "".join([*out, text[done:]])
+        edits.append((tokens[at].start, inner[1].end + 1, f"'{value}'"))
+    return spliced(text, edits)
 
 
 def _is_call(text: str, tokens: list[Token]) -> bool:

@@ -21,13 +21,12 @@ from bitlake.sql.alter import alter_columns
 from bitlake.sql.clauses import arguments, partition_spec, properties, property_keys
 from bitlake.sql.copy import copy
 from bitlake.sql.create import create
-from bitlake.sql.cursor import LAKE_CATALOGS, Cursor, table_name
+from bitlake.sql.cursor import DATABASE_WORDS, LAKE_CATALOGS, Cursor, table_name
 from bitlake.sql.show import analyze, describe, show
 from bitlake.sql.statements import Statement, TableName
 from bitlake.sql.tags import alter_tag
 
 _QUERY_STARTS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "(", "MAP", "REDUCE"})
-_DATABASE = ("DATABASE", "SCHEMA", "NAMESPACE")
 _SPARKS = frozenset(
     ("SET", "RESET", "CACHE", "UNCACHE", "CLEAR", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
     + ("DECLARE", "EXECUTE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
@@ -111,7 +110,7 @@ def _drop(c: Cursor) -> Statement | None:
         view = c.table()
         c.expect_end()
         return ds.DropView(view, if_exists, _all(c))
-    if c.word() not in _DATABASE:
+    if c.word() not in DATABASE_WORDS:
         return None
     c.i += 1
     if_exists = c.accept("IF", "EXISTS")
@@ -125,7 +124,7 @@ def _drop(c: Cursor) -> Statement | None:
 
 def _use(c: Cursor) -> Statement:
     c.expect("USE")
-    said = c.word() in _DATABASE and c.kind(1) is not None and c.word(1) != "."
+    said = c.word() in DATABASE_WORDS and c.kind(1) is not None and c.word(1) != "."
     c.i += said
     bare = c.kind(1) is None
     name = c.database()
@@ -203,7 +202,7 @@ def _insert_after_with(c: Cursor) -> Statement | None:
 
 def _alter(c: Cursor) -> Statement | None:
     c.expect("ALTER")
-    if c.word() in _DATABASE:
+    if c.word() in DATABASE_WORDS:
         return _alter_database(c)
     if not c.accept("TABLE"):
         return None

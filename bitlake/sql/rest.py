@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
 
 from bitlake.predicate.dialect import SparkSql, tokenize
+from bitlake.sql.edits import Edit
 from bitlake.sql.uses import QueryAnalysis
-
-Edit: TypeAlias = tuple[int, int, str]
-"""``text[start:end]`` becomes something else."""
 
 AGGREGATES = (exp.Count, exp.Min, exp.Max)
 _NAMES = ("count", "min", "max")

@@ -24,7 +24,7 @@ from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.predicate.tree import Predicate
 from bitlake.sql import rest, scope
-from bitlake.sql.rest import Edit
+from bitlake.sql.edits import Edit
 from bitlake.sql.uses import QueryAnalysis
 
 COUNT_ROWS, COUNT, COUNT_DISTINCT, MIN, MAX, KEY = "count(*)", "count", "count distinct", "min", "max", "key"

@@ -8,10 +8,9 @@ from bitlake.errors import UnsupportedFeature
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.clauses import like, partition_spec, property_keys
-from bitlake.sql.cursor import Cursor
+from bitlake.sql.cursor import DATABASE_WORDS, Cursor
 from bitlake.sql.statements import Statement
 
-_DATABASE = ("DATABASE", "SCHEMA", "NAMESPACE")
 _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
 _NOT_TABLES = ("FUNCTION", "QUERY", "SELECT", "WITH", "VALUES", "FROM", "(")
 
@@ -78,7 +77,7 @@ def _extended(c: Cursor) -> Statement:
 def describe(c: Cursor) -> Statement | None:
     """``DESCRIBE [TABLE] [EXTENDED] t [column]`` and ``DESCRIBE DATABASE``; None for functions and queries."""
     c.i += 1
-    if c.word() in _DATABASE and c.kind(1) is not None:
+    if c.word() in DATABASE_WORDS and c.kind(1) is not None:
         c.i += 1
         extended = c.accept("EXTENDED")
         database = c.database()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bitlake.metadata.schema_change import SchemaChange
+from bitlake.predicate.dialect import quoted
 from bitlake.types import DataType
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class TableName:
 def quote_name(name: str) -> str:
     """A name in backticks, unless it is a plain word."""
     plain = name.replace("_", "a").isalnum() and name.isascii() and not name[0].isdigit()
-    return name if plain else "`" + name.replace("`", "``") + "`"
+    return name if plain else quoted(name)
 
 
 @dataclass(frozen=True, slots=True)

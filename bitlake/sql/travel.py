@@ -16,7 +16,8 @@ from sqlglot import Token, TokenType
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import caret, tokenize
 from bitlake.sql.clauses import arguments
-from bitlake.sql.cursor import Cursor
+from bitlake.sql.cursor import STRINGS, Cursor
+from bitlake.sql.edits import spliced
 from bitlake.sql.names import CLAUSES_AFTER_TABLE, NameUse, find_names, upper_words
 from bitlake.sql.parse import parse_table_name
 from bitlake.sql.statements import TableName, quote_name
@@ -85,23 +86,18 @@ def take_relations(text: str, known: Callable[[TableName], bool]) -> tuple[str, 
             cursor = Cursor(text, tokens[at + 1 :])
             changes = _changes(text, token, function, *arguments(cursor))
             place(token.start, cursor.tokens[cursor.i - 1].end + 1, changes, "")
-    out, at = [], 0
-    for start, end, new in sorted(edits):
-        out += [text[at:start], new]
-        at = end
-    return "".join([*out, text[at:]]), found
+    return spliced(text, edits), found
 
 
 def _branches(text: str, tokens: list[Token]) -> str:
     """The text with ``t$branch_b`` for ``t@branch_b``."""
-    out, at = [], 0
+    edits = []
     for before, sign, after in zip(tokens, tokens[1:], tokens[2:], strict=False):
         joined = before.end + 1 == sign.start and sign.end + 1 == after.start
         if sign.text == "@" and joined and after.text.lower().startswith("branch_"):
             name = before.text if before.token_type is TokenType.IDENTIFIER else text[before.start : before.end + 1]
-            out += [text[at : before.start], quote_name(f"{name}${after.text}")]
-            at = after.end + 1
-    return "".join([*out, text[at:]])
+            edits.append((before.start, after.end + 1, quote_name(f"{name}${after.text}")))
+    return spliced(text, edits)
 
 
 def _moment(text: str, tokens: list[Token], words: list[str], use: NameUse) -> tuple[Moment, int, bool]:
@@ -122,7 +118,7 @@ def _moment(text: str, tokens: list[Token], words: list[str], use: NameUse) -> t
         return Moment(use.name, timestamp=expression), tokens[end - 1].end + 1, _alias_at(tokens, words, end)
     token = tokens[at]
     version: int | str
-    if token.token_type in (TokenType.STRING, TokenType.RAW_STRING):
+    if token.token_type in STRINGS:
         version = token.text
     elif token.token_type is TokenType.NUMBER and token.text.rstrip("lL").isdigit():
         version = int(token.text.rstrip("lL"))

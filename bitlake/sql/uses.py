@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret, tokenize
+from bitlake.predicate.dialect import caret, quoted, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.sql.cursor import LAKE_CATALOGS
+from bitlake.sql.edits import Edit, spliced
 from bitlake.sql.statements import TableName
 
 
@@ -50,24 +51,16 @@ def replace_tables(text: str, uses: Sequence[TableUse], names: Sequence[str]) ->
     """
     if len(uses) != len(names):
         raise ValueError(f"{len(uses)} uses but {len(names)} names")
-    edits: list[tuple[int, int, str]] = []
+    edits: list[Edit] = []
     for use, name in zip(uses, names, strict=True):
-        edits.append((use.start, use.end, _quoted(name)))
+        edits.append((use.start, use.end, quoted(name)))
         if use.alias_needed:
-            edits.append((use.alias_at, use.alias_at, f" AS {_quoted(use.name.table)}"))
+            edits.append((use.alias_at, use.alias_at, f" AS {quoted(use.name.table)}"))
     edits += _shortened(text, uses)
-    out, at = [], 0
-    for start, end, new in sorted(edits, key=lambda e: (e[0], e[1])):
-        out += [text[at:start], new]
-        at = end
-    return "".join([*out, text[at:]])
+    return spliced(text, edits)
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _shortened(text: str, uses: Sequence[TableUse]) -> list[tuple[int, int, str]]:
+def _shortened(text: str, uses: Sequence[TableUse]) -> list[Edit]:
     """Deletions of ``db.`` in references ``db.t.column`` to uses that now go by their alias ``t``."""
     plain = [u for u in uses if u.alias_needed and u.name.database is not None]
     if not plain:

@@ -8,6 +8,7 @@ from sqlglot import Token
 
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import tokenize
+from bitlake.sql.edits import Edit, spliced
 from bitlake.sql.names import find_names, upper_words
 from bitlake.sql.statements import TableName, quote_name
 
@@ -34,11 +35,7 @@ def expand_views(text: str, find: Callable[[TableName], str | None]) -> str:
         edits = _edits(text, tokens, find)
         if not edits:
             return text
-        out, done = [], 0
-        for start, end, new in edits:
-            out += [text[done:start], new]
-            done = end
-        text = "".join([*out, text[done:]])
+        text = spliced(text, edits)
     raise InvalidRequest(f"views are nested more than {_DEEPEST} deep, or in a circle: {text[:80]} …")
 
 
@@ -47,7 +44,7 @@ def _is_kept_view(words: list[str]) -> bool:
     return "VIEW" in words[1:4] and not {"TEMP", "TEMPORARY"} & set(words[1:4])
 
 
-def _edits(text: str, tokens: list[Token], find: Callable[[TableName], str | None]) -> list[tuple[int, int, str]]:
+def _edits(text: str, tokens: list[Token], find: Callable[[TableName], str | None]) -> list[Edit]:
     edits = []
     for use in find_names(text, tokens):
         query = None if use.shadowed or use.bare or use.name.catalog is not None else find(use.name)
@@ -62,11 +59,10 @@ def whole_names(query: str, database: str, known: Callable[[TableName], bool]) -
 
     ``known`` tells tables and views of the lake from others.
     """
-    out, done = [], 0
+    edits = []
     for use in find_names(query, tokenize(query)):
         name = use.name
         if use.shadowed or name.database is not None or not known(name):
             continue
-        out += [query[done : use.start], f"{quote_name(database)}.{quote_name(name.table)}"]
-        done = use.end
-    return "".join([*out, query[done:]])
+        edits.append((use.start, use.end, f"{quote_name(database)}.{quote_name(name.table)}"))
+    return spliced(query, edits)

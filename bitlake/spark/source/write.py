@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata.schema import TableSchema
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.source.options import SourceOptions, parse_spec
@@ -165,7 +165,7 @@ def _names_none(state: TableState, user: str) -> bool:
     try:
         ids = [i for i in snapshot_ids(state.store, state.paths) if i > (state.snapshot_id or 0)]
         return all(load_snapshot(state.store, state.paths, i).commit_user != user for i in ids)
-    except (BitlakeError, NotFound):
+    except BitlakeError:
         return False
 
 
