@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,9 +46,14 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """The Spark session of this test process, made on first use and stopped at the end."""
-    from bitlake.spark.session import get_or_create
+    """The Spark session of this test process, made on first use and stopped at the end.
 
-    session = get_or_create()
+    With ``BITLAKE_TEST_SPARK=connect`` it is a client of a local Connect server (``make versions``).
+    """
+    if os.environ.get("BITLAKE_TEST_SPARK", "classic") == "connect":
+        from connect_client import connected as start
+    else:
+        from bitlake.spark.session import get_or_create as start
+    session = start()
     yield session
     session.stop()

@@ -1,7 +1,8 @@
-"""Run by ``spark/test_connect.py`` in a process of its own: a client of a local Spark Connect server tries the lake.
+"""A client of a local Spark Connect server.
 
-Prints one JSON line for each statement: its rows, or the kind of its error.  (A process has either a classic session
-or a Connect client.)
+Run by ``spark/test_connect.py`` in a process of its own (which has either a classic session or a Connect client), it
+tries the lake and prints one JSON line for each statement: its rows, or the kind of its error.  Where
+``BITLAKE_TEST_SPARK=connect`` asks for it, whole tests run on :func:`connected` (``make versions``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,12 @@ from pyspark.sql import SparkSession
 import bitlake
 from bitlake.spark.session import find_java
 
+_SETTINGS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+}
 STATEMENTS = (
     "CREATE TABLE t (id BIGINT, v STRING) TBLPROPERTIES ('file-index.bitmap.columns' = 'v')",
     "INSERT INTO t SELECT id, concat('v', id) FROM range(10)",
@@ -40,16 +48,24 @@ STATEMENTS = (
 )
 
 
-def main(folder: str) -> None:
+def connected() -> Any:
+    """A session on a local Connect server, which starts with it; its workers find the tests' own modules too."""
     home = find_java()
     if home is not None:
         os.environ["JAVA_HOME"] = home
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
-    spark: Any = (
-        builder.config("spark.ui.showConsoleProgress", "false").config("spark.ui.enabled", "false").getOrCreate()
-    )
+    here = Path(__file__).resolve().parent
+    places = [str(here.parent), str(here), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in places if p))
+    builder = SparkSession.builder.remote("local[2]")
+    for name, value in _SETTINGS.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def main(folder: str) -> None:
+    spark = connected()
     lake = bitlake.connect(folder, spark=spark)
     for text in STATEMENTS:
         try:

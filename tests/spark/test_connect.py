@@ -45,14 +45,13 @@ def statements() -> tuple[str, ...]:
 
 def answers(folder: Path) -> list[Any]:
     """What the client prints, line by line."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     client = ROOT / "tests" / "connect_client.py"
     done = subprocess.run(
         [sys.executable, str(client), str(folder)],
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])},
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
