@@ -18,6 +18,7 @@ from bitlake.table.create import ColumnSpec
 from bitlake.table.opening import open_table
 from bitlake.table.plan import Plan
 from bitlake.table.scan import Scan
+from bitlake.table.scan_recorder import open_recorder
 from bitlake.table.table import Table
 from bitlake.types import NextId, from_arrow
 
@@ -39,6 +40,8 @@ def connect(
     catalog: str = "filesystem",
     uri: str | None = None,
     catalog_options: Mapping[str, str] | None = None,
+    record_scans: bool | str | None = None,
+    scan_log: str | os.PathLike[str] | None = None,
 ) -> Lake:
     """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
     ``webhdfs://``, ``memory://``); the folder is made by the first table.
@@ -55,6 +58,10 @@ def connect(
     at ``uri`` (``sqlite:////folder/file``, ``postgresql://host/name``), as Paimon's jdbc catalog has them: renaming is
     one step, and several lakes may share it; ``rest``, at a server at ``uri`` that speaks Paimon's REST catalog, where
     ``path`` is the name of a warehouse.  ``catalog_options`` are Paimon's: ``catalog-key``, ``jdbc.user``, ``token`` ….
+
+    ``record_scans`` keeps a log of what is asked of each table and what of it is read, for ``table.advise()`` and
+    reports: True or ``"values"``, or ``"masked"`` to leave out the values that conditions compare with.  Left out, the
+    environment's ``BITLAKE_RECORD_SCANS`` says it.  ``scan_log`` is a folder for the logs instead of each table's own.
     """
     return Lake(
         path,
@@ -65,6 +72,8 @@ def connect(
         catalog=catalog,
         uri=uri,
         catalog_options=catalog_options,
+        record_scans=record_scans,
+        scan_log=scan_log,
     )
 
 
@@ -82,10 +91,13 @@ class Lake:
         catalog: str = "filesystem",
         uri: str | None = None,
         catalog_options: Mapping[str, str] | None = None,
+        record_scans: bool | str | None = None,
+        scan_log: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = str(path) if catalog == REST else _absolute(path)
         settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
         self.catalog = connect_catalog(catalog, self.path, uri, catalog_options, storage_options, settings)
+        self.catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
         self._storage_options = dict(storage_options or {})
         self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark

@@ -9,6 +9,7 @@ from bitlake import _clock
 
 POSTPONE_BUCKET = -2
 _DIGITS = re.compile(r"^\d{1,19}$")
+_SCAN_LOG = re.compile(r"^scan-log-\d{13}-[0-9a-f]{8}\.jsonl$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,11 @@ class TablePaths:
         """A statistics file."""
         return f"{self.root}/statistics/{name}"
 
+    @property
+    def scan_log_dir(self) -> str:
+        """The folder of recorded scans, which only bitlake knows."""
+        return f"{self.root}/scans"
+
     def bucket_dir(self, partition_path: str, bucket: int) -> str:
         """The folder of a bucket's data files; ``partition_path`` as :mod:`bitlake.metadata.partition` forms it."""
         parts = [self.root, self.data_directory, partition_path, bucket_name(bucket)]
@@ -123,6 +129,16 @@ def data_file_name(prefix: str, writer_uuid: str, number: int, file_format: str,
 def index_file_name(data_file: str) -> str:
     """The name (or path) of the file index made with a data file; a rewritten one has a name of its own."""
     return f"{data_file}.index"
+
+
+def scan_log_name(time_ms: int) -> str:
+    """The name of a new file of recorded scans; names sort by their times."""
+    return f"scan-log-{time_ms:013}-{_clock.new_uuid()[:8]}.jsonl"
+
+
+def is_scan_log(name: str) -> bool:
+    """Whether a file holds recorded scans."""
+    return _SCAN_LOG.match(name) is not None
 
 
 def table_index_name(writer_uuid: str, number: int) -> str:

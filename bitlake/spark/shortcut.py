@@ -141,6 +141,7 @@ def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewrit
         return None
     if columns is None:
         return None
+    exact.record("spark")
     types = run(context.spark.createDataFrame([], frame_schema(exact)), ()).schema
     names = [f.name for f in types.fields]
     wanted = [T.LongType() if kind is None else kind for kind, _ in columns]

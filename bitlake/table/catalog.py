@@ -18,6 +18,7 @@ from bitlake.table.blame import reading_table
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.jdbc_views import View
 from bitlake.table.live import latest_schema
+from bitlake.table.scan_recorder import ScanRecorder
 
 log = logging.getLogger("bitlake")
 
@@ -39,6 +40,9 @@ class Identifier:
 
 class FileSystemCatalog:
     """Databases and tables under one warehouse folder."""
+
+    recorder: ScanRecorder | None = None
+    """Takes scans of its tables down, where the lake wants that."""
 
     def __init__(self, store: Store, warehouse: str) -> None:
         self.store = store

@@ -33,7 +33,17 @@ def open_table(
     shown = str(found) if branch is None else f"{found}$branch_{branch}"
     path, store = catalog.table_path(found), catalog.store
     there = branch is None  # its schema was read just now
-    table = Table(shown, path, store, timezone=timezone, to_spark=to_spark, runner=runner, branch=branch, opened=there)
+    table = Table(
+        shown,
+        path,
+        store,
+        timezone=timezone,
+        to_spark=to_spark,
+        runner=runner,
+        branch=branch,
+        opened=there,
+        recorder=catalog.recorder,
+    )
     return table if system is None else SystemTable(table, system)
 
 

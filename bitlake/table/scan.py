@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
@@ -29,6 +29,7 @@ from bitlake.table.partition_files import files_to_plan
 from bitlake.table.plan import Plan
 from bitlake.table.planner import ScanRequest
 from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
+from bitlake.table.scan_recorder import ScanRecorder
 from bitlake.table.state import TableState
 from bitlake.table.topn import FileRanges
 from bitlake.table.topn_read import Ranking, TooManyRows, read_top_n
@@ -41,6 +42,7 @@ _READ_AHEAD = 4
 
 _EXPLAINED: dict[str, Callable[[Plan], Any]] = {"text": explain_text, "dict": explain_dict, "json": explain_json}
 
+T = TypeVar("T")
 ToSpark = Callable[["Scan"], Any]
 
 
@@ -61,6 +63,7 @@ class Scan:
     timezone: str = "UTC"
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
+    _recorder: ScanRecorder | None = field(default=None, repr=False, compare=False)
 
     # --- refining ----------------------------------------------------------------------------------------------------
 
@@ -203,8 +206,7 @@ class Scan:
     def count(self, column: str | None = None) -> int:
         """How many rows there are, or how many are not NULL in a column."""
         if self.row_limit is None:
-            with reading_table(self.state.name):
-                return self.answers().count(None if column is None else self.state.schema.field(column).name)
+            return self._answered(lambda a: a.count(None if column is None else self.state.schema.field(column).name))
         if column is not None:
             return int(sum(t.num_rows - t.column(0).null_count for t in self.select([column])._tables()))
         return sum(t.num_rows for t in replace(self, columns=(), _planned=[])._tables())
@@ -213,8 +215,7 @@ class Scan:
         """Whether there is a row at all."""
         if self.row_limit is not None:
             return self.row_limit > 0 and replace(self, row_limit=None, order=(), _planned=[]).exists()
-        with reading_table(self.state.name):
-            return self.answers().exists()
+        return self._answered(lambda a: a.exists())
 
     def count_distinct(self, column: str) -> int:
         """How many distinct values a column has, without NULL."""
@@ -223,18 +224,15 @@ class Scan:
 
     def distinct(self, column: str) -> pa.Array:
         """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value."""
-        with reading_table(self.state.name):
-            return self.answers().distinct(self.state.schema.field(column).name)
+        return self._answered(lambda a: a.distinct(self.state.schema.field(column).name))
 
     def group_count(self, column: str) -> pa.Table:
         """How many rows have each value of a column (NULL too): a table of the column and ``count``."""
-        with reading_table(self.state.name):
-            return self.answers().group_count(self.state.schema.field(column).name)
+        return self._answered(lambda a: a.group_count(self.state.schema.field(column).name))
 
     def min_max(self, column: str) -> tuple[Any, Any]:
         """A column's smallest and largest value as Python values, None if all are NULL; NaN is the largest number."""
-        with reading_table(self.state.name):
-            low, high = self.answers().min_max(self.state.schema.field(column).name)
+        low, high = self._answered(lambda a: a.min_max(self.state.schema.field(column).name))
         return low.as_py(), high.as_py()
 
     def answers(self, may_read: bool = True) -> Answers:
@@ -249,6 +247,17 @@ class Scan:
             use_index=self.use_index,
             may_read=may_read,
         )
+
+    def _answered(self, question: Callable[[Answers], T]) -> T:
+        with reading_table(self.state.name):
+            found = question(self.answers())
+        self.record()
+        return found
+
+    def record(self, engine: str = "python", *, was_read: bool = True) -> None:
+        """Take down what the plan read, where the lake records scans; readers outside of this class call it."""
+        if self._recorder is not None and self._planned:
+            self._recorder.add(self._planned[0], self.state.paths, self.store, engine=engine, was_read=was_read)
 
     # --- other forms --------------------------------------------------------------------------------------------------
 
@@ -282,6 +291,7 @@ class Scan:
         finally:
             plan.metrics.count_read({t.path: c.as_dict() for t, c in zip(tasks, counts, strict=True)})
             plan.metrics.read_ms = (time.perf_counter() - started) * 1000
+            self.record()
 
     def _typed(self, table: pa.Table, path: str) -> pa.Table:
         """A file's rows under the result's schema, whose columns may be NOT NULL."""

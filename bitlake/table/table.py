@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -44,6 +45,8 @@ from bitlake.table.rescale import rescale
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
+from bitlake.table.scan_log import ScanLog, ScanRecord, default_log
+from bitlake.table.scan_recorder import ScanRecorder
 from bitlake.table.state import TableState, load_state
 from bitlake.table.travel import Time
 from bitlake.table.writes import TableWrites
@@ -66,14 +69,16 @@ class Table(TableWrites, TableMaintenance):
         runner: Callable[[], Runner] = LocalRunner,
         branch: str | None = None,
         opened: bool = False,
+        recorder: ScanRecorder | None = None,
     ) -> None:
-        """``opened``: whether the table is known to be there."""
+        """``opened``: whether the table is known to be there; ``recorder`` takes its scans down."""
         self.name = name
         self.store = store
         self._paths = TablePaths(root, branch)
         self._timezone = timezone
         self._to_spark = to_spark
         self._runner = runner
+        self._recorder = recorder
         self._user = _clock.new_uuid()
         if not opened:
             self.state()
@@ -137,7 +142,7 @@ class Table(TableWrites, TableMaintenance):
         """
         when = When(snapshot, tag, timestamp)
         if incremental_between is None:
-            scan = self.scan_of(self.at(when))
+            scan = replace(self.scan_of(self.at(when)), _recorder=self._recorder)
         elif when != When():
             raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
         else:
@@ -157,6 +162,20 @@ class Table(TableWrites, TableMaintenance):
             _to_spark=self._to_spark,
         )
         return scan if where is None else scan.where(where)
+
+    def recorded_scans(self, most: int | None = 1000, since_ms: int | None = None) -> list[ScanRecord]:
+        """The scans of this table that were recorded (``connect(record_scans=True)``), oldest first; the last ``most``.
+
+        ``since_ms``: only those of this time and after, in milliseconds since the epoch.
+        """
+        return self.scan_log().read(most, since_ms)
+
+    def scan_log(self) -> ScanLog:
+        """Where the scans of this table are recorded, if they are; what waits to be stored is stored now."""
+        if self._recorder is None:
+            return default_log(self._paths, self.store)
+        self._recorder.flush()
+        return self._recorder.log_of(self.name, self._paths, self.store)
 
     # --- maintenance -------------------------------------------------------------------------------------------------
 
@@ -230,7 +249,7 @@ class Table(TableWrites, TableMaintenance):
             check_evolved(self.name, state.schema, new)
             for column in made_not_null(state.schema, new):
                 # Paimon takes the caller's word for it, and readers then stumble over the NULLs.
-                if self.scan(where=IsNull(column)).exists():
+                if self.scan_of(state, IsNull(column)).exists():
                     raise InvalidRequest(
                         f"table '{self.name}': column '{column}' holds NULL: it cannot become NOT NULL"
                     )
