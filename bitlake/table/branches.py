@@ -48,8 +48,15 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
     if tag is not None:
         snapshot = load_tag(state, tag).snapshot
         last_schema = snapshot.schema_id
-        store.write(target.tag(tag), store.read(state.paths.tag(tag)))
+        text = store.read(state.paths.tag(tag))
+        store.write(target.tag(tag), text)
         store.write(target.snapshot(snapshot.id), snapshot.to_json().encode())
+        # Whoever deletes the tag now sees the branch; whoever did before it was there has deleted its files.
+        if not store.exists(state.paths.tag(tag)) or store.read(state.paths.tag(tag)) != text:
+            store.delete_dir(target.branch_root)
+            raise NotFound(
+                f"table '{state.name}': tag '{tag}' was deleted or moved while branch '{name}' was made of it"
+            )
     # A branch is there once it has a schema: written last, it is never seen half made.
     for number in range(last_schema + 1):
         try:

@@ -13,7 +13,7 @@ from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.jackson import dumps
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store
-from bitlake.table.live import snapshot_ids
+from bitlake.table.expiring import load_line
 from bitlake.table.state import TableState
 
 _PREFIX = "consumer-"
@@ -59,11 +59,21 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
             raise NotFound(f"table '{state.name}' has no consumer '{consumer}'; it has {', '.join(have) or 'none'}")
         state.store.delete(path)
         return
-    ids = snapshot_ids(state.store, state.paths)
+    ids = load_line(state.store, state.paths).kept
     if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
         kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "there is none"
         raise NotFound(f"table '{state.name}': a consumer cannot go on at snapshot {next_snapshot}: {kept}")
+    before = consumers(state.store, state.paths).get(consumer)
     state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())
+    if next_snapshot < load_line(state.store, state.paths).end:
+        # An expiry that did not see it yet has begun.
+        if before is None:
+            state.store.delete(path)
+        else:
+            state.store.write(path, dumps({"nextSnapshot": before}).encode())
+        raise NotFound(
+            f"table '{state.name}': snapshot {next_snapshot} expired while consumer '{consumer}' was moved to it"
+        )
 
 
 def clear_consumers(

@@ -8,29 +8,37 @@ branch's snapshots and tags):
 * changelog files of the expired snapshots;
 * their manifests, manifest lists, index manifests, table index files and statistics.
 
-Order of deletion: data and changelog files, metadata, snapshot files from the first on, then the EARLIEST hint.  Killed
-at any step it leaves a table whose kept snapshots are whole, and the next expiry does the rest: what is gone already is
-passed over.  Folders stay, empty ones too, as Paimon leaves them by default: a writer may be about to use one.
+Order: a file says which snapshots are going (:mod:`bitlake.table.expiring`); then consumers, tags and branches are
+looked at; the EARLIEST hint moves on; data and changelog files, metadata and snapshot files go, and last that file.
+Killed at any step it leaves a table whose kept snapshots are whole, and the next expiry does the rest: what is gone
+already is passed over.  Folders stay, empty ones too, as Paimon leaves them by default: a writer may be about to use
+one.
 
 Source: table-format spec, section 10; which snapshots go is Paimon's rule (``snapshot.*`` options).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.consumers import least_next_snapshot
-from bitlake.table.live import earliest_snapshot_id, latest_snapshot_id, load_snapshot
+from bitlake.table.expiring import begun_at, load_line, marker
+from bitlake.table.live import earliest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
 from bitlake.table.runner import REQUESTS, LocalRunner, delete_files
+
+_RACES = 20
+"""Times that others may expire the same snapshots meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,45 +64,79 @@ class Expiry:
 
 def plan_expiry(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
     """What expiring now would delete; raises :class:`InvalidRequest` for numbers that contradict each other."""
-    first, end = _range(store, paths, schema, retention)
-    if end <= first:
-        return Expiry(first, first)
-    expired = list(existing_snapshots(store, paths, range(first, end)))
-    kept = load_snapshot(store, paths, end)
-    partitions = PartitionReader(schema, paths)
-    needed = Needed.beside(store, paths, kept)
-    data: dict[str, None] = {}
-    for snapshot in [*expired[1:], kept]:
-        for entry in removed_files(store, paths, snapshot.delta_manifest_list):
-            if not needed.data_file(entry):
-                _take(partitions, entry, data)
-    for snapshot in expired:
-        if snapshot.changelog_manifest_list is not None:
-            for entry in listed_entries(store, paths, snapshot.changelog_manifest_list):
-                if entry.kind is EntryKind.ADD and not needed.changelog(snapshot.changelog_manifest_list):
-                    _take(partitions, entry, data)
-    metadata: dict[str, None] = {}
-    for snapshot in expired:
-        metadata |= dict.fromkeys(metadata_files(store, paths, schema, snapshot, needed))
-    return Expiry(first, end, tuple(s.id for s in expired), tuple(data), tuple(metadata))
+    return _steadily(lambda: _plan(store, paths, schema, _range(store, paths, schema, retention)))
 
 
-def expire(store: Store, paths: TablePaths, expiry: Expiry) -> None:
-    """Delete what was planned; raises :class:`StorageUnavailable` if the store refuses, and may be called again."""
-    if expiry.end <= expiry.first:
-        return
-    runner = LocalRunner(REQUESTS)
-    delete_files(store, expiry.data_files, runner)
-    delete_files(store, expiry.metadata_files, runner)
-    for number in expiry.snapshots:
-        store.delete(paths.snapshot(number))
-    store.write(paths.earliest_hint, str(expiry.end).encode())
+def expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+    """Delete what :func:`plan_expiry` finds, also while others write, tag or expire; returns what went.
+
+    Raises :class:`StorageUnavailable` if the store refuses; the next call goes on where this one was.
+    """
+    return _steadily(lambda: _expire(store, paths, schema, retention))
+
+
+def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+    going = _range(store, paths, schema, retention)
+    if going.end <= going.first:
+        return Expiry(going.first, going.first)
+    _announce(store, paths, going)
+    try:
+        # A consumer may have come before it could see the announcement.
+        consumer = least_next_snapshot(store, paths)
+        if consumer is not None and max(consumer, going.begun) < going.end:
+            fewer = replace(going, end=max(consumer, going.begun, going.first))
+            if fewer.end > fewer.first:
+                _announce(store, paths, fewer)
+            store.delete(marker(paths, going.end))
+            going = fewer
+        expiry = _plan(store, paths, schema, going)
+    except BaseException:
+        if going.end not in going.ends:
+            store.delete(marker(paths, going.end))
+        raise
+    if expiry.end > expiry.first:
+        store.write(paths.earliest_hint, str(expiry.end).encode())
+        runner = LocalRunner(REQUESTS)
+        delete_files(store, expiry.data_files, runner)
+        delete_files(store, expiry.metadata_files, runner)
+        delete_files(store, [paths.snapshot(number) for number in expiry.snapshots], runner)
+        for end in {*going.ends, going.end}:
+            store.delete(marker(paths, end))
+    return expiry
+
+
+def _steadily(work: Callable[[], Expiry]) -> Expiry:
+    """Do it again where somebody else expired the snapshots that were looked at."""
+    for _ in range(_RACES):
+        try:
+            return work()
+        except NotFound:
+            continue
+    return work()
+
+
+def _announce(store: Store, paths: TablePaths, going: _Going) -> None:
+    store.write(marker(paths, going.end), str(going.first).encode())
 
 
 # --- which snapshots --------------------------------------------------------------------------------------------------
 
 
-def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """The snapshots to go: ``first`` to ``end`` (not included); of expiries that have begun already, their ``ends``."""
+
+    first: int
+    end: int
+    ends: tuple[int, ...] = ()
+
+    @property
+    def begun(self) -> int:
+        """Snapshots before this one have been going since an earlier call."""
+        return max(self.ends, default=0)
+
+
+def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> _Going:
     options = opt.Options(schema.options)
     most = retention.retain_max if retention.retain_max is not None else options.of(opt.SNAPSHOT_RETAINED_MAX)
     least = retention.retain_min if retention.retain_min is not None else options.of(opt.SNAPSHOT_RETAINED_MIN)
@@ -106,9 +148,12 @@ def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
     older = retention.older_than_ms
     if older is None:
         older = _clock.now_ms() - options.of(opt.SNAPSHOT_TIME_RETAINED)
-    latest, first = latest_snapshot_id(store, paths), earliest_snapshot_id(store, paths)
-    if latest is None or first is None:
-        return 0, 0
+    line = load_line(store, paths)
+    first = earliest_snapshot_id(store, paths)
+    if not line.ids or first is None:
+        return _Going(0, 0)
+    latest = line.ids[-1]
+    first = max(first, line.end)
     end = min(latest - least + 1, first + limit)
     consumer = least_next_snapshot(store, paths)
     if consumer is not None:
@@ -117,11 +162,43 @@ def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
         # A snapshot was the latest until its successor came: its age counts from then.
         following = next(existing_snapshots(store, paths, [number + 1]), None)
         if following is not None and following.time_millis >= older:
-            return first, number
-    return first, max(end, first)
+            end = number
+            break
+    begun = begun_at(store, paths, line.ends)
+    if begun is None:
+        return _Going(first, max(end, first))
+    # What an expiry that was killed announced is half gone, whatever is asked for now.
+    return _Going(min(first, begun), max(end, first), line.ends)
 
 
 # --- which files ------------------------------------------------------------------------------------------------------
+
+
+def _plan(store: Store, paths: TablePaths, schema: TableSchema, going: _Going) -> Expiry:
+    first, end = going.first, going.end
+    if end <= first:
+        return Expiry(first, first)
+    runner = LocalRunner(REQUESTS)
+    expired = list(existing_snapshots(store, paths, range(first, end)))
+    kept = load_snapshot(store, paths, end)
+    partitions = PartitionReader(schema, paths)
+    needed = Needed.beside(store, paths, kept)
+    data: dict[str, None] = {}
+    deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
+    for removed in runner.run(deltas, partial(removed_files, store, paths)):
+        for entry in removed:
+            if not needed.data_file(entry):
+                _take(partitions, entry, data)
+    told = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
+    told = [name for name in told if not needed.changelog(name)]
+    for changes in runner.run(told, lambda name: list(listed_entries(store, paths, name))):
+        for entry in changes:
+            if entry.kind is EntryKind.ADD:
+                _take(partitions, entry, data)
+    metadata: dict[str, None] = {}
+    for found in runner.run(expired, lambda s: list(metadata_files(store, paths, schema, s, needed))):
+        metadata |= dict.fromkeys(found)
+    return Expiry(first, end, tuple(s.id for s in expired), tuple(data), tuple(metadata))
 
 
 def _take(partitions: PartitionReader, entry: ManifestEntry, data: dict[str, None]) -> None:

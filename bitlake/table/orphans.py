@@ -25,8 +25,8 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.index_files import read_index_manifest
-from bitlake.table.live import read_manifest, read_manifest_list, snapshot_ids
-from bitlake.table.references import branch_names, tag_names
+from bitlake.table.live import read_manifest, read_manifest_list
+from bitlake.table.references import Holder, branch_names, holders, lines
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 
@@ -115,19 +115,39 @@ def _look(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orpha
 
 
 def _named(state: TableState, runner: Runner) -> set[str]:
-    """The bare names of all files that any snapshot or tag of any branch names (they hold a UUID each)."""
-    store, root = state.store, state.paths.root
-    paths = TablePaths(root)  # branches share the folder of manifests
-    told: list[str] = []
-    for branch in (None, *branch_names(store, paths)):
-        line = TablePaths(root, branch)
-        told += [line.snapshot(i) for i in snapshot_ids(store, line)]
-        told += [line.tag(t) for t in tag_names(store, line)]
+    """The bare names of all files that any snapshot or tag of any branch names (they hold a UUID each).
 
+    A tag or branch that is made while another that holds the same files goes is seen when all is listed again.
+    """
+    store = state.store
+    paths = TablePaths(state.paths.root)
+    seen: set[str] = set()
+    names: set[str] = set()
+    while True:
+        new = []
+        for line in lines(store, paths):
+            # Files that only later snapshots name are younger than the writes under way.
+            known = line.snapshot_dir in seen
+            new += [h for h in holders(store, line) if h.path not in seen and not (known and h.snapshot_id is not None)]
+            seen.add(line.snapshot_dir)
+        if not new:
+            return names
+        seen.update(h.path for h in new)
+        names |= _named_by(store, paths, new, runner)
+
+
+def _named_by(store: Store, paths: TablePaths, asked: list[Holder], runner: Runner) -> set[str]:
+    by_path = {h.path: h for h in asked}
+
+    def held(path: str) -> bool:
+        return by_path[path].holds(store) and not by_path[path].partial
+
+    told = list(by_path)
     names: set[str] = set()
     lists: dict[str, list[str]] = {}
     indexes: dict[str, list[str]] = {}
-    for path, snapshot in _read_all(store, runner, told, partial(_snapshot, store), lambda path: (path,)).items():
+    snapshots = _read_all(held, runner, told, partial(_snapshot, store), lambda path: (path,))
+    for path, snapshot in snapshots.items():
         own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
         for name in own:
             if name is not None:
@@ -137,13 +157,13 @@ def _named(state: TableState, runner: Runner) -> set[str]:
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
     manifests: dict[str, list[str]] = {}
-    for name, found in _read_all(store, runner, lists, partial(_manifests, store, paths), lists.__getitem__).items():
+    for name, found in _read_all(held, runner, lists, partial(_manifests, store, paths), lists.__getitem__).items():
         for manifest in found:
             manifests.setdefault(manifest, []).append(name)
     files = _read_all(
-        store, runner, manifests, partial(_files, store, paths), lambda m: (p for n in manifests[m] for p in lists[n])
+        held, runner, manifests, partial(_files, store, paths), lambda m: (p for n in manifests[m] for p in lists[n])
     )
-    tables = _read_all(store, runner, indexes, partial(_index_files, store, paths), indexes.__getitem__)
+    tables = _read_all(held, runner, indexes, partial(_index_files, store, paths), indexes.__getitem__)
     return names.union(lists, manifests, indexes, *files.values(), *tables.values())
 
 
@@ -164,11 +184,11 @@ def _index_files(store: Store, paths: TablePaths, name: str) -> list[str]:
 
 
 def _read_all(
-    store: Store,
+    held: Callable[[str], bool],
     runner: Runner,
     names: Iterable[str],
     read: Callable[[str], T],
-    holders: Callable[[str], Iterable[str]],
+    holding: Callable[[str], Iterable[str]],
 ) -> dict[str, T]:
     """What ``read`` makes of each name, without those that are gone because all their holders expired meanwhile."""
     asked: Sequence[str] = list(names)
@@ -176,7 +196,7 @@ def _read_all(
     for name, found in zip(asked, runner.run(asked, partial(_tried, read)), strict=True):
         if not isinstance(found, NotFound):
             out[name] = found
-        elif any(store.exists(holder) for holder in holders(name)):
+        elif any(map(held, holding(name))):
             raise found
     return out
 

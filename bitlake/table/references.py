@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from bitlake.errors import NotFound
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
+from bitlake.table.expiring import load_line
 from bitlake.table.index_files import index_path, read_index_manifest
-from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list, snapshot_ids
+from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list
+from bitlake.table.runner import REQUESTS, LocalRunner
 
 
 def existing_snapshots(store: Store, paths: TablePaths, ids: Iterable[int]) -> Iterator[Snapshot]:
@@ -38,6 +41,45 @@ def branch_names(store: Store, paths: TablePaths) -> list[str]:
     return sorted(n.removeprefix("branch-") for n in found if n.startswith("branch-"))
 
 
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A file that keeps what it names: a snapshot of a line (main, or a branch), a tag, or a changelog on its own."""
+
+    line: TablePaths
+    path: str
+    snapshot_id: int | None = None
+    """Of snapshots; None: a tag or changelog."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether some of what it names may be gone: a changelog outlives the data of its snapshot."""
+        return "/changelog/changelog-" in self.path
+
+    def load(self, store: Store) -> Snapshot:
+        """What it says; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
+        return Snapshot.from_json(store.read(self.path), self.path)
+
+    def holds(self, store: Store) -> bool:
+        """Whether it is there still, and nobody is expiring it."""
+        if self.snapshot_id is not None and self.snapshot_id not in load_line(store, self.line).kept:
+            return False
+        return store.exists(self.path)
+
+
+def holders(store: Store, line: TablePaths) -> list[Holder]:
+    """What holds files on a line of a table: its snapshots that are kept, in their order, then tags and changelogs."""
+    found = [Holder(line, line.snapshot(i), i) for i in load_line(store, line).kept]
+    found += [Holder(line, line.tag(name)) for name in tag_names(store, line)]
+    long_lived = f"{line.branch_root}/changelog"
+    changelogs = (parse_id(name, "changelog-") for name in store.names(long_lived))
+    return found + [Holder(line, f"{long_lived}/changelog-{i}") for i in changelogs if i is not None]
+
+
+def lines(store: Store, paths: TablePaths) -> list[TablePaths]:
+    """Main and all branches of a table."""
+    return [TablePaths(paths.root, b, paths.data_directory) for b in (None, *branch_names(store, paths))]
+
+
 class Needed:
     """The files that protected snapshots need; data files by partition, bucket and name, others by name."""
 
@@ -49,27 +91,72 @@ class Needed:
         self._changelogs: set[str] = set()
 
     @staticmethod
-    def beside(store: Store, paths: TablePaths, kept: Snapshot | None, without_tag: str | None = None) -> Needed:
+    def beside(store: Store, paths: TablePaths, kept: Snapshot | None) -> Needed:
         """What a table (or branch) needs besides its snapshots before ``kept``.
 
-        That is ``kept`` (and with it what comes after), its tags, all but ``without_tag``, and whatever other branches
-        have, main included.  A tag that cannot be read is an error: its files would go.
+        That is ``kept`` (and with it what comes after), its tags, and whatever other branches have, main included.  A
+        tag that cannot be read is an error: its files would go.  What is tagged or branched off meanwhile is seen too.
         """
         out = Needed(store, paths)
         if kept is not None:
             out.add(kept)
-        for name in tag_names(store, paths):
-            if name != without_tag:
-                out.add(tag_snapshot(store, paths, name))
-        for branch in [None, *branch_names(store, paths)]:
-            if branch == paths.branch:
-                continue
-            other = TablePaths(paths.root, branch, paths.data_directory)
-            for i, snapshot in enumerate(existing_snapshots(store, other, snapshot_ids(store, other))):
-                out.add(snapshot, whole=i == 0)
-            for name in tag_names(store, other):
-                out.add(tag_snapshot(store, other, name))
-        return out
+        seen: set[str] = set()
+        while True:
+            found = [out._unseen(line, seen) for line in lines(store, paths)]
+            if not any(found):
+                return out
+            for new in found:
+                out._protect(new, seen)
+
+    def _unseen(self, line: TablePaths, seen: set[str]) -> list[Holder]:
+        """What holds files on a line and has not been seen; of a line that has been, later snapshots need no look."""
+        known = line.branch == self._paths.branch or line.snapshot_dir in seen
+        held = holders(self._store, line)
+        new = [h for h in held if h.path not in seen and not (known and h.snapshot_id is not None)]
+        seen.update(h.path for h in new)
+        if any(h.snapshot_id is not None for h in new):
+            seen.add(line.snapshot_dir)
+        return new
+
+    def _protect(self, found: list[Holder], seen: set[str]) -> None:
+        runner = LocalRunner(REQUESTS)
+        snapshots = [h for h in found if h.snapshot_id is not None]
+        # After a snapshot that is whole, each only adds to it; where one has gone meanwhile, the next is taken whole.
+        pending = [(h, i == 0) for i, h in enumerate(snapshots)]
+        while pending:
+            there = runner.run(pending, lambda item: self._add_held(*item))
+            gone = [i for i, held in enumerate(there) if not held]
+            if gone and gone[-1] == len(pending) - 1:
+                seen.discard(pending[-1][0].line.snapshot_dir)  # there is a later one by now
+            pending = [(pending[i + 1][0], True) for i in gone[-1:] if i + 1 < len(pending)]
+        runner.run([h for h in found if h.snapshot_id is None], lambda holder: self._add_held(holder, True))
+
+    def _add_held(self, holder: Holder, whole: bool) -> bool:
+        """Protect what it names, and say so; False if it has gone meanwhile."""
+        try:
+            snapshot = holder.load(self._store)
+            if holder.partial:
+                self.add_changelog(snapshot)
+            else:
+                self.add(snapshot, whole=whole)
+        except NotFound:
+            if holder.holds(self._store):
+                raise
+            return False
+        return True
+
+    def add_changelog(self, snapshot: Snapshot) -> None:
+        """Protect what a changelog names that is kept for longer than its snapshot, as far as it is there."""
+        own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
+        for name in filter(None, own):
+            self.names.add(name)
+            with contextlib.suppress(NotFound):
+                self.names.update(m.file_name for m in read_manifest_list(self._store, self._paths, name))
+            if name != snapshot.base_manifest_list:
+                found = listed_entries(self._store, self._paths, name)
+                self._data.update((e.partition, e.bucket, e.file.file_name) for e in found)
+        if snapshot.changelog_manifest_list is not None:
+            self._changelogs.add(snapshot.changelog_manifest_list)
 
     def add(self, snapshot: Snapshot, *, whole: bool = True) -> None:
         """Protect a snapshot; without ``whole``, one whose predecessor is protected: only what it added is new."""

@@ -26,6 +26,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import FileInfo, Store, open_store
 from bitlake.storage.rest import RestClient
+from bitlake.table.expiring import PREFIX as EXPIRING
 from bitlake.table.live import latest_schema_id, load_schema, read_manifest_list, read_manifests
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rest_changes import schema_changes
@@ -168,6 +169,8 @@ class RestStore(Store):
                 found = _HISTORY.match(path[len(root) + 1 :])
                 if found is None or (table.external and found["folder"] != "schema"):
                     return None, "", None
+                if (found["rest"] or "").startswith(EXPIRING):
+                    return None, "", None  # a note of ours beside the snapshots
                 number = _NUMBERED.match(found["rest"] or "")
                 return table, found["folder"], None if number is None else int(number.group(1))
         return None, "", None

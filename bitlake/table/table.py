@@ -192,10 +192,8 @@ class Table(TableWrites, TableMaintenance):
         """
         state = self.state()
         schema = state.schema.with_options(options) if options else state.schema
-        expiry = plan_expiry(self.store, state.paths, schema, retention or Retention())
-        if not dry_run:
-            expire(self.store, state.paths, expiry)
-        return expiry
+        work = plan_expiry if dry_run else expire
+        return work(self.store, state.paths, schema, retention or Retention())
 
     # --- options -----------------------------------------------------------------------------------------------------
 

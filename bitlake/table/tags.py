@@ -21,12 +21,15 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.tag_options import DEFAULT_RETAINED
 from bitlake.table.data_file import discard_files
-from bitlake.table.live import earliest_snapshot_id, live_files, load_snapshot, snapshot_ids
+from bitlake.table.expiring import load_line
+from bitlake.table.live import live_files, load_snapshot, snapshot_ids
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, metadata_files, tag_names, tag_snapshot
 from bitlake.table.state import TableState
 
 _EPOCH = datetime(1970, 1, 1)
+_RACES = 20
+"""Times that the first snapshot may expire while a tag is deleted; then its files are left to the orphans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,14 @@ def replace_tag(
     state: TableState, name: str, snapshot_id: int | None = None, *, retained_ms: int | None = None
 ) -> None:
     """Move a tag to another snapshot, or give it another retention; raises :class:`NotFound`."""
+    path = state.paths.tag(name)
     old = load_tag(state, name)
-    state.store.write(state.paths.tag(name), _content(state, name, snapshot_id, retained_ms))
+    before = state.store.read(path)
+    state.store.write(path, _content(state, name, snapshot_id, retained_ms))
+    if not _is_whole(state, name):
+        moved = tag_snapshot(state.store, state.paths, name).id
+        state.store.write(path, before)
+        raise NotFound(f"table '{state.name}': snapshot {moved} expired while tag '{name}' was moved to it")
     _clean(state, old.snapshot)
 
 
@@ -174,24 +183,37 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
 
 def _check_whole(state: TableState, name: str) -> None:
     """Take a tag back whose snapshot expired while it was made: its files may be gone."""
+    if not _is_whole(state, name):
+        number = tag_snapshot(state.store, state.paths, name).id
+        state.store.delete(state.paths.tag(name))
+        raise NotFound(f"table '{state.name}': snapshot {number} expired while tag '{name}' was made of it")
+
+
+def _is_whole(state: TableState, name: str) -> bool:
+    """Whether the files of a tag just written are there to stay: no expiry that began before it was seen has them."""
     snapshot = tag_snapshot(state.store, state.paths, name)
-    if not state.store.exists(state.paths.snapshot(snapshot.id)):
-        others = [t for t in list_tags(state) if t.name != name and t.snapshot.id == snapshot.id]
-        if not others:
-            state.store.delete(state.paths.tag(name))
-            raise NotFound(f"table '{state.name}': snapshot {snapshot.id} expired while tag '{name}' was made of it")
+    if snapshot.id in load_line(state.store, state.paths).kept:
+        return True
+    return any(t.name != name and t.snapshot.id == snapshot.id for t in list_tags(state))
 
 
 def _clean(state: TableState, snapshot: Snapshot) -> None:
     """Delete what a tag that is gone kept, if its snapshot is gone too."""
     store, paths = state.store, state.paths
-    if store.exists(paths.snapshot(snapshot.id)):
+    for _ in range(_RACES):
+        if store.exists(paths.snapshot(snapshot.id)):
+            return  # what it names goes when it expires
+        first = min(load_line(store, paths).kept, default=None)
+        try:
+            needed = Needed.beside(store, paths, None if first is None else load_snapshot(store, paths, first))
+            partitions = PartitionReader(state.schema, paths)
+            unneeded = _unneeded(partitions, live_files(store, paths, snapshot), needed)
+            metadata = list(metadata_files(store, paths, state.schema, snapshot, needed))
+        except NotFound:
+            continue  # the first snapshot expired meanwhile
+        discard_files(store, unneeded)
+        discard_files(store, metadata)
         return
-    first = earliest_snapshot_id(store, paths)
-    needed = Needed.beside(store, paths, None if first is None else load_snapshot(store, paths, first))
-    partitions = PartitionReader(state.schema, paths)
-    discard_files(store, _unneeded(partitions, live_files(store, paths, snapshot), needed))
-    discard_files(store, metadata_files(store, paths, state.schema, snapshot, needed))
 
 
 def _unneeded(partitions: PartitionReader, files: Iterable[ManifestEntry], needed: Needed) -> list[str]:

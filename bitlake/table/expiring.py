@@ -1,0 +1,60 @@
+"""Snapshots whose expiry has begun: nobody may start to rely on them, and whoever expires next goes on with them.
+
+``snapshot/.expiring-<end>`` beside the snapshots says that all before ``<end>`` are going; its text is the id of the
+first one that was there.  It is written before tags, branches and consumers are looked at, and deleted after the last
+of these snapshots.  Whoever makes a tag or moves a consumer looks for it *after* writing the tag: so one of the two
+sees the other, and either the files stay or the tag is refused.  Paimon passes over the name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bitlake.errors import NotFound
+from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
+from bitlake.storage import Store
+
+PREFIX = ".expiring-"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of snapshots as its folder was: the ids there, ascending, and where expiries that have begun end."""
+
+    ids: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def end(self) -> int:
+        """The snapshots before this one are going."""
+        return max(self.ends, default=0)
+
+    @property
+    def kept(self) -> list[int]:
+        """The snapshots that nobody is deleting."""
+        return [i for i in self.ids if i >= self.end]
+
+
+def load_line(store: Store, paths: TablePaths) -> Line:
+    """The snapshots of a table or branch and what is known of their going, by one listing."""
+    names = store.names(paths.snapshot_dir)
+    ids = (parse_id(name, "snapshot-") for name in names)
+    ends = (parse_id(name, PREFIX) for name in names)
+    return Line(tuple(sorted(i for i in ids if i is not None)), tuple(sorted(e for e in ends if e is not None)))
+
+
+def marker(paths: TablePaths, end: int) -> str:
+    """The file that says that snapshots before ``end`` are going."""
+    return f"{paths.snapshot_dir}/{PREFIX}{end}"
+
+
+def begun_at(store: Store, paths: TablePaths, ends: tuple[int, ...]) -> int | None:
+    """The first snapshot that expiries which have begun took; None if none has, or they are done by now."""
+    firsts = []
+    for end in ends:
+        try:
+            first = parse_hint(store.read(marker(paths, end)))
+        except NotFound:
+            continue
+        firsts.append(1 if first is None else first)
+    return min(firsts, default=None)
