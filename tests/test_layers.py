@@ -29,8 +29,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("sql",),
     ("spark",),
     ("lake",),
-    ("cli",),
     ("demo",),
+    ("cli",),
 )
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 

@@ -1,0 +1,91 @@
+"""The command line as a whole: which commands there are, and what becomes of errors."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+COMMANDS = {
+    "tables": "tables",
+    "describe": "describe",
+    "history": "history",
+    "files": "files",
+    "explain": "explain",
+    "compact": "compact",
+    "rewrite-index": "rewrite_index",
+    "expire": "expire",
+    "tag": "tag",
+    "branch": "branch",
+    "doctor": "doctor",
+    "demo": "demo",
+}
+"""Every command, in the order in which help lists them, and its module in this room."""
+
+_HELP = """\
+Lake tables in the Apache Paimon format: look at them, query them, keep them in order.
+
+Name the lake once: export BITLAKE_LAKE=/data/lake (or s3://bucket/folder), or say --lake with each command.
+
+Exit codes: 0 it worked; 1 it failed, or problems were found; 2 the command line is wrong; 3 a bug in bitlake.
+"""
+
+
+def make_app(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
+    """The application with these commands."""
+    app = typer.Typer(
+        name="bitlake",
+        help=_HELP,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in names:
+        importlib.import_module(f"bitlake.cli.{COMMANDS[name]}").register(app)
+    return app
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import importlib.metadata
+
+        try:
+            version = importlib.metadata.version("bitlake")
+        except importlib.metadata.PackageNotFoundError:
+            version = "(run from its source folder)"
+        typer.echo(f"bitlake {version}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+def wanted(arguments: Sequence[str]) -> Sequence[str]:
+    """The commands that a command line may need: the one it names, or all for help and shell completion."""
+    if "_BITLAKE_COMPLETE" not in os.environ and arguments and arguments[0] in COMMANDS:
+        return (arguments[0],)
+    return tuple(COMMANDS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line (default: this process's); returns the exit code."""
+    gc.set_threshold(100_000, 20, 20)  # start-up makes many objects and no garbage
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    from bitlake.cli.failures import told
+
+    with told(given) as outcome:
+        app = make_app(wanted(given))
+        done = typer.main.get_command(app).main(given, prog_name="bitlake", standalone_mode=False)
+        outcome.code = done if isinstance(done, int) else 0
+    return outcome.code

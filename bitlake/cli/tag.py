@@ -1,0 +1,93 @@
+"""``bitlake tag``: names for snapshots, which keep them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from bitlake.cli.output import Screen, iso, when
+from bitlake.cli.run import Run, SnapshotOption, TableName, command, duration
+
+TagName = Annotated[str, typer.Argument(metavar="TAG", help="The tag's name.")]
+Keep = Annotated[str | None, typer.Option(metavar="TIME", help="Let it expire after so long: 30d, 12h.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(name="tag", help="Names for snapshots, which keep them readable.", no_args_is_help=True)
+    command(group, "list", list_tags)
+    command(group, "create", create)
+    command(group, "move", move)
+    command(group, "rename", rename)
+    command(group, "delete", delete)
+    app.add_typer(group)
+
+
+def list_tags(run: Run, table: TableName) -> None:
+    """The tags of a table."""
+    found = run.table(table)
+    document = {
+        "table": found.name,
+        "tags": [
+            {
+                "name": t.name,
+                "snapshot": t.snapshot.id,
+                "committed_at": iso(t.snapshot.time_millis),
+                "rows": t.snapshot.total_record_count,
+                "kept_ms": t.retained_ms,
+            }
+            for t in found.tags().values()
+        ],
+    }
+    run.out.result(document, lambda screen: _show(screen, document))
+
+
+def _show(screen: Screen, document: dict[str, Any]) -> None:
+    rows = [
+        (t["name"], t["snapshot"], when(t["committed_at"]), t["rows"], _kept(t["kept_ms"])) for t in document["tags"]
+    ]
+    screen.table(("tag", ">snapshot", "committed", ">rows", "kept"), rows, empty="no tags")
+
+
+def _kept(millis: int | None) -> str:
+    if millis is None:
+        return "until deleted"
+    hours = millis / 3_600_000
+    return f"{hours / 24:g} days" if hours >= 48 else f"{hours:g} hours"
+
+
+def create(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
+    """Tag a snapshot, the latest if none is given."""
+    found = run.table(table)
+    found.create_tag(name, snapshot, retained_ms=duration("--keep", keep))
+    _tell(run, found.name, "created", name, found.tags()[name].snapshot.id)
+
+
+def move(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
+    """Move a tag to another snapshot, the latest if none is given."""
+    found = run.table(table)
+    found.replace_tag(name, snapshot, retained_ms=duration("--keep", keep))
+    _tell(run, found.name, "moved", name, found.tags()[name].snapshot.id)
+
+
+def rename(
+    run: Run, table: TableName, name: TagName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
+) -> None:
+    """Give a tag another name."""
+    found = run.table(table)
+    found.rename_tag(name, new_name)
+    _tell(run, found.name, "renamed", new_name, found.tags()[new_name].snapshot.id)
+
+
+def delete(run: Run, table: TableName, name: TagName) -> None:
+    """Delete a tag, and the files that only it kept."""
+    found = run.table(table)
+    found.delete_tag(name)
+    _tell(run, found.name, "deleted", name, None)
+
+
+def _tell(run: Run, table: str, done: str, name: str, snapshot: int | None) -> None:
+    document = {"table": table, "tag": name, "done": done, "snapshot": snapshot}
+    place = "" if snapshot is None else f", snapshot {snapshot}"
+    run.out.result(document, lambda screen: screen.line(f"{done} tag {name} of {table}{place}"))
