@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +40,16 @@ def conform(batch: pa.RecordBatch | pa.Table, fields: Sequence[DataField], schem
     return pa.Table.from_arrays(columns, schema=schema)
 
 
+def null_column(rows: int, kind: pa.DataType) -> pa.Array:
+    """So many NULLs that can be written: under NULL structs, members that are NOT NULL hold values of some kind.
+
+    ``pa.nulls`` makes those NULL too, which Arrow's Parquet writer then refuses.
+    """
+    if not pa.types.is_struct(kind):
+        return pa.nulls(rows, kind)
+    return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int64)))
+
+
 def retyped(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of ``table`` under ``schema``, in order, cast by :func:`cast_column` where the types differ.
 
@@ -55,7 +66,7 @@ def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
     if not found:
         if not field.type.nullable:
             raise InvalidRequest(f"the batch lacks column '{field.name}', which is NOT NULL")
-        return pa.nulls(table.num_rows, target.type)
+        return null_column(table.num_rows, target.type)
     column = table.column(found[0])
     if column.type == target.type:
         return column

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
+from bitlake.errors import AlreadyExists
 from bitlake.spark.context import EngineContext
 from bitlake.spark.relations import session_options
 from bitlake.spark.types import from_spark_field
@@ -25,12 +27,17 @@ def merging(
 
 def merged_state(table: Table, state: TableState, frame: DataFrame, how: MergeSchema) -> TableState:
     """The table's state, with the columns that the rows bring if they may; the table is altered before the write."""
-    if not how.on:
-        return state
-    changes = merged_changes(
-        table.name, state.schema, [(f.name, from_spark_field(f)) for f in frame.schema.fields], how
-    )
+    return merged_with(table, state, frame.schema, how)
+
+
+def merged_with(table: Table, state: TableState, types: T.StructType, how: MergeSchema) -> TableState:
+    """:func:`merged_state` for rows of which only the columns are known yet."""
+    columns = [(f.name, from_spark_field(f)) for f in types.fields] if how.on else []
+    changes = merged_changes(table.name, state.schema, columns, how)
     if not changes:
         return state
-    table.alter(*changes)
+    try:
+        table.alter(*changes)
+    except AlreadyExists:  # another writer brought the same columns first
+        table.alter(*merged_changes(table.name, table.schema, columns, how))
     return table.state()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound
+from bitlake.formats.conform import null_column
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.append_delete import RowsGone, find_hits, only_hits, take_out
@@ -116,7 +117,7 @@ def _repeated(value: Any, wanted: pa.DataType, rows: int, name: str) -> pa.Array
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, rows)
     try:
-        return pa.repeat(pa.scalar(value, wanted), rows) if value is not None else pa.nulls(rows, wanted)
+        return pa.repeat(pa.scalar(value, wanted), rows) if value is not None else null_column(rows, wanted)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
         raise InvalidRequest(
             f"UPDATE: {value!r} is no {wanted} (column '{name}'): {e}; an expression "

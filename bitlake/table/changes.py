@@ -176,8 +176,8 @@ class Changes:
                 f"snapshot {latest.id} of {self.paths.root} came after {read}, whose rows were to be written again; "
                 "read the table again and retry"
             )
-        self._check_alone(latest)
         self._check_once(latest)
+        self._check_alone(latest)
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not plan.checked and not bucketed and not plan.sequences:
             return Delta(plan.adds, self._index(latest, (), plan.adds))

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.formats.conform import null_column
 from bitlake.table.casting import cast_values
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 from bitlake.types.datatypes import MAX_LENGTH
@@ -26,7 +27,7 @@ def default_column(field: DataField, rows: int) -> Any:
     wanted = arrow_type(field.type)
     text = field.default_value
     if text is None:
-        return pa.nulls(rows, wanted)
+        return null_column(rows, wanted)
     if not isinstance(field.type, AtomicType):
         raise InvalidRequest(
             f"column '{field.name}': the default {text} of a nested type cannot be written; give values"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.formats.conform import null_column
 from bitlake.predicate.tree import (
     FALSE,
     TRUE,
@@ -252,7 +253,7 @@ class _Aligner:
         for member in to.fields:
             source = members.get(member.id)
             if source is None or source.name not in names:
-                children.append(pa.nulls(len(array), arrow_type(member.type)))
+                children.append(null_column(len(array), arrow_type(member.type)))
                 continue
             child = pc.struct_field(array, names[source.name])
             children.append(self.align(child, member.type, source.type, f"{column}.{member.name}"))

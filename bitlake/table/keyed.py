@@ -15,6 +15,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.table.append_update import changed, named_values
+from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
 from bitlake.table.create import check_options
 from bitlake.table.lsm.model import BucketChange
@@ -30,6 +31,7 @@ from bitlake.table.merge.spec import (
 )
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
+from bitlake.table.stream_commits import is_committed
 from bitlake.table.upsert import Rows, batches_of, can_repeat, prepared, write_changes
 
 Place: TypeAlias = Callable[[Publisher, TableState, Mapping[bytes, Sequence[ManifestEntry]]], Snapshot | None]
@@ -52,20 +54,33 @@ class Target(Protocol):
 
 
 def upsert(
-    table: Target, rows: Rows, kinds: Any = None, *, operation: str = "WRITE", overwrite: Overwrite | None = None
+    table: Target,
+    rows: Rows,
+    kinds: Any = None,
+    *,
+    operation: str = "WRITE",
+    overwrite: Overwrite | None = None,
+    identifier: int = BATCH_IDENTIFIER,
 ) -> Snapshot | None:
     """Write rows and make them visible; see :meth:`bitlake.table.table.Table.upsert`.
 
     If another writer changed what the rows' places depend on (a dynamic bucket's index), they are written again, where
-    they can be gone through a second time.
+    they can be gone through a second time.  ``identifier`` is a stream's batch: raises :class:`BatchCommitted` if it is
+    in the table already.
     """
     tries = _TRIES if can_repeat(rows) else 1
     for left in range(tries - 1, -1, -1):
         state = table.state()
         check_keyed(table.name, state.schema)
+        user = table.publisher(state).user
+        if identifier != BATCH_IDENTIFIER and is_committed(state, user, identifier):
+            # The commit asks only of snapshots after this state, and a try before this one looked at an older.
+            raise BatchCommitted(f"batch {identifier} of {user} is in table '{table.name}' already")
         batches = prepared(table.name, state.schema, batches_of(rows), kinds)
         try:
-            return _write(table, state, batches, operation, overwrite)
+            return _write(table, state, batches, operation, overwrite, identifier=identifier)
+        except BatchCommitted:
+            raise
         except CommitConflict:
             if not left:
                 raise
@@ -80,8 +95,9 @@ def _write(
     overwrite: Overwrite | None = None,
     *,
     renumber: bool = True,
+    identifier: int = BATCH_IDENTIFIER,
 ) -> Snapshot | None:
-    publisher = table.publisher(state)
+    publisher = table.publisher(state, identifier)
     changes = write_changes(state, batches, publisher.user, fresh=overwrite is not None)
     return publisher.publish(state, changes, operation=operation, overwrite=overwrite, renumber=renumber)
 

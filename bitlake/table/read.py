@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.fileindex.selection import Selection
+from bitlake.formats.conform import null_column
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata.schema import TableSchema
@@ -295,7 +296,7 @@ class _FileColumns:
                 continue
             source = self._mapping.fields[name]
             if source is None:
-                arrays.append(pa.nulls(count, arrow_type(field_.type)))
+                arrays.append(null_column(count, arrow_type(field_.type)))
                 continue
             column = rows.column(source.name)
             arrays.append(align(column, field_, source, self._task.path, self._timezone))
@@ -334,7 +335,7 @@ def generated(
 
 def _repeat(field_: DataField, value: Any, count: int) -> pa.Array:
     if value is None:
-        return pa.nulls(count, arrow_type(field_.type))
+        return null_column(count, arrow_type(field_.type))
     return pa.repeat(physical_array(field_, [value])[0], count)
 
 

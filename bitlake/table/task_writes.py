@@ -3,19 +3,23 @@
 Spark's Python data sources write so: nobody brings the rows of a bucket together first.  Several tasks may write to one
 bucket; a task's rows then come after those of the tasks before it, by ranges of sequence numbers that are its own
 (``docs/decisions/0015-streams.md``).  What depends on all rows of a bucket is done after the commit: its compaction.
+
+Where a row's bucket depends on all other rows (dynamic buckets, keys that are unique over partitions), tasks leave rows
+as they are (:mod:`bitlake.table.staged_rows`), and the commit writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest, StorageUnavailable, UnsupportedFeature
+from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.table import keyed
 from bitlake.table.adopt import AdoptContext
@@ -24,6 +28,7 @@ from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.partitions import discard_entries
+from bitlake.table.staged_rows import StagedRows, stage_rows
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.table.upsert import prepared, write_changes
@@ -48,39 +53,51 @@ class TaskJob:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """The files of one task; those of an append table, or changes of buckets."""
+    """What the ``number``-th task made: files of an append table, changes of buckets, or staged files of rows."""
 
     files: tuple[ManifestEntry, ...] = ()
     changes: tuple[BucketChange, ...] = ()
+    staged: tuple[str, ...] = ()
+    number: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.files or self.changes or self.staged)
 
 
-def check_tasks(job: TaskJob, instead: str) -> None:
-    """Raise for tables whose rows tasks cannot place by themselves; ``instead`` says what can."""
-    schema, name = job.state.schema, job.state.name
-    if not schema.primary_keys:
-        if job.kinds is not None:
-            raise InvalidRequest(f"table '{name}' has no primary key: its rows have no kinds, and '{job.kinds}' none")
-        return
-    if is_cross_partition(schema) or schema.num_buckets == -1:
-        what = "its keys are unique over partitions" if is_cross_partition(schema) else "its buckets are dynamic"
-        raise UnsupportedFeature(
-            f"table '{name}' cannot be written through the data source: {what}, so all rows of a key must be in one "
-            f"task, and Spark lets no Python source ask for that; {instead}, or give the table a fixed 'bucket'"
+def check_tasks(job: TaskJob) -> None:
+    """Raise :class:`InvalidRequest` for row kinds that a table does not have."""
+    if job.kinds is not None and not job.state.schema.primary_keys:
+        raise InvalidRequest(
+            f"table '{job.state.name}' has no primary key: its rows have no kinds, and '{job.kinds}' none"
         )
 
 
+def stages(schema: TableSchema) -> bool:
+    """Whether tasks only stage rows, since none of them can tell where a row belongs."""
+    return bool(schema.primary_keys) and (is_cross_partition(schema) or schema.num_buckets == -1)
+
+
 def write_task(job: TaskJob, number: int, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Write the rows of the ``number``-th task; on an error nothing of it is left behind."""
+    """Write, or stage, the rows of the ``number``-th task; on an error nothing of it is left behind."""
     state = job.state
     tables = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
     if not state.schema.primary_keys:
-        return TaskResult(files=tuple(write_rows(state, tables, state.store)))
+        return TaskResult(files=tuple(write_rows(state, tables, state.store)), number=number)
+    if stages(state.schema):
+        return TaskResult(staged=stage_rows(state.store, state.paths, _checked(job, tables)), number=number)
     rows = prepared(state.name, state.schema, tables, job.kinds)
     changes = write_changes(state, rows, job.user, fresh=job.fresh, compact=False, reserved=number * RANGE)
     if any(c.rows > RANGE for c in changes):
         discard_changes(state, changes)
         raise InvalidRequest(f"table '{state.name}': one task has more than {RANGE} rows of a bucket; use more tasks")
-    return TaskResult(changes=tuple(changes))
+    return TaskResult(changes=tuple(changes), number=number)
+
+
+def _checked(job: TaskJob, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Rows as they are, once it is known that they fit: a task can say so, and at the commit it would be late."""
+    for table in tables:
+        for _ in prepared(job.state.name, job.state.schema, [table], job.kinds):
+            yield table
 
 
 def commit_tasks(
@@ -95,10 +112,22 @@ def commit_tasks(
     if not state.schema.primary_keys:
         files = AdoptContext.of(state, state.store).in_sequence([e for r in results for e in r.files])
         return table.commit_files(state, files, operation, overwrite, identifier)
+    if stages(state.schema):
+        rows = staged_rows(state, results)
+        try:
+            return keyed.upsert(table, rows, job.kinds, operation=operation, overwrite=overwrite, identifier=identifier)
+        finally:
+            rows.discard()  # no snapshot names them, whatever became of the commit
     changes = [c for r in results for c in r.changes]
     publisher = table.publisher(state, identifier)
     made = publisher.publish(state, changes, operation=operation, overwrite=overwrite)
     return compact_touched(table, results, identifier) or made
+
+
+def staged_rows(state: TableState, results: Iterable[TaskResult]) -> StagedRows:
+    """The rows that tasks left, those of later tasks after those of earlier ones."""
+    ordered = sorted(results, key=lambda r: r.number)
+    return StagedRows(state.store, tuple(f for r in ordered for f in r.staged))
 
 
 def compact_touched(table: Table, results: Sequence[TaskResult], identifier: int) -> Snapshot | None:
@@ -119,3 +148,4 @@ def discard_tasks(state: TableState, results: Iterable[TaskResult]) -> None:
     results = list(results)
     discard_entries(state.store, state.paths, state.schema, [e for r in results for e in r.files])
     discard_changes(state, [c for r in results for c in r.changes])
+    staged_rows(state, results).discard()

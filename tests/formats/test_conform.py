@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.formats.conform import cast_column, conform
+from bitlake.formats.conform import cast_column, conform, null_column
 from bitlake.types import DataField, arrow_schema, parse_type
 
 FIELDS = [DataField(0, "a", parse_type("INT NOT NULL")), DataField(1, "t", parse_type("TIMESTAMP(3)"))]
@@ -37,3 +38,15 @@ def test_timestamps_floor_also_before_the_epoch() -> None:
 def test_text_is_not_parsed() -> None:
     with pytest.raises(pa.ArrowNotImplementedError):
         cast_column(pa.array(["1"]).dictionary_encode(), pa.int64())
+
+
+def test_null_structs_with_members_that_are_not_null_can_be_written() -> None:
+    """pa.nulls() makes the members NULL too, and Arrow's Parquet writer refused rows that lack such a column."""
+    inner = pa.struct([pa.field("z", pa.string(), False)])
+    kind = pa.struct([pa.field("x", pa.int32(), False), pa.field("y", inner, False)])
+    column = null_column(3, kind)
+    assert (len(column), column.null_count, column.type) == (3, 3, kind)
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"s": column}), sink)
+    assert pq.read_table(pa.BufferReader(sink.getvalue()))["s"].null_count == 3
+    assert null_column(2, pa.int32()).equals(pa.nulls(2, pa.int32()))

@@ -309,20 +309,61 @@ def test_upserts(spark: Any, written: bitlake.Lake, vectors: str) -> None:
     assert content(written, name) == [(7, "v7", 0)]
 
 
+def test_rows_whose_buckets_only_the_commit_can_tell(spark: Any, written: bitlake.Lake) -> None:
+    """Dynamic buckets, and keys over partitions: each task has rows of keys that others have too."""
+    rows = spark.range(60).selectExpr("id", "concat('v', id) AS v", "CAST(id % 2 AS INT) AS p")
+    again = rows.where("id < 30").selectExpr("id", "'later' AS v", "1 AS p")
+    for name, parts in (("dynamic", []), ("across", ["p"])):
+        options = {"dynamic-bucket.target-row-num": "20"}
+        table = written.create_table(name, SCHEMA, primary_key=["id"], partition_by=parts, options=options)
+        save(written, rows.repartition(3), name)
+        save(written, rows.where("id < 40").union(again).coalesce(2), name)
+        expected = [(i, "later" if i < 30 else f"v{i}", 1 if i < 30 else i % 2) for i in range(60)]
+        assert content(written, name) == expected
+        gone = rows.where("id >= 5").selectExpr("id", "v", "p", "'-D' AS kind")
+        save(written, gone, name, row_kind_column="kind")
+        assert [r[0] for r in content(written, name)] == [0, 1, 2, 3, 4]
+        save(written, rows.where("id = 7"), name, "overwrite")
+        assert content(written, name) == [(7, "v7", 1)]
+        assert not list(Path(table.path, ".staging").iterdir())
+
+
+def test_rows_may_bring_columns(spark: Any, written: bitlake.Lake) -> None:
+    for name, key in (("merged", []), ("merged_keys", ["id"])):
+        written.create_table(name, SCHEMA, primary_key=key)
+        rows = spark.createDataFrame([(1, "a", 0)], "id long, v string, p int")
+        save(written, rows, name)
+        more = rows.selectExpr("id + 1 AS ID", "p", "named_struct('x', 1) AS s")
+        with pytest.raises(Exception, match="no column 's'"):
+            save(written, more, name)
+        save(written, more, name, **{"write.merge-schema": "true"})
+        both = more.selectExpr("ID + 1 AS id", "CAST(5000000000 AS BIGINT) AS p", "named_struct('x', 2, 'y', 'z') AS s")
+        widening = {"write.merge-schema": "true", "write.merge-schema.type-widening": "true"}
+        save(written, both, name, **widening)
+        assert content(written, name) == [
+            (1, "a", 0, None),
+            (2, None, 0, {"x": 1, "y": None}),
+            (3, None, 5_000_000_000, {"x": 2, "y": "z"}),
+        ]
+        written.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.merge-schema' = 'true')")
+        save(written, spark.createDataFrame([(4, 1.5)], "id long, w double"), name)
+        assert content(written, name)[-1] == (4, None, None, None, 1.5)
+
+
 REFUSED: list[tuple[str, str, dict[str, str], Callable[[Any], Any], str]] = [
     ("parts2", "append", {}, lambda f: f.withColumn("x", f.id), "no column 'x'; its columns are id, v, p"),
     ("parts2", "append", {"partition": "p=1"}, lambda f: f, "'partition' goes with mode 'overwrite'"),
     ("parts2", "overwrite", {"partition": "p=1"}, lambda f: f, "is not in what is being overwritten"),
     ("parts2", "overwrite", {"partition": "q=1"}, lambda f: f, "no column 'q'"),
     ("parts2", "append", {"where": "id = 1"}, lambda f: f, "'where' is of a batch read and a stream read"),
-    ("dynamic", "append", {}, lambda f: f, "its buckets are dynamic.*use lake.write"),
+    ("parts2", "append", {"write.merge-schema": "yes"}, lambda f: f, "it is true or false"),
+    ("parts2", "append", {"row-kind-column": "v"}, lambda f: f, "no primary key: its rows have no kinds"),
     ("nowhere", "append", {}, lambda f: f, "nowhere"),
 ]
 
 
 def test_writes_that_are_refused_leave_nothing(spark: Any, written: bitlake.Lake) -> None:
     table = written.create_table("parts2", SCHEMA, partition_by=["p"])
-    written.create_table("dynamic", SCHEMA, primary_key=["id"])
     frame = spark.createDataFrame([(1, "a", 0)], "id long, v string, p int")
     for name, mode, options, change, message in REFUSED:
         with pytest.raises(Exception, match=f"(?s)bitlake.errors.*{message}") as raised:

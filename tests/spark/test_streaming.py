@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import types as T
 
 import bitlake
 from bitlake import _clock
-from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.source import stream as streams
 from bitlake.spark.source.data_source import BitlakeDataSource
 from bitlake.spark.source.options import SourceOptions
@@ -210,8 +211,10 @@ def message(writer: StreamWriter, *ids: int, v: str = "n") -> Message:
     return Message(made.result, "query")
 
 
-@pytest.mark.parametrize("table", ["t", "k"])
+@pytest.mark.parametrize("table", ["t", "k", "dynamic", "across"])
 def test_a_batch_is_committed_once(plain: bitlake.Lake, table: str) -> None:
+    plain.create_table("dynamic", SCHEMA, primary_key=["id"])
+    plain.create_table("across", SCHEMA, primary_key=["id"], partition_by=["v"])
     before = content(plain.table(table))
     one, two = writer_of(plain, table), writer_of(plain, table)
     one.commit([message(one, 100)], 0)
@@ -225,6 +228,7 @@ def test_a_batch_is_committed_once(plain: bitlake.Lake, table: str) -> None:
     assert content(plain.table(table)) == {**before, **dict.fromkeys((100, 101, 102, 103), "n")}
     users = {s.commit_user for s in plain.table(table).snapshots()[-1:]}
     assert users == {"spark-query"}
+    assert not list(Path(plain.table(table).path).rglob("*.arrow")), "what tasks staged is gone"
 
 
 def test_an_aborted_batch_leaves_nothing(plain: bitlake.Lake) -> None:
@@ -238,9 +242,6 @@ def test_an_aborted_batch_leaves_nothing(plain: bitlake.Lake) -> None:
 
 
 def test_sinks_that_cannot_be(plain: bitlake.Lake) -> None:
-    plain.create_table("dynamic", SCHEMA, primary_key=["id"])
-    with pytest.raises(UnsupportedFeature, match="use lake.write_stream"):
-        writer_of(plain, "dynamic")
     source = BitlakeDataSource({"warehouse": plain.path, "table": "t"})
     with pytest.raises(InvalidRequest, match="'complete' replaces all rows"):
         source.streamWriter(T.StructType(), True)
@@ -278,10 +279,11 @@ Start = Callable[[], Any]
 
 
 def test_streams_end_to_end(lake: bitlake.Lake, tmp_path: Path) -> None:
-    """Appended rows go from a table into one of fixed buckets by the sink, and into one of dynamic ones by the lake."""
+    """Appended rows go from a table into others by the sink (fixed buckets, dynamic ones) and by the lake."""
     source = lake.create_table("src", pa.schema([*SCHEMA, ("kind", pa.string())]))
     options = {"deletion-vectors.enabled": "true"}
     sink = lake.create_table("sink", SCHEMA, primary_key=["id"], options={**options, "bucket": "2"})
+    dynamic = lake.create_table("dynamic", SCHEMA, primary_key=["id"], options=options)
     own = lake.create_table("own", SCHEMA, primary_key=["id"], options=options)
     expected: dict[int, str] = {}
 
@@ -294,9 +296,9 @@ def test_streams_end_to_end(lake: bitlake.Lake, tmp_path: Path) -> None:
 
     limits = {"maxFilesPerTrigger": "1"} if streams.admission is not None else {}
 
-    def to_sink() -> Any:
+    def to_sink(table: str = "sink") -> Any:
         writer = lake.read_stream("src", start="earliest", **limits).writeStream.format("bitlake")
-        writer = writer.options(warehouse=lake.path, table="sink", checkpointLocation=str(tmp_path / "a"))
+        writer = writer.options(warehouse=lake.path, table=table, checkpointLocation=str(tmp_path / table))
         return writer.option("row-kind-column", "kind").trigger(availableNow=True).start()
 
     def to_own() -> Any:
@@ -305,19 +307,33 @@ def test_streams_end_to_end(lake: bitlake.Lake, tmp_path: Path) -> None:
 
     add(range(20), "one", "+I")
     add(range(10, 30), "two", "+U")
-    for start, table, checkpoint in ((to_sink, sink, tmp_path / "a"), (to_own, own, tmp_path / "b")):
+    every = [(to_sink, sink, "sink"), (partial(to_sink, "dynamic"), dynamic, "dynamic"), (to_own, own, "b")]
+    for start, table, checkpoint in every:
         run(start())
         assert content(table) == expected
         snapshots = [s.id for s in table.snapshots()]
-        forget_last_commit(checkpoint)
+        forget_last_commit(tmp_path / checkpoint)
         run(start())
         assert [s.id for s in table.snapshots()] == snapshots, "the batch was there already"
         assert content(table) == expected
     add(range(5, 15), "three", "-D")
-    for start, table in ((to_sink, sink), (to_own, own)):
+    for start, table, _ in every:
         run(start())
         assert content(table) == expected
         assert len({s.commit_user for s in table.snapshots()}) == 1
+
+
+def test_batches_of_the_sink_may_bring_columns(plain: bitlake.Lake) -> None:
+    types = T.StructType().add("id", "long").add("more", "integer").add("kind", "string")
+    options = {"warehouse": plain.path, "table": "k", "row-kind-column": "kind", "write.merge-schema": "true"}
+    rows = pa.record_batch([[7], pa.array([5], pa.int32()), ["+I"]], names=["id", "more", "kind"])
+    for _ in range(2):  # Spark makes a writer for each batch, and where it commits
+        writer = BitlakeDataSource(options).streamWriter(types, False)
+    writer.commit([Message(writer.write(iter([rows])).result, "query")], 0)
+    assert plain.table("k").schema.field_names == ("id", "v", "more")
+    found = plain.table("k").scan(where="id = 7").to_arrow().to_pylist()
+    assert found == [{"id": 7, "v": None, "more": 5}]
+    assert plain.table("k").schema.id == 1, "columns are added once"
 
 
 def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:

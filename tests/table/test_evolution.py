@@ -260,6 +260,20 @@ def test_defaults_are_for_new_rows_only(lake: bitlake.Lake) -> None:
     assert table.schema.field("d").default_value is None
 
 
+@pytest.mark.parametrize("key", [[], ["a"]])
+def test_a_struct_with_members_that_are_not_null_may_be_missing(lake: bitlake.Lake, key: list[str]) -> None:
+    """Its members were NULL in rows without it, and could then not be written, nor older files compacted."""
+    table = lake.create_table("t", pa.schema([("a", pa.int32())]), primary_key=key)
+    rows = pa.table({"a": pa.array([1, 2], pa.int32())})
+    table.append(rows)
+    inner = pa.struct([pa.field("y", pa.string(), False)])
+    table.add_column("s", pa.struct([pa.field("x", pa.int32(), False), pa.field("r", inner, False)]))
+    table.append(rows.slice(0, 1))
+    table.compact(full=True)
+    assert [r["s"] for r in table.scan().to_arrow().to_pylist()] == [None] * (2 if key else 3)
+    assert len(table.state().entries()) == 1
+
+
 def test_not_null_is_for_columns_without_null(lake: bitlake.Lake) -> None:
     table = made(lake, simple(), **{"alter-column-null-to-not-null.disabled": "false"})
     table.alter_column("id", nullable=False)

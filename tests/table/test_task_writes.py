@@ -9,8 +9,10 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.table import task_writes
+from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.table import keyed as keyed_tables
+from bitlake.table import staged_rows, task_writes
+from bitlake.table import upsert as upserts
 from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
 from bitlake.table.stream_commits import is_committed, last_identifier
@@ -36,6 +38,10 @@ def rows(table: Table) -> dict[int, str]:
 
 def files(table: Table) -> set[str]:
     return {p.name for p in Path(table.path).rglob("*.parquet")}
+
+
+def staged(table: Table) -> set[str]:
+    return {str(p) for p in Path(table.path, ".staging").glob("*")}
 
 
 def keyed(lake: bitlake.Lake, **options: str) -> Table:
@@ -136,15 +142,101 @@ def test_a_task_with_too_many_rows_leaves_nothing(lake: bitlake.Lake, monkeypatc
     assert not files(table)
 
 
-def test_tables_whose_rows_tasks_cannot_place_are_refused(lake: bitlake.Lake) -> None:
-    dynamic = lake.create_table("d", SCHEMA, primary_key=["id"])
-    across = lake.create_table("c", SCHEMA, primary_key=["id"], partition_by=["v"], options={"bucket": "-1"})
-    plain = lake.create_table("p", SCHEMA)
-    for table, message in ((dynamic, "buckets are dynamic"), (across, "unique over partitions")):
-        with pytest.raises(UnsupportedFeature, match=f"{message}.*do that instead"):
-            check_tasks(job_of(table), "do that instead")
+def placed(lake: bitlake.Lake, where: str, **options: str) -> Table:
+    """A table in which a row's bucket depends on all other rows: of dynamic buckets, or of keys over partitions."""
+    parts = ["v"] if where == "across" else []
+    given = {"dynamic-bucket.target-row-num": "5", **{k.replace("_", "-"): v for k, v in options.items()}}
+    return lake.create_table("d", SCHEMA, primary_key=["id"], partition_by=parts, options=given)
+
+
+@pytest.mark.parametrize("where", ["dynamic", "across"])
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_rows_that_tasks_cannot_place_are_placed_by_the_commit(
+    lake: bitlake.Lake, where: str, vectors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged_rows, "FILE_BYTES", 100)
+    table = placed(lake, where, deletion_vectors_enabled=vectors)
+    chance, model = random.Random(7), dict[int, str]()
+    for number in range(4):
+        job = job_of(table)
+        shares = [chance.sample(range(40), 16) for _ in range(3)]
+        for task, share in enumerate(shares):
+            model |= dict.fromkeys(share, f"{number}.{task}")
+        order = chance.sample(range(3), 3)
+        parts = {t: [batch(shares[t][:9], f"{number}.{t}"), batch(shares[t][9:], f"{number}.{t}")] for t in order}
+        commit_tasks(table, job, [write_task(job, t, parts[t]) for t in order])
+        assert rows(table) == model
+    assert not staged(table)
+    assert len({(e.partition, e.bucket) for e in table.state().entries()}) > 4
+    job = job_of(table, fresh=True)
+    commit_tasks(table, job, [write_task(job, 0, [batch([1, 2], "new")])], Overwrite())
+    assert rows(table) == {1: "new", 2: "new"}
+
+
+@pytest.mark.parametrize("where", ["dynamic", "across"])
+def test_staged_batches_are_committed_once(lake: bitlake.Lake, where: str) -> None:
+    table = placed(lake, where).written_by("stream")
+    job = job_of(table)
+    done, late, again = (write_task(job, 0, [batch([1], v)]) for v in ("first", "late", "again"))
+    commit_tasks(table, job, [done], None, 5)
+    assert last_identifier(table.state(), "stream") == 5 and is_committed(table.state(), "stream", 5)
+    discard_tasks(job.state, [again])
+    assert staged(table) == set(late.staged)
+    # A process that was given up for dead: it looked before the batch was there, and commits after.
+    stale = table.written_by("stream")
+    states = iter([job.state])
+    stale.state = lambda: next(states, table.state())  # type: ignore[method-assign]
+    with pytest.raises(BatchCommitted):
+        commit_tasks(stale, job, [late], None, 5)
+    assert rows(table) == {1: "first"} and not staged(table)
+
+
+def test_staged_rows_are_written_again_when_another_writer_came_first(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = placed(lake, "dynamic")
+    job = job_of(table)
+    done = [write_task(job, t, [batch([t, 5], f"task {t}")]) for t in range(2)]
+    written = upserts.write_changes
+
+    def late(*args: object, **more: object) -> object:
+        made = written(*args, **more)  # type: ignore[arg-type]
+        monkeypatch.setattr(keyed_tables, "write_changes", written)
+        table.upsert(pa.table([[5, 9], ["other", "other"]], schema=SCHEMA))
+        return made
+
+    monkeypatch.setattr(keyed_tables, "write_changes", late)
+    commit_tasks(table, job, done)
+    assert rows(table) == {0: "task 0", 1: "task 1", 5: "task 1", 9: "other"}
+    assert not staged(table)
+
+
+def test_rows_that_do_not_fit_fail_in_their_task(lake: bitlake.Lake) -> None:
+    table = placed(lake, "dynamic")
+    job = job_of(table)
+    bad = pa.record_batch([pa.array([None], pa.int64()), pa.array(["x"])], schema=SCHEMA)
+    with pytest.raises(InvalidRequest, match="'id' is NOT NULL"):
+        write_task(job, 0, [batch([1], "x"), bad])
+    assert not staged(table)
+    done = write_task(job, 0, [batch([1], "x")])
+    (path,) = done.staged
+    Path(path).write_bytes(Path(path).read_bytes()[:90])
+    with pytest.raises(CorruptError, match=r"staged rows cannot be read.*rows-.*\.arrow"):
+        commit_tasks(table, job, [done])
+    assert table.snapshot is None and not files(table) and not staged(table)
+
+
+def test_staged_rows_that_were_left_behind_are_orphans(lake: bitlake.Lake) -> None:
+    table = placed(lake, "dynamic")
+    job = job_of(table)
+    (path,) = write_task(job, 0, [batch([1], "x")]).staged
+    table.remove_orphan_files(2**53)
+    assert not Path(path).exists()
+
+
+def test_tables_without_keys_have_no_kinds(lake: bitlake.Lake) -> None:
     with pytest.raises(InvalidRequest, match="no primary key"):
-        check_tasks(job_of(plain, kinds="k"), "")
+        check_tasks(job_of(lake.create_table("p", SCHEMA), kinds="k"))
 
 
 def test_row_kinds_from_a_column(lake: bitlake.Lake) -> None:

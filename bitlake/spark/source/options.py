@@ -18,6 +18,7 @@ from bitlake.storage.base import scheme_of
 from bitlake.storage.object_options import KINDS
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
 from bitlake.table.catalogs import connect_catalog
+from bitlake.table.merge_schema import PREFIX
 from bitlake.table.opening import open_table
 from bitlake.table.order import OrderItem
 from bitlake.table.relation import split_relation
@@ -45,8 +46,10 @@ STREAM = (
     "maxtriggerdelayms",
 )
 ONLY_STREAM = tuple(n for n in STREAM if n not in BATCH)
-WRITE = ("partition-overwrite-mode", "partition", "row-kind-column")
-STREAM_WRITE = ("checkpointlocation", "commit-user", "row-kind-column", "queryname", "outputmode")
+MERGING = (PREFIX, f"{PREFIX}.type-widening", f"{PREFIX}.explicit-cast")
+"""Whether rows may bring columns that the table lacks, or other types."""
+WRITE = ("partition-overwrite-mode", "partition", "row-kind-column", *MERGING)
+STREAM_WRITE = ("checkpointlocation", "commit-user", "row-kind-column", "queryname", "outputmode", *MERGING)
 _CATALOG = ("jdbc.", "token", "header.")
 """How options begin that are for a catalog."""
 _OPEN = (

@@ -19,11 +19,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata.schema import TableSchema
+from bitlake.spark.merge_schema import merged_with
 from bitlake.spark.pickling import dumps, loads
-from bitlake.spark.source.options import SourceOptions, parse_spec
+from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
 from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
 from bitlake.table.live import load_snapshot, snapshot_ids
+from bitlake.table.merge_schema import MergeSchema
 from bitlake.table.partition_spec import overwrite_scope, physical_partition
 from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed
@@ -59,13 +61,15 @@ class Message(WriterCommitMessage):
 class _Writing:
     """What both writers have in common: a table, and tasks that write to it."""
 
-    def __init__(self, options: SourceOptions, types: T.StructType, instead: str, fresh: bool = False) -> None:
+    def __init__(self, options: SourceOptions, types: T.StructType, fresh: bool = False) -> None:
         self._options = options
         table = options.table()
         state = table.state()
         table.check_writable(state, keyed=True)
-        self._job = TaskJob(state, table.publisher(state).user, fresh, options.get("row-kind-column"))
-        check_tasks(self._job, instead)
+        kinds = options.get("row-kind-column")
+        state = merged(table, state, types, kinds, options)
+        self._job = TaskJob(state, table.publisher(state).user, fresh, kinds)
+        check_tasks(self._job)
         check_columns(table, state.schema, types, self._job.kinds)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -80,7 +84,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
     """``df.write.format("bitlake")``: appends, or replaces all rows or some partitions."""
 
     def __init__(self, options: SourceOptions, types: T.StructType, overwrite: bool) -> None:
-        super().__init__(options, types, "use lake.write(df, name)", overwrite)
+        super().__init__(options, types, overwrite)
         self._overwrite = _scope(options, self._job.state.schema, self._job.state.name) if overwrite else None
         if not overwrite:
             for name in ("partition", "partition-overwrite-mode"):
@@ -112,12 +116,12 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
             raise InvalidRequest(
                 "outputMode 'complete' replaces all rows in every batch; the source takes 'append' (also for upserts)"
             )
-        super().__init__(options, types, "use lake.write_stream(df, name)")
+        super().__init__(options, types)
 
     def commit(self, messages: list[Any], batchId: int) -> None:
         """Make the files of a batch visible, or delete them if the batch is in the table already."""
         results = [m.load() for m in messages if m is not None]
-        if not any(r.files or r.changes for r in results):
+        if not any(results):
             return
         table = self._options.table().written_by(self._user(messages))
         state = table.state()
@@ -150,6 +154,18 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
         if given is None and len(queries) != 1:
             raise InvalidRequest("Spark did not say which query writes; give the stream's option 'commit-user'")
         return given or f"spark-{queries.pop()}"
+
+
+def merged(
+    table: Table, state: TableState, types: T.StructType, kinds: str | None, options: SourceOptions
+) -> TableState:
+    """The table's state, with the columns that the rows bring where ``write.merge-schema`` lets them.
+
+    The table is altered as the writer is made, before any task runs.
+    """
+    given = {name: value for name in MERGING if (value := options.get(name)) is not None}
+    rows = T.StructType([f for f in types.fields if kinds is None or f.name.lower() != kinds.lower()])
+    return merged_with(table, state, rows, MergeSchema.of({**state.schema.options, **given}))
 
 
 def _exactly(table: Table, user: str) -> Table:
