@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -51,6 +52,9 @@ from bitlake.table.state import TableState, load_state
 from bitlake.table.travel import Time
 from bitlake.table.writes import TableWrites
 from bitlake.types import arrow_schema
+
+if TYPE_CHECKING:
+    from bitlake.inspect.inspection import Inspection
 
 _ALTER_TRIES = 20
 
@@ -176,6 +180,17 @@ class Table(TableWrites, TableMaintenance):
             return default_log(self._paths, self.store)
         self._recorder.flush()
         return self._recorder.log_of(self.name, self._paths, self.store)
+
+    def inspect(self, path: str, **asked: Any) -> Inspection:
+        """What is in a file of the table: a path, one relative to the table's folder, or just a name.
+
+        ``asked``: ``offset`` and ``limit`` of the entries to show, ``column``, ``value``, ``hex``; see
+        :func:`bitlake.inspect.inspection.inspect_file`.
+        """
+        from bitlake.inspect.inspection import inspect_file
+
+        asked = {"timezone": self._timezone, **asked}
+        return inspect_file(path, store=self.store, table=self._paths, **asked)
 
     # --- maintenance -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,136 @@
+"""The table that a file belongs to: its schemas, live files and vectors, as far as they can be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+from bitlake.codec.binary_row import decode_row
+from bitlake.errors import BitlakeError
+from bitlake.inspect.tree import DAMAGE, plain
+from bitlake.metadata.index_manifest import DELETION_VECTORS, decode_index_manifest
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.partition import render_value
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.live import latest_schema, load_schema
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.state import TableState, load_state
+from bitlake.tableindex.deletion_vectors import VectorRange
+from bitlake.types import AtomicType, DataField
+
+T = TypeVar("T")
+_UP = 8
+"""Folders between a data file and its table's, at most."""
+
+
+class TableContext:
+    """What is known of the table of a file; without ``paths``, nothing.
+
+    Nothing here raises for damage: what cannot be read is not known.
+    """
+
+    def __init__(self, store: Store, paths: TablePaths | None) -> None:
+        self.store = store
+        self.paths = paths
+        self._schemas: dict[int, TableSchema | None] = {}
+
+    @staticmethod
+    def around(store: Store, path: str) -> TableContext:
+        """The table in whose folder a file lies: the nearest above it with a folder of schemas."""
+        folder = path
+        for _ in range(_UP):
+            folder, slash, _ = folder.rpartition("/")
+            if not slash or not folder:
+                break
+            if _quiet(lambda: store.dir_exists(f"{folder}/schema")):  # noqa: B023
+                root, _, branch = folder.partition("/branch/branch-")
+                return TableContext(store, TablePaths(root, branch or None))
+        return TableContext(store, None)
+
+    @cached_property
+    def latest(self) -> TableSchema | None:
+        """The table's latest schema."""
+        paths = self.paths
+        return None if paths is None else _quiet(lambda: latest_schema(self.store, paths))
+
+    def schema(self, schema_id: int) -> TableSchema | None:
+        """A schema by id."""
+        paths = self.paths
+        if paths is None:
+            return None
+        if schema_id not in self._schemas:
+            self._schemas[schema_id] = _quiet(lambda: load_schema(self.store, paths, schema_id))
+        return self._schemas[schema_id]
+
+    @property
+    def partition_fields(self) -> tuple[DataField, ...]:
+        """The partition columns."""
+        return () if self.latest is None else tuple(self.latest.partition_fields)
+
+    def key_fields(self, schema_id: int) -> tuple[DataField, ...]:
+        """The columns of a data file's keys."""
+        schema = self.schema(schema_id)
+        return () if schema is None else tuple(schema.field(n) for n in schema.trimmed_primary_keys)
+
+    def values(self, fields: Sequence[DataField], row: bytes) -> dict[str, Any]:
+        """A BinaryRow of these columns by name, as people write values; empty if it is not one."""
+
+        def decode() -> dict[str, Any]:
+            found = decode_row([f.type for f in fields], row)
+            return {f.name: shown(f, v) for f, v in zip(fields, found, strict=True)}
+
+        return (_quiet(decode) or {}) if fields else {}
+
+    @cached_property
+    def state(self) -> TableState | None:
+        """The table now."""
+        paths = self.paths
+        return None if paths is None else _quiet(lambda: load_state(paths.root.rsplit("/", 1)[-1], paths, self.store))
+
+    @cached_property
+    def files(self) -> Mapping[str, tuple[str, ManifestEntry]]:
+        """The live data files by name, and by the names of their index files: path and entry."""
+        state = self.state
+        if state is None:
+            return {}
+
+        def find() -> dict[str, tuple[str, ManifestEntry]]:
+            reader = PartitionReader(state.schema, state.paths)
+            out = {}
+            for entry in state.entries():
+                for name in (entry.file.file_name, *entry.file.extra_files):
+                    out[name] = (reader.data_path(entry), entry)
+            return out
+
+        return _quiet(find) or {}
+
+    def vectors(self, index_file: str) -> Mapping[int, VectorRange]:
+        """The vectors of a deletion vector file by their offset in it."""
+        state = self.state
+        if state is None or state.snapshot is None or state.snapshot.index_manifest is None:
+            return {}
+        path = state.paths.manifest(state.snapshot.index_manifest)
+        entries = _quiet(lambda: decode_index_manifest(self.store.read(path))) or []
+        found = (e for e in entries if e.index_type == DELETION_VECTORS and e.file_name == index_file)
+        return {r.offset: r for e in found for r in e.ranges or ()}
+
+
+def shown(field: DataField, value: Any) -> Any:
+    """A physical value of a column as people write it."""
+    if value is None:
+        return None
+    if isinstance(field.type, AtomicType) and not isinstance(value, bytes):
+        made = field.type
+        text = _quiet(lambda: render_value(made, value, legacy=False))
+        return plain(value) if text is None else text
+    return plain(value)
+
+
+def _quiet(read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except (BitlakeError, *DAMAGE):
+        return None

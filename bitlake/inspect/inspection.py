@@ -1,0 +1,214 @@
+"""Looking into any file of a table: :func:`inspect_file`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.fileindex.container import ContainerHeader
+from bitlake.inspect.avro_files import MAGIC, avro_tree, describe_row, read_header
+from bitlake.inspect.context import TableContext
+from bitlake.inspect.file_index import file_index_tree
+from bitlake.inspect.index_rows import ValueRows, rows_of_value
+from bitlake.inspect.json_files import hint_tree, json_tree
+from bitlake.inspect.kinds import START, Kind, kind_of
+from bitlake.inspect.manifests import index_manifest_tree, manifest_list_tree, manifest_tree
+from bitlake.inspect.orc_file import orc_tree
+from bitlake.inspect.parquet_file import parquet_tree
+from bitlake.inspect.places import fields_of, find_file, index_of, open_source, rows_of
+from bitlake.inspect.source import Source
+from bitlake.inspect.table_index import hashes_tree, vectors_tree
+from bitlake.inspect.tree import Fault, Node, Page, Tree, hex_lines, reading, render
+from bitlake.metadata.paths import TablePaths
+from bitlake.storage import Store, open_store
+
+ANY = object()
+"""No value is asked about (None asks about NULL)."""
+_MOST_HEX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class HexView:
+    """A region of a file: ``data`` stands at ``offset``."""
+
+    offset: int
+    data: bytes
+
+    def __str__(self) -> str:
+        return "\n".join(hex_lines(self.data, self.offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What is in a file.
+
+    ``root`` is the tree of its parts.  ``rows``: what each index says of the value asked about.  ``hex``: the region
+    asked for.  ``bytes_read``: of the file's ``size``, what was looked at for this.  ``str()`` is for people.
+    """
+
+    path: str
+    kind: str
+    size: int
+    root: Node
+    bytes_read: int
+    remark: str | None = None
+    rows: tuple[ValueRows, ...] = ()
+    hex: HexView | None = None
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What is broken; empty for a sound file, as far as it was looked at."""
+        return self.root.faults()
+
+    def text(self) -> str:
+        """All of it as text."""
+        lines = [f"{self.path}", f"{self.kind}, {self.size:,} bytes ({self.bytes_read:,} looked at)"]
+        lines += [f"note: {self.remark}"] if self.remark else []
+        lines += ["", render(self.root)] if self.hex is None or self.rows else []
+        lines += ["", *map(str, self.rows)] if self.rows else []
+        lines += ["", str(self.hex)] if self.hex is not None else []
+        if self.faults:
+            lines += ["", f"damaged: {self.faults[0]}"]
+            lines += [f"         {f}" for f in self.faults[1:20]]
+            lines += [f"         … {len(self.faults) - 20:,} more"] if len(self.faults) > 20 else []
+        return "\n".join(lines)
+
+    __str__ = text
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values that JSON can hold."""
+        out: dict[str, Any] = {"path": self.path, "kind": self.kind, "size": self.size, "bytes_read": self.bytes_read}
+        out["remark"] = self.remark
+        out["faults"] = [{"what": f.what, "offset": f.offset} for f in self.faults]
+        out["tree"] = self.root.to_dict()
+        out["rows"] = [r.to_dict() for r in self.rows]
+        if self.hex is not None:
+            out["hex"] = {"offset": self.hex.offset, "bytes": self.hex.data.hex()}
+        return out
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+
+def inspect_file(
+    path: str,
+    *,
+    store: Store | None = None,
+    table: TablePaths | None = None,
+    offset: int = 0,
+    limit: int = 20,
+    column: str | None = None,
+    value: Any = ANY,
+    hex: tuple[int, int] | None = None,
+    timezone: str = "UTC",
+) -> Inspection:
+    """Look into a file: its parts as a tree, with offsets and sizes in bytes.
+
+    ``path`` is a path or URI; with ``table`` it may be relative to the table's folder, or only a name.  The table that
+    a file lies in is found by itself.  A name such as ``….parquet.index`` of an index that is embedded in a manifest
+    shows that one.
+
+    Lists show ``limit`` entries from number ``offset`` on, and nothing else of them is read.  ``column``: of a Parquet
+    file its pages, of a file index its values, of a manifest its statistics.  ``value`` (with ``column``, of a data
+    file or its index): which rows have it, as each index tells; a Python value or a literal as SQL reads it, None is
+    NULL.  ``hex``: (offset, length) of a region to show as bytes.
+
+    Damaged files give the tree up to the fault, and the fault.  Raises :class:`NotFound` for a file that is not there
+    and :class:`InvalidRequest` for a request that makes no sense.
+    """
+    if offset < 0 or limit < 0:
+        raise InvalidRequest("offset and limit must not be negative")
+    if value is not ANY and column is None:
+        raise InvalidRequest("a value is looked up in the indexes of a column: say which column")
+    store = store or open_store(path if table is None else table.root)
+    context = TableContext(store, table)
+    full = find_file(store, context, path)
+    if context.paths is None:
+        context = TableContext.around(store, full)
+    if value is not ANY:
+        full = index_of(context, full)
+    source, note = open_source(store, context, full)
+    kind, remark = _kind(source)
+    view = None if hex is None else _region(source, *hex)
+    tree = Tree("file", 0, source.size)
+    rows: tuple[ValueRows, ...] = ()
+    page = Page(offset, limit)
+    if view is None or value is not ANY:
+        header = None
+        with reading(tree):
+            header = _fill(tree, kind, source, page, context, column)
+        if value is not ANY and column is not None:
+            rows = _rows_of(header, kind, context, source, column, value, page, timezone)
+    told = "; ".join(filter(None, (note, remark))) or None
+    return Inspection(source.path, kind.value, source.size, tree.done(), source.bytes_read, told, rows, view)
+
+
+def _kind(source: Source) -> tuple[Kind, str | None]:
+    start = source.start(START)
+    fields: tuple[str, ...] = ()
+    if start.startswith(MAGIC):
+        with suppress(BitlakeError):
+            fields = read_header(source).fields
+    return kind_of(source.path, start, source.size, fields)
+
+
+def _region(source: Source, at: int, length: int) -> HexView:
+    if not 0 <= at <= source.size or length < 0:
+        raise InvalidRequest(f"bytes from {at:,} are asked for, {length:,} of them; the file has {source.size:,}")
+    return HexView(at, source.view(at, min(length, source.size - at, _MOST_HEX)))
+
+
+def _rows_of(
+    header: ContainerHeader | None,
+    kind: Kind,
+    context: TableContext,
+    source: Source,
+    column: str,
+    value: Any,
+    page: Page,
+    timezone: str,
+) -> tuple[ValueRows, ...]:
+    if kind is not Kind.FILE_INDEX:
+        raise InvalidRequest(f"{source.path} is a {kind.value}; a value's rows are told by a file index")
+    if header is None:
+        return ()  # the tree says what is wrong
+    fields, count = fields_of(context, source.path), rows_of(context, source.path)
+    return tuple(rows_of_value(source, header.columns, fields, count, column, value, page, timezone))
+
+
+def _fill(
+    tree: Tree, kind: Kind, source: Source, page: Page, context: TableContext, column: str | None
+) -> ContainerHeader | None:
+    """Add what is in a file of this kind; the header of a file index."""
+    match kind:
+        case Kind.HINT:
+            hint_tree(tree, source)
+        case Kind.MANIFEST_LIST:
+            manifest_list_tree(tree, source, page, context)
+        case Kind.MANIFEST:
+            manifest_tree(tree, source, page, context, column)
+        case Kind.INDEX_MANIFEST:
+            index_manifest_tree(tree, source, page, context)
+        case Kind.FILE_INDEX:
+            return file_index_tree(tree, source, page, fields_of(context, source.path), column)
+        case Kind.VECTORS:
+            vectors_tree(tree, source, page, context.vectors(source.path.rsplit("/", 1)[-1]))
+        case Kind.HASHES:
+            hashes_tree(tree, source, page)
+        case Kind.PARQUET:
+            parquet_tree(tree, source, page, column)
+        case Kind.ORC:
+            orc_tree(tree, source, page)
+        case Kind.AVRO:
+            avro_tree(tree, source, page, None, describe_row, "rows")
+        case Kind.UNKNOWN:
+            tree.facts["note"] = (
+                "neither its name nor its first bytes are those of a file of a table; look at it as hex"
+            )
+        case _:
+            json_tree(tree, source, page, kind.value)
+    return None
