@@ -1,6 +1,6 @@
-"""Options of tags that are made by the period, which ``CALL sys.trigger_tag_automatic_creation`` goes by.
+"""Options of tags that commits make: by the period, or of each write; and of when tags go.
 
-Source: Paimon's ``tag.*`` options.  Its streaming writers make such tags after each commit; bitlake's writers never do.
+Source: Paimon's ``tag.*`` options.  ``CALL sys.trigger_tag_automatic_creation`` makes them without a commit.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _ZONE = "the name of a time zone, such as 'Europe/Berlin' or 'UTC+02:00'"
 
 CREATION = Option(
     "tag.automatic-creation",
-    words("none", "process-time", "watermark"),
+    words("none", "process-time", "watermark", "batch"),
     "none",
-    "one of none, process-time, watermark ('batch', a tag for each commit, is not implemented)",
-    "Which time of a snapshot says of which period it is.",
+    "one of none, process-time, watermark, batch",
+    "Which time of a snapshot says of which period it is; batch: each write moves a tag of its day.",
     "none",
 )
 PERIOD = Option(
@@ -43,7 +43,18 @@ FORMATTER = Option(
     "with_dashes",
 )
 NUM_RETAINED = Option[int | None](
-    "tag.num-retained-max", at_least(1), None, "a whole number ≥ 1", "How many tags of periods there may be."
+    "tag.num-retained-max", at_least(1), None, "a whole number ≥ 1", "How many tags made by commits there may be."
+)
+BATCH_NAME = Option[str | None](
+    "tag.batch.customized-name", str, None, "a tag's name", "The tag that writes move, instead of one a day."
+)
+TIME_EXPIRE = Option(
+    "tag.time-expire-enabled",
+    parse_bool,
+    False,
+    "true or false",
+    "Whether commits delete the tags whose retention is over.",
+    "false",
 )
 DEFAULT_RETAINED = Option[int | None](
     "tag.default-time-retained", parse_duration_ms, None, _DURATION, "How long new tags stay that do not say it."
@@ -69,6 +80,8 @@ TAG_OPTIONS: tuple[Option[Any], ...] = (
     DELAY,
     FORMATTER,
     NUM_RETAINED,
+    BATCH_NAME,
+    TIME_EXPIRE,
     DEFAULT_RETAINED,
     COMPLETION,
     WATERMARK_ZONE,

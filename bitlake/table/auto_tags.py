@@ -1,25 +1,31 @@
-"""Tags by the period: the first snapshot after a day (an hour …) is over gets that day's tag.
+"""Tags that commits make: of each period, the first snapshot after it is over; or a tag that every write moves.
 
-The options ``tag.*`` say what a period is, how it is written, and how many such tags stay.  Source: Paimon's
-TagAutoCreation and TagPeriodHandler.
+The options ``tag.*`` say what a period is, how it is written, and how many such tags stay.  A commit is done before
+its tags are made: if that fails, the next commit makes up for it.  Source: Paimon's TagAutoCreation, TagPeriodHandler,
+TagBatchCreation and TagTimeExpire, and when its commits call them.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata import tag_options as to
 from bitlake.metadata.options import Options
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.live import load_snapshot, snapshot_ids
 from bitlake.table.references import tag_names
 from bitlake.table.state import TableState
-from bitlake.table.tags import create_tag, delete_tag, load_tag
+from bitlake.table.tags import create_tag, delete_tag, expire_tags, load_tag, replace_tag
 
+log = logging.getLogger("bitlake")
+
+BATCH = "batch"
+_BATCH_PREFIX = "batch-write-"
 _EPOCH = datetime(1970, 1, 1)
 _NEVER = -(1 << 63)
 _OFFSET = re.compile(r"^(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d))?$")
@@ -65,14 +71,69 @@ class Periods:
         return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
 
 
+def tag_commit(state: TableState, kind: str, operation: str | None) -> None:
+    """What follows a commit, whose snapshot is that of ``state``: tags that are due, and those whose time is over.
+
+    Never raises for what goes wrong, since the commit is done: it is logged.
+    """
+    options = state.schema.opts
+    mode, expires = options.of(to.CREATION), options.of(to.TIME_EXPIRE)
+    try:
+        if mode == BATCH:
+            # Compactions that no write asked for, statistics and TRUNCATE make none in Paimon either.
+            if kind in ("APPEND", "OVERWRITE", "COMPACT") and operation not in (None, "TRUNCATE"):
+                move_batch_tag(state)
+        elif mode != "none" and _may_be_due(state, mode):
+            create_automatic_tags(state)
+        if expires:
+            expire_tags(state)
+    except BitlakeError as e:
+        log.warning(
+            "%s: snapshot %s is committed, but its tags could not be made: %s", state.name, state.snapshot_id, e
+        )
+
+
+def move_batch_tag(state: TableState) -> str | None:
+    """Give the snapshot of ``state`` its day's tag, or that of ``tag.batch.customized-name``; returns its name.
+
+    Of tags named by the day the oldest go, where there are more than ``tag.num-retained-max``.
+    """
+    options = state.schema.opts
+    if state.snapshot is None:
+        return None
+    day = _time(state.snapshot, "process-time", _zone(options.of(to.PROCESS_ZONE)))
+    assert day is not None
+    name = options.of(to.BATCH_NAME) or f"{_BATCH_PREFIX}{day:%Y-%m-%d}"
+    if not create_tag(state, name, if_not_exists=True):
+        # Paimon deletes it first, and for a moment nothing holds the snapshot.
+        replace_tag(state, name, retained_ms=options.of(to.DEFAULT_RETAINED))
+    most = options.of(to.NUM_RETAINED)
+    if most is not None:
+        # By Paimon's documentation only such tags are counted; its code counts, and deletes, the users' own as well.
+        made = sorted(n for n in tag_names(state.store, state.paths) if n.startswith(_BATCH_PREFIX))
+        for old in made[: max(0, len(made) - most)]:
+            delete_tag(state, old, if_exists=True)
+    return name
+
+
+def _may_be_due(state: TableState, mode: str) -> bool:
+    """Whether the snapshot just committed is late enough for another tag: then so may be some before it."""
+    periods, options = Periods.of(state.schema.opts), state.schema.opts
+    zone = _zone(options.of(to.PROCESS_ZONE) if mode == "process-time" else options.of(to.WATERMARK_ZONE))
+    time = None if state.snapshot is None else _time(state.snapshot, mode, zone)
+    last = max((start for _, start in _tags(state, periods)), default=None)
+    delay = timedelta(milliseconds=options.of(to.DELAY))
+    return time is not None and (last is None or time - delay >= last + 2 * periods.length)
+
+
 def create_automatic_tags(state: TableState) -> list[str]:
-    """Make the tags that are due, and delete those that are too many; returns the names of the new ones.
+    """Make the tags of periods that are due, and delete those that are too many; returns the names of the new ones.
 
     Raises :class:`InvalidRequest` for a delay as long as a period, and for time zones that there are not.
     """
     options = state.schema.opts
     mode = options.of(to.CREATION)
-    if mode == "none":
+    if mode in ("none", BATCH):
         return []
     periods, delay = Periods.of(options), timedelta(milliseconds=options.of(to.DELAY))
     if delay >= periods.length:

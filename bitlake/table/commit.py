@@ -7,7 +7,8 @@ Order of writes, and what a crash *after* each step leaves behind:
    list, the delta list; changelog manifests and list; the index manifest: orphans too;
 3. ``snapshot-<id>``, created only if absent: **the commit**.  Before it readers see the old table, after it the new;
 4. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
-   is noticed because the next snapshot exists, and none is ever written before its snapshot.
+   is noticed because the next snapshot exists, and none is ever written before its snapshot;
+5. the tags that the table's options ask for (:mod:`bitlake.table.auto_tags`): the next commit makes up for them.
 
 A failed attempt deletes what it wrote in step 2.  If step 3 *fails* instead of answering, its outcome is unknown:
 nothing is deleted, and the snapshot's ``uuid``, which no other commit has, tells later whether it took place.
@@ -33,10 +34,12 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
 from bitlake.storage import Store
+from bitlake.table.auto_tags import tag_commit
 from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
 from bitlake.table.index_changes import IndexFiles
 from bitlake.table.live import latest_schema_id, latest_snapshot, load_schema, load_snapshot, snapshot_manifests
 from bitlake.table.manifests import ManifestWriter
+from bitlake.table.state import TableState
 
 __all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
 
@@ -77,11 +80,13 @@ def commit(
     changes = Changes(store, paths, plan, schema)
     made = _Committer(changes, commit_user, identifier, operation, Options(options or schema.options))
     try:
-        return made.run()
+        snapshot = made.run()
     except BaseException:
         if on_failure is not None and not made.uncertain:
             on_failure()
         raise
+    tag_commit(TableState(paths.root, paths, store, schema, snapshot), plan.kind, operation)
+    return snapshot
 
 
 class OutcomeUnknown(StorageUnavailable):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.table import commit as commits
 
 
 def _table(tmp_path: Path, **options: str) -> bitlake.Table:
@@ -32,18 +34,110 @@ def _tags(table: bitlake.Table) -> dict[str, int]:
 
 def test_the_first_snapshot_after_a_day_is_that_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _table(tmp_path, automatic_creation="process-time")
-    _append(monkeypatch, table, "2024-01-02 10:00", "2024-01-02 23:00", "2024-01-03 00:00", "2024-01-05 01:00")
-    assert table.create_automatic_tags() == ["2024-01-01", "2024-01-02", "2024-01-04"]
+    _append(monkeypatch, table, "2024-01-02 10:00", "2024-01-02 23:00")
+    assert _tags(table) == {"2024-01-01": 1}
+    _append(monkeypatch, table, "2024-01-03 00:00", "2024-01-05 01:00")
     assert _tags(table) == {"2024-01-01": 1, "2024-01-02": 3, "2024-01-04": 4}
     assert table.create_automatic_tags() == []
     _append(monkeypatch, table, "2024-01-05 23:00", "2024-01-06 00:30")
-    assert table.create_automatic_tags() == ["2024-01-05"] and _tags(table)["2024-01-05"] == 6
+    assert _tags(table)["2024-01-05"] == 6
+
+
+def test_tags_of_commits_made_without_the_option(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _table(tmp_path)
+    _append(monkeypatch, table, "2024-01-02 10:00", "2024-01-02 23:00", "2024-01-03 00:00", "2024-01-05 01:00")
+    table.alter_options({"tag.automatic-creation": "process-time"})
+    assert table.create_automatic_tags() == ["2024-01-01", "2024-01-02", "2024-01-04"]
+    assert _tags(table) == {"2024-01-01": 1, "2024-01-02": 3, "2024-01-04": 4}
+
+
+def test_a_commit_makes_up_for_tags_that_others_did_not_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _table(tmp_path, automatic_creation="process-time")
+    _append(monkeypatch, table, "2024-01-02 10:00")
+    monkeypatch.setattr(commits, "tag_commit", lambda *_: None)
+    _append(monkeypatch, table, "2024-01-03 01:00", "2024-01-04 01:00")
+    monkeypatch.undo()
+    _append(monkeypatch, table, "2024-01-05 01:00")
+    assert _tags(table) == {"2024-01-01": 1, "2024-01-02": 2, "2024-01-03": 3, "2024-01-04": 4}
+
+
+def test_every_write_moves_the_tag_of_its_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _table(tmp_path, automatic_creation="batch", num_retained_max="2", default_time_retained="3 d")
+    _append(monkeypatch, table, "2024-01-02 10:00", "2024-01-02 23:00")
+    table.create_tag("mine", 1)
+    assert _tags(table) == {"batch-write-2024-01-02": 2, "mine": 1}
+    _append(monkeypatch, table, "2024-01-03 10:00", "2024-01-04 10:00")
+    assert _tags(table) == {"batch-write-2024-01-03": 3, "batch-write-2024-01-04": 4, "mine": 1}
+    assert table.tags()["batch-write-2024-01-04"].retained_ms == 3 * 86_400_000
+    table.delete("a = 1")
+    assert _tags(table)["batch-write-2024-01-04"] == 5
+    _append(monkeypatch, table, "2024-01-04 11:00")
+    table.truncate()
+    table.create_automatic_tags()
+    assert table.state().snapshot_id == 7
+    assert _tags(table)["batch-write-2024-01-04"] == 6, "only what writes rows moves it, as in Paimon"
+    table.alter_options({"tag.batch.customized-name": "newest"})
+    _append(monkeypatch, table, "2024-01-09 10:00")
+    assert _tags(table)["newest"] == table.state().snapshot_id == 8
+
+
+def test_writes_to_keys_tag_what_they_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    options = {"bucket": "1", "tag.automatic-creation": "batch", "tag.batch.customized-name": "newest"}
+    options |= {"changelog-producer": "lookup"}
+    table = lake.create_table("k", pa.schema([("a", pa.int32())]), primary_key=["a"], options=options)
+    _append(monkeypatch, table, "2024-01-02 10:00")
+    kinds = [s.commit_kind for s in table.snapshots()]
+    assert kinds == ["APPEND", "COMPACT"] and _tags(table) == {"newest": 2}
+    table.alter_options({"write-only": "true"})
+    _append(monkeypatch, table, "2024-01-02 11:00")
+    table.alter_options({"write-only": "false"})
+    table.compact(full=True)
+    assert _tags(table) == {"newest": 3} and table.state().snapshot_id == 4
+
+
+def test_tags_whose_time_is_over_go_with_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = _table(tmp_path, time_expire_enabled="true")
+    now = [int(datetime(2024, 1, 2, tzinfo=UTC).timestamp() * 1000)]
+    monkeypatch.setattr(_clock, "now_ms", lambda: now[0])
+    monkeypatch.setattr(_clock, "local_ms", lambda: now[0])
+    rows = pa.table({"a": pa.array([1], pa.int32())})
+    table.append(rows)
+    table.create_tag("short", retained_ms=3_600_000)
+    table.create_tag("long")
+    table.append(rows)
+    assert set(_tags(table)) == {"short", "long"}
+    now[0] += 3_600_001
+    table.append(rows)
+    assert set(_tags(table)) == {"long"}
+
+
+def test_tags_by_the_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bitlake's writers carry the watermark on that a stream of Paimon's left."""
+    table = _table(tmp_path, automatic_creation="watermark")
+    _append(monkeypatch, table, "2024-01-02 10:00")
+    assert _tags(table) == {}
+    shutil.move(str(tmp_path / "lake"), str(tmp_path / "moved"))
+    table = bitlake.connect(str(tmp_path / "moved")).table("t")
+    path = Path(table.path, "snapshot", "snapshot-1")
+    mark = int(datetime(2023, 7, 9, 1, tzinfo=UTC).timestamp() * 1000)
+    path.write_text(path.read_text().rstrip().removesuffix("}") + f', "watermark" : {mark}\n}}')
+    _append(monkeypatch, table, "2024-01-03 10:00")
+    assert _tags(table) == {"2023-07-08": 1}
+
+
+def test_a_commit_stands_whatever_becomes_of_its_tags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = _table(tmp_path, automatic_creation="process-time", creation_delay="1 d")
+    _append(monkeypatch, table, "2024-01-02 10:00")
+    assert table.scan().count() == 1 and _tags(table) == {}
+    assert "snapshot 1 is committed, but its tags could not be made" in caplog.text
 
 
 def test_missing_days_are_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _table(tmp_path, automatic_creation="process-time", automatic_completion="true")
     _append(monkeypatch, table, "2024-01-02 10:00", "2024-01-05 01:00", "2024-01-05 02:00", "2024-01-05 03:00")
-    assert table.create_automatic_tags() == ["2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04"]
     assert _tags(table) == {"2024-01-01": 1, "2024-01-02": 2, "2024-01-03": 3, "2024-01-04": 4}
 
 
@@ -59,7 +153,6 @@ def test_a_delay_waits_and_few_tags_stay(tmp_path: Path, monkeypatch: pytest.Mon
     )
     times = ("10:00", "11:05", "11:10", "12:30", "13:30")
     _append(monkeypatch, table, *(f"2024-01-02 {t}" for t in times))
-    table.create_automatic_tags()
     assert _tags(table) == {"20240102 11": 4, "20240102 12": 5}
     assert {tag.retained_ms for tag in table.tags().values()} == {86_400_000}
 
@@ -76,7 +169,7 @@ def test_a_delay_waits_and_few_tags_stay(tmp_path: Path, monkeypatch: pytest.Mon
 def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str], name: str) -> None:
     table = _table(tmp_path, automatic_creation="process-time", **options)
     _append(monkeypatch, table, "2024-01-02 11:20")
-    assert table.create_automatic_tags() == [name]
+    assert set(_tags(table)) == {name}
 
 
 def test_nothing_without_the_option_or_a_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +182,7 @@ def test_nothing_without_the_option_or_a_watermark(tmp_path: Path, monkeypatch: 
     with pytest.raises(InvalidRequest, match="shorter than a period"):
         table.create_automatic_tags()
     with pytest.raises(InvalidRequest, match="automatic-creation"):
-        table.alter_options({"tag.automatic-creation": "batch"})
+        table.alter_options({"tag.automatic-creation": "hourly"})
 
 
 def test_manifests_are_compacted_and_the_first_snapshot_is_set(tmp_path: Path) -> None:
