@@ -116,11 +116,12 @@ def _value(parent: Tree, window: Window, base: int, body: int, text: str, offset
     if offset < 0:  # a single row is in the offset itself
         parent.add(text, facts={"row": -1 - offset})
         return
-    node = parent.add(text, base + body + offset, length)
+    node = parent.add(text)  # its bytes are among the bitmaps, not here
     with reading(node, base):
+        node.facts.update({"bitmap at": base + body + offset, "bytes": length})
         if length <= 0:
             raise CorruptError(f"a bitmap of {length} bytes", body + offset)
-        node.facts["rows"] = counted(window, body + offset, length, rows)
+        node.facts = {"rows": counted(window, body + offset, length, rows), **node.facts}
 
 
 def counted(window: Window, at: int, length: int, rows: int) -> int:

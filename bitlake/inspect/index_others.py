@@ -30,7 +30,7 @@ def bloom_tree(index: Tree, window: Window, base: int, entries: bool) -> None:
 
 
 def bsi_tree(index: Tree, window: Window, base: int, entries: bool) -> None:
-    """Add the head; with ``entries`` both parts, too.  Nothing tells where a slice starts, so all of it is read then."""
+    """Add the head; with ``entries`` both parts, too.  Nothing tells where a slice starts, so all is read then."""
     reader = Reader(window.view(0, window.length if entries else min(_BSI_HEAD, window.length)))
     version, rows = reader.u1(), reader.i4()
     index.facts.update({"version": version, "rows": rows})

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.fileindex.container import ContainerHeader
 from bitlake.inspect.avro_files import MAGIC, avro_tree, describe_row, read_header
 from bitlake.inspect.context import TableContext
@@ -144,7 +144,8 @@ def inspect_file(
         if value is not ANY and column is not None:
             rows = _rows_of(header, kind, context, source, column, value, page, timezone)
     told = "; ".join(filter(None, (note, remark))) or None
-    return Inspection(source.path, kind.value, source.size, tree.done(), source.bytes_read, told, rows, view)
+    looked = min(source.bytes_read, source.size)  # neighbours may have come twice
+    return Inspection(source.path, kind.value, source.size, tree.done(), looked, told, rows, view)
 
 
 def _kind(source: Source) -> tuple[Kind, str | None]:
@@ -184,6 +185,8 @@ def _fill(
     tree: Tree, kind: Kind, source: Source, page: Page, context: TableContext, column: str | None
 ) -> ContainerHeader | None:
     """Add what is in a file of this kind; the header of a file index."""
+    if source.size == 0 and kind is not Kind.HASHES:
+        raise CorruptError("the file is empty", 0)
     match kind:
         case Kind.HINT:
             hint_tree(tree, source)
