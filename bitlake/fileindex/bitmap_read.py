@@ -186,6 +186,12 @@ class BitmapReader:
         stored = places[:, 0] >= 0
         return int((~stored).sum()) + int(self._cardinalities(places[stored]).sum())
 
+    def rows_by_key(self) -> list[tuple[Key, BitMap]]:
+        """Each key with its rows: everything that the index holds but NULL, a Python object for each key."""
+        self._opened()
+        keys, places = self._everything()
+        return [(k, self._rows(int(o), int(n))) for k, (o, n) in zip(keys.to_pylist(), places.tolist(), strict=True)]
+
     def _null_count(self) -> int:
         if self._null_place is None:
             return 0

@@ -113,6 +113,11 @@ class BloomWriter:
             hashes = hashes[keep]
         self._distinct, self._pending, self._pending_rows = hashes, [], 0
 
+    def hashes(self) -> UInt64s:
+        """The hashes of the distinct values so far, ascending."""
+        self._merge()
+        return self._distinct
+
     def finish(self) -> bytes:
         """The payload."""
         self._merge()
@@ -148,6 +153,29 @@ def _positions(hashes: UInt64s, bits: int, hash_functions: int) -> list[npt.NDAr
         position = (low ^ (low >> 31)).view(np.uint32)
         out.append(position - position // np.uint32(bits) * np.uint32(bits))
     return out
+
+
+def absent(payload: bytes, values: BloomWriter) -> tuple[int, int]:
+    """Of the distinct values that were gathered: how many a filter says are not there, and how many there are.
+
+    Raises :class:`CorruptError` for a payload that is no filter.
+    """
+    bits, hashes = 8 * (len(payload) - 4), values.hashes()
+    functions = _I4.unpack_from(payload)[0] if len(payload) > 4 else 0
+    _check_shape(bits, functions)
+    body, missed = np.frombuffer(payload, np.uint8, offset=4), 0
+    for first in range(0, len(hashes), _BATCH):
+        part = hashes[first : first + _BATCH]
+        there = np.ones(len(part), bool)
+        for positions in _positions(part, bits, functions):
+            there &= (body[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8) & 1).astype(bool)
+        missed += int(len(part) - np.count_nonzero(there))
+    return missed, len(hashes)
+
+
+def _check_shape(bits: int, hash_functions: int) -> None:
+    if not 0 < hash_functions <= _MOST_HASHES or not 0 < bits <= 2**31:
+        raise CorruptError(f"a bloom filter of {bits} bits cannot have {hash_functions} hash functions", 0)
 
 
 class BloomReader:
@@ -190,8 +218,7 @@ class BloomReader:
     def _open(self) -> None:
         ahead = None if self._window.length <= _WHOLE else 4
         hash_functions = _I4.unpack(self._window.view(0, 4, ahead))[0]
-        if not 0 < hash_functions <= _MOST_HASHES or not 0 < self._bits <= 2**31:
-            raise CorruptError(f"a bloom filter of {self._bits} bits cannot have {hash_functions} hash functions", 0)
+        _check_shape(self._bits, hash_functions)
         self._hash_functions = hash_functions
 
 

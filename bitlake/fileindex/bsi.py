@@ -30,6 +30,7 @@ from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices
 from bitlake.fileindex.keys import Key, chunks, keys_of
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.settings import IndexOption
+from bitlake.fileindex.values import codes_of
 from bitlake.fileindex.window import Fetch, Window
 from bitlake.predicate.tree import Leaf, Op
 from bitlake.types import DataType, Root
@@ -152,6 +153,14 @@ class BsiReader:
         else:  # all positive ones, and the negative ones whose absolute value is small enough
             above = positive.present | (negative.present - negative.at_least(1 - start))
         return above if op in (Op.GT, Op.GE) else self.present() - above
+
+    def numbers(self) -> tuple[Int64s, Int64s]:
+        """The rows that are not NULL, and the number of each."""
+        found = [codes_of(p.slices, p.present, self.row_count) for p in self._read()]
+        values = [sign * (codes + p.least) for sign, p, (_, codes) in zip((1, -1), self._read(), found, strict=True)]
+        rows, numbers = np.concatenate([f[0] for f in found]), np.concatenate(values)
+        order = np.argsort(rows, kind="stable")
+        return rows[order], numbers[order]
 
     def _read(self) -> tuple[_Part, _Part]:
         if self._parts is None:

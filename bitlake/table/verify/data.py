@@ -1,0 +1,276 @@
+"""One data file: its size, its footer, and read through once what its rows say of everything that is told about them.
+
+A task is what a runner carries: the path, the entries that name the file and the schema that it was written with.  A
+file has several entries when it moved to another level or got another index; its rows are read once for all of them.
+Memory holds a batch of rows, and what building the file's indexes takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+
+from bitlake.errors import BitlakeError, CorruptError, NotFound
+from bitlake.formats.conform import cast_column
+from bitlake.formats.parquet_footer import read_footer
+from bitlake.formats.reader import format_of, reader_for
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.lsm.keys import SYSTEM_FIELDS, key_fields
+from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
+from bitlake.table.verify.facts import Bounds, BucketFacts, KeyFacts, RowFacts
+from bitlake.table.verify.file_indexes import FileIndexCheck, Options, index_content
+from bitlake.table.verify.findings import Finding, of_error
+from bitlake.table.verify.stats import key_stats_faults, value_stats_faults
+from bitlake.types import DataField, arrow_field
+
+_BATCH_ROWS = 64 * 1024
+_INDEX_SUFFIX = ".index"
+
+
+@dataclass(frozen=True, slots=True)
+class DataTask:
+    """A data file to check; ``partition`` are its physical values, ``options`` those of the indexes it may have."""
+
+    path: str
+    entries: tuple[ManifestEntry, ...]
+    schema: TableSchema
+    partition: tuple[Any, ...]
+    options: Options
+    changelog: bool = False
+    deep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DataChecked:
+    """What came of a data file."""
+
+    findings: tuple[Finding, ...]
+    rows: int = 0
+    size: int = 0
+    indexes: int = 0
+
+
+def check_data_file(store: Store, task: DataTask) -> DataChecked:
+    """Check one data file and its index; runs in this process or on an executor."""
+    try:
+        size = store.size(task.path)
+    except NotFound:
+        return DataChecked((Finding("data-missing", task.path, "the file is not there"),))
+    found = list(_size_faults(task, size))
+    indexes, index_faults = _indexes(store, task)
+    found += index_faults
+    facts = _Facts(task, indexes)
+    try:
+        rows = _footer_rows(store, task.path, size)
+        if rows is not None:
+            found += _row_faults(task, rows)
+        if task.deep:
+            read = facts.read(store, size)
+            found += [] if rows is not None else _row_faults(task, read)
+            rows = read
+            found += facts.faults()
+    except NotFound as e:
+        found.append(Finding("data-unreadable", task.path, str(e)))
+        return DataChecked(tuple(found), 0, size, len(indexes))
+    except (BitlakeError, pa.ArrowException) as e:
+        error = e if isinstance(e, BitlakeError) else CorruptError(f"its bytes cannot be decoded ({e})")
+        found.append(of_error("data-unreadable", task.path, error))
+        # What an index says of itself stands, even if the rows cannot be asked.
+        found += [f for i in indexes for f in i.findings]
+        return DataChecked(tuple(found), 0, size, len(indexes))
+    found += [f for i in indexes for f in (i.finish() if task.deep else i.findings)]
+    return DataChecked(tuple(dict.fromkeys(found)), rows or 0, size, len(indexes))
+
+
+def _size_faults(task: DataTask, size: int) -> Iterator[Finding]:
+    for said in dict.fromkeys(e.file.file_size for e in task.entries):
+        if said != size:
+            what = f"the file has {size:,} bytes, and its manifest says {said:,}"
+            yield Finding("data-size-wrong", task.path, what)
+
+
+def _row_faults(task: DataTask, rows: int) -> list[Finding]:
+    wrong = dict.fromkeys(e.file.row_count for e in task.entries if e.file.row_count != rows)
+    return [
+        Finding("row-count-wrong", task.path, f"the file has {rows:,} rows, and its manifest says {said:,}")
+        for said in wrong
+    ]
+
+
+def _footer_rows(store: Store, path: str, size: int) -> int | None:
+    """The rows that a Parquet file's footer counts; None for formats without such a count."""
+    if format_of(path) != "parquet":
+        return None
+    return read_footer(lambda offset, length: store.read_range(path, offset, length), size).rows
+
+
+def _indexes(store: Store, task: DataTask) -> tuple[list[FileIndexCheck], list[Finding]]:
+    """The distinct indexes of a file's entries, and what is wrong with files beside it."""
+    checks: dict[tuple[str, bytes], FileIndexCheck] = {}
+    found: list[Finding] = []
+    folder = task.path.rsplit("/", 1)[0]
+    for entry in task.entries:
+        path, content, wrong = index_content(store, task.path, entry.file)
+        found += wrong
+        if content is not None and (path, content) not in checks:
+            rows = entry.file.row_count
+            checks[path, content] = FileIndexCheck(path, content, task.schema, task.options, rows)
+        for extra in entry.file.extra_files:
+            if not extra.endswith(_INDEX_SUFFIX) and not store.exists(f"{folder}/{extra}"):
+                found.append(Finding("extra-file-missing", f"{folder}/{extra}", f"{entry.file.file_name} names it"))
+    return list(checks.values()), found
+
+
+class _Facts:
+    """What one pass over a data file tells, and how that compares with the file's entries."""
+
+    def __init__(self, task: DataTask, indexes: Sequence[FileIndexCheck]) -> None:
+        schema = task.schema
+        self._task = task
+        self._indexes = indexes
+        self._keyed = bool(schema.primary_keys)
+        first = task.entries[0]
+        # Rows that wait for a bucket are as they came: unsorted, without numbers.
+        self._postponed = first.bucket == POSTPONE_BUCKET
+        self._keys = KeyFacts(schema) if self._keyed and not self._postponed else None
+        self._rows = RowFacts() if self._keyed else None
+        bucketed = first.total_buckets > 0 and first.bucket >= 0 and schema.bucket_keys
+        self._buckets = BucketFacts(schema, first.bucket, first.total_buckets) if bucketed else None
+        self._bounds: dict[str, Bounds] = {}
+
+    @cached_property
+    def _types(self) -> dict[str, tuple[DataField, pa.DataType]]:
+        """The columns of the file that are known, with their Arrow types."""
+        fields = [*self._task.schema.fields, *(SYSTEM_FIELDS if self._keyed else ())]
+        return {f.name: (f, arrow_field(f).type) for f in fields}
+
+    def read(self, store: Store, size: int) -> int:
+        """Read the file from start to end; returns its rows.  Raises what reading does, naming the column."""
+        rows = 0
+        path = self._task.path
+        with store.open_input(path, size) as source:
+            for batch in reader_for(path)(source, batch_size=_BATCH_ROWS):
+                batch.validate(full=True)
+                self._add(self._conformed(pa.Table.from_batches([batch])))
+                rows += batch.num_rows
+        if self._keys is not None:
+            self._keys.finish()
+        return rows
+
+    def _conformed(self, batch: pa.Table) -> pa.Table:
+        """The columns in the Arrow types of the schema that the file was written with."""
+        names, columns = [], []
+        for name, column in zip(batch.column_names, batch.columns, strict=True):
+            known = self._types.get(name) or self._types.get(name.removeprefix("_KEY_"))
+            if known is not None and column.type != known[1]:
+                try:
+                    column = cast_column(column, known[1])
+                except (pa.ArrowException, ValueError) as e:
+                    raise CorruptError(f"column '{name}' does not hold values of {known[0].type}: {e}") from e
+            names.append(name)
+            columns.append(column)
+        if self._keyed:
+            lacking = [f.name for f in SYSTEM_FIELDS if f.name not in names]
+            if lacking:
+                raise CorruptError(f"it has no column {lacking[0]}")
+        return pa.Table.from_arrays(columns, names=names)
+
+    def _add(self, batch: pa.Table) -> None:
+        for field in self._task.schema.fields:
+            if field.name in batch.column_names:
+                bounds = self._bounds.setdefault(field.name, Bounds(field))
+                bounds.add(batch.column(field.name))
+        if self._keys is not None:
+            self._keys.add(batch)
+        if self._rows is not None:
+            self._rows.add(batch)
+        if self._buckets is not None and all(f.name in batch.column_names for f in self._task.schema.bucket_fields):
+            self._buckets.add(batch)
+        for index in self._indexes:
+            if index.columns <= set(batch.column_names):
+                index.add(batch)
+
+    # --- judging ------------------------------------------------------------------------------------------------------
+
+    def faults(self) -> Iterator[Finding]:
+        """Everything in which the rows and the file's entries differ."""
+        task = self._task
+        yield from self._order_faults()
+        yield from self._place_faults()
+        yield from self._null_faults()
+        for entry in task.entries:
+            file = entry.file
+            yield from value_stats_faults(task.path, file, task.schema.fields, self._bounds)
+            if self._keys is not None and self._rows is not None:
+                yield from self._key_faults(entry)
+                keys = key_fields(task.schema)
+                yield from key_stats_faults(task.path, file, keys, self._bounds)
+
+    def _order_faults(self) -> Iterator[Finding]:
+        if self._keys is None or self._rows is None:
+            return
+        path = self._task.path
+        if self._keys.unordered is not None:
+            what = f"the key of row {self._keys.unordered:,} is below that of the row before"
+            yield Finding("key-order-wrong", path, what)
+        # A changelog has a key's row before and after a change.
+        if self._keys.repeated is not None and not self._task.changelog:
+            what = f"row {self._keys.repeated:,} has the key of the row before"
+            yield Finding("key-twice", path, what)
+        if self._rows.strange is not None:
+            told = "NULL" if self._rows.strange < 0 else str(self._rows.strange)
+            yield Finding("row-kind-wrong", path, f"a row is of kind {told}; there are 0 to 3", VALUE_KIND)
+
+    def _key_faults(self, entry: ManifestEntry) -> Iterator[Finding]:
+        file, path = entry.file, self._task.path
+        assert self._keys is not None and self._rows is not None
+        for end, said, right in (
+            ("first", file.min_key, self._keys.first_key),
+            ("last", file.max_key, self._keys.last_key),
+        ):
+            if right and said != right:
+                yield Finding("key-range-wrong", path, f"the {end} key is not the one that its manifest says")
+        numbers = (self._rows.low, self._rows.high)
+        if numbers[0] is not None and numbers != (file.min_sequence_number, file.max_sequence_number):
+            what = (
+                f"sequence numbers are {numbers[0]:,} to {numbers[1]:,}, and its manifest says "
+                f"{file.min_sequence_number:,} to {file.max_sequence_number:,}"
+            )
+            yield Finding("sequence-wrong", path, what, SEQUENCE_NUMBER)
+        if file.delete_row_count is not None and file.delete_row_count != self._rows.deletes:
+            what = f"{self._rows.deletes:,} rows are -U or -D, and its manifest says {file.delete_row_count:,}"
+            yield Finding("delete-count-wrong", path, what, VALUE_KIND)
+
+    def _place_faults(self) -> Iterator[Finding]:
+        task = self._task
+        if self._buckets is not None and self._buckets.wrong is not None:
+            row, bucket = self._buckets.wrong
+            what = f"row {row:,} belongs to bucket {bucket}, and the file is in bucket {task.entries[0].bucket}"
+            yield Finding("bucket-wrong", task.path, what)
+        for field, value in zip(task.schema.partition_fields, task.partition, strict=True):
+            bounds = self._bounds.get(field.name)
+            if bounds is None or bounds.nans:
+                continue
+            if value is None:
+                wrong = bounds.low is not None
+            else:
+                wrong = bounds.nulls > 0 or (bounds.low is not None and not bounds.low == bounds.high == value)
+            if wrong:
+                shown = bounds.low if bounds.low != value else "NULL" if bounds.nulls else bounds.high
+                what = f"rows have {shown!r}, and the file is in the partition of {value!r}"
+                yield Finding("partition-wrong", task.path, what, field.name)
+
+    def _null_faults(self) -> Iterator[Finding]:
+        keys = {f.name for f in key_fields(self._task.schema)} if self._keyed else None
+        for name, bounds in self._bounds.items():
+            if bounds.field.type.nullable or not bounds.nulls or (keys is not None and name not in keys):
+                continue
+            what = f"{bounds.nulls:,} rows are NULL, and the column is NOT NULL"
+            yield Finding("null-not-allowed", self._task.path, what, name)

@@ -1,0 +1,259 @@
+"""The small files of a table: schemas, snapshots, tags, hints and consumers of main and of every branch.
+
+They are read here in order, and judged by themselves; what they name is judged later.  Nothing is taken from caches:
+what counts is what is in the store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from bitlake.errors import BitlakeError, CorruptError, NotFound
+from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import KINDS, OPERATIONS, Snapshot
+from bitlake.storage import Store
+from bitlake.table.live import snapshot_ids
+from bitlake.table.references import branch_names, tag_names
+from bitlake.table.verify.findings import Book, Finding, of_error
+from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
+
+_PLACE = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A snapshot that readers can ask for, and where it is written: in a snapshot's file, a tag's, or a changelog's."""
+
+    name: str
+    path: str
+    snapshot: Snapshot
+    is_snapshot: bool
+    own_changelog: bool
+    """Whether the changelog files that it names must be there."""
+
+
+@dataclass(slots=True)
+class Line:
+    """Main or a branch: its schemas by id, its snapshots in order, its tags and long-lived changelogs."""
+
+    name: str
+    paths: TablePaths
+    schemas: dict[int, TableSchema] = field(default_factory=dict)
+    unreadable: set[int] = field(default_factory=set)
+    """Schemas that are there and cannot be read."""
+    moments: list[Moment] = field(default_factory=list)
+    changelogs: list[Moment] = field(default_factory=list)
+
+    @property
+    def latest(self) -> TableSchema | None:
+        """The schema of now; None if none can be read."""
+        return self.schemas[max(self.schemas)] if self.schemas else None
+
+    def label(self, what: str) -> str:
+        """A moment's name, with the branch's where it is not main's."""
+        return what if self.paths.branch is None else f"{what} of branch {self.name}"
+
+
+def read_lines(store: Store, paths: TablePaths, wanted: Collection[int] | None, book: Book) -> list[Line]:
+    """Main and all branches; with ``wanted`` only the line of ``paths``, and of it only these snapshots."""
+    if wanted is not None:
+        return [_read_line(store, paths, wanted, book)]
+    lines = [_read_line(store, TablePaths(paths.root, None, paths.data_directory), None, book)]
+    for name in branch_names(store, paths):
+        book.count("branches")
+        lines.append(_read_line(store, TablePaths(paths.root, name, paths.data_directory), None, book))
+    return lines
+
+
+def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, book: Book) -> Line:
+    line = Line(paths.branch or "main", paths)
+    _read_schemas(store, line, book)
+    ids = snapshot_ids(store, paths)
+    if wanted is None:
+        first = ids[0] if ids else 0
+        _check_gaps(store, line, ids, book)
+        _read_snapshots(store, line, ids, book, inherited=first if paths.branch is not None else None)
+        _read_tags(store, line, ids, book)
+        _read_changelogs(store, line, book)
+        _check_consumers(store, line, ids, book)
+    else:
+        for missing in sorted(set(wanted) - set(ids)):
+            book.add(Finding("snapshot-missing", paths.snapshot(missing), f"there is no snapshot {missing}"))
+        _read_snapshots(store, line, [i for i in ids if i in wanted], book, inherited=None)
+    return line
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def _read_schemas(store: Store, line: Line, book: Book) -> None:
+    found = sorted(i for n in store.names(line.paths.schema_dir) if (i := parse_id(n, "schema-")) is not None)
+    if not found and line.paths.branch is not None:
+        book.add(Finding("branch-wrong", line.paths.branch_root, f"branch '{line.name}' has no schema"))
+    elif not found:
+        book.add(Finding("schema-missing", line.paths.schema_dir, "the table has no schema"))
+    for number in found:
+        path = line.paths.schema(number)
+        book.count("schemas")
+        try:
+            schema = TableSchema.from_json(store.read(path), path)
+        except BitlakeError as e:
+            line.unreadable.add(number)
+            book.add(of_error("schema-unreadable", path, e))
+            continue
+        line.schemas[number] = schema
+        for what in _schema_faults(schema, number):
+            book.add(Finding("schema-wrong", path, what))
+
+
+def _schema_faults(schema: TableSchema, number: int) -> Iterator[str]:
+    if schema.id != number:
+        yield f"the file is of schema {number} and says that it is schema {schema.id}"
+    names = schema.field_names
+    for name in sorted({n for n in names if names.count(n) > 1}):
+        yield f"column '{name}' is there twice"
+    for key in (*schema.primary_keys, *schema.partition_keys):
+        if key not in names:
+            yield f"key column '{key}' is not among the columns"
+    ids = [i for f in schema.fields for i in (f.id, *_ids(f.type))]
+    for twice in sorted({i for i in ids if ids.count(i) > 1}):
+        yield f"field id {twice} is there twice"
+    if ids and max(ids) > schema.highest_field_id:
+        yield f"field id {max(ids)} is above the highest that was ever used, {schema.highest_field_id}"
+
+
+def _ids(made: DataType) -> Iterator[int]:
+    """The field ids inside a type."""
+    match made:
+        case RowType():
+            for f in made.fields:
+                yield f.id
+                yield from _ids(f.type)
+        case ArrayType() | MultisetType():
+            yield from _ids(made.element)
+        case MapType():
+            yield from _ids(made.key)
+            yield from _ids(made.value)
+
+
+# --- snapshots and tags -----------------------------------------------------------------------------------------------
+
+
+def _check_gaps(store: Store, line: Line, ids: list[int], book: Book) -> None:
+    known = set(ids)
+    for number in range(ids[0], ids[-1]) if ids else ():
+        # One that expired while the folder was listed is no gap: then the first ones are gone as well.
+        if number not in known and store.exists(line.paths.snapshot(ids[0])):
+            what = f"snapshots {ids[0]} to {ids[-1]} are there, but not {number}"
+            book.add(Finding("snapshot-missing", line.paths.snapshot(number), what))
+
+
+def _read_snapshots(store: Store, line: Line, ids: list[int], book: Book, inherited: int | None) -> None:
+    """``inherited``: the snapshot that a branch began with, whose changelog the main line may have expired."""
+    for number in ids:
+        path = line.paths.snapshot(number)
+        try:
+            snapshot = Snapshot.from_json(store.read(path), path)
+        except NotFound:
+            continue  # it expired just now
+        except BitlakeError as e:
+            book.count("snapshots")
+            book.add(of_error("snapshot-unreadable", path, e))
+            continue
+        book.count("snapshots")
+        name = line.label(f"{_PLACE} {number}")
+        line.moments.append(Moment(name, path, snapshot, True, number != inherited))
+        if snapshot.id != number:
+            what = f"the file is of snapshot {number} and says that it is snapshot {snapshot.id}"
+            book.add(Finding("snapshot-wrong", path, what), name)
+        if snapshot.commit_kind not in KINDS:
+            book.add(Finding("snapshot-wrong", path, f"there is no commit kind '{snapshot.commit_kind}'"), name)
+        if snapshot.operation is not None and snapshot.operation not in OPERATIONS:
+            book.add(Finding("snapshot-wrong", path, f"Paimon knows no operation '{snapshot.operation}'"), name)
+
+
+def _read_tags(store: Store, line: Line, ids: list[int], book: Book) -> None:
+    own = {m.snapshot.id: m.snapshot for m in line.moments}
+    for tag in tag_names(store, line.paths):
+        path = line.paths.tag(tag)
+        book.count("tags")
+        try:
+            data = store.read(path)
+            snapshot = Snapshot.from_json(data, path)
+        except NotFound:
+            continue
+        except BitlakeError as e:
+            book.add(of_error("tag-unreadable", path, e))
+            continue
+        if snapshot.id in own and own[snapshot.id] != snapshot:
+            book.add(Finding("tag-differs", path, f"it holds another snapshot {snapshot.id} than the table has"))
+        line.moments.append(Moment(line.label(f"tag {tag}"), path, snapshot, False, False))
+
+
+def _read_changelogs(store: Store, line: Line, book: Book) -> None:
+    """Snapshots that expired, but whose changelogs live longer: only these are still there."""
+    folder = f"{line.paths.branch_root}/changelog"
+    for number in sorted(i for n in store.names(folder) if (i := parse_id(n, "changelog-")) is not None):
+        path = f"{folder}/changelog-{number}"
+        try:
+            snapshot = Snapshot.from_json(store.read(path), path)
+        except NotFound:
+            continue
+        except BitlakeError as e:
+            book.add(of_error("snapshot-unreadable", path, e))
+            continue
+        line.changelogs.append(Moment(line.label(f"changelog {number}"), path, snapshot, False, True))
+
+
+# --- hints and consumers ----------------------------------------------------------------------------------------------
+
+
+def check_hints(store: Store, line: Line, book: Book) -> None:
+    """Compare LATEST and EARLIEST with the snapshots that are there; asked last, when a commit has moved on."""
+    paths = line.paths
+    before = snapshot_ids(store, paths)
+    for path, latest in ((paths.latest_hint, True), (paths.earliest_hint, False)):
+        try:
+            data = store.read(path)
+        except NotFound:
+            continue  # a write-only table has no EARLIEST, and readers list the folder
+        ids = snapshot_ids(store, paths)
+        told = parse_hint(data)
+        if told is None:
+            book.add(Finding("hint-wrong", path, f"it holds {data[:32]!r} and not a number"))
+        elif latest and told > max(ids, default=0):
+            what = (
+                f"it names snapshot {told}, the last one is {max(ids)}"
+                if ids
+                else f"it names snapshot {told}: none is there"
+            )
+            book.add(Finding("hint-ahead", path, what))
+        elif latest and before and told < before[-1]:
+            book.add(Finding("hint-wrong", path, f"it names snapshot {told}, the last one is {before[-1]}"))
+        elif not latest and ids and told != ids[0] and told != (before or ids)[0]:
+            book.add(Finding("hint-wrong", path, f"it names snapshot {told}, the first one is {ids[0]}"))
+
+
+def _check_consumers(store: Store, line: Line, ids: list[int], book: Book) -> None:
+    folder = f"{line.paths.branch_root}/consumer"
+    for name in sorted(n for n in store.names(folder) if n.startswith("consumer-")):
+        path = f"{folder}/{name}"
+        book.count("consumers")
+        try:
+            following = json.loads(store.read(path))["nextSnapshot"]
+            if not isinstance(following, int):
+                raise CorruptError(f"'nextSnapshot' is {following!r}, not a number", path=path)
+        except NotFound:
+            continue
+        except BitlakeError as e:
+            book.add(of_error("consumer-unreadable", path, e))
+            continue
+        except (ValueError, KeyError, TypeError):
+            book.add(Finding("consumer-unreadable", path, "it is not JSON with a number 'nextSnapshot'"))
+            continue
+        if ids and not ids[0] <= following <= ids[-1] + 1:
+            what = f"it would go on at snapshot {following}, and snapshots {ids[0]} to {ids[-1]} are there"
+            book.add(Finding("consumer-wrong", path, what))

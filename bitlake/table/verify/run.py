@@ -1,0 +1,275 @@
+"""Verifying a table: from its small files to what they name, each file once, and the heavy work through a runner."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from bitlake import _clock
+from bitlake.errors import BitlakeError
+from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
+from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.storage import Store
+from bitlake.table.index_files import index_path
+from bitlake.table.orphans import find_orphans
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.runner import Runner
+from bitlake.table.state import TableState
+from bitlake.table.verify.data import DataTask, check_data_file
+from bitlake.table.verify.file_indexes import Options, index_options
+from bitlake.table.verify.findings import Book, Finding, VerifyReport
+from bitlake.table.verify.hashes import HashTask, KeyFile, check_hashes
+from bitlake.table.verify.history import Files, HistoryCheck, Known, Slot
+from bitlake.table.verify.lines import Line, Moment, check_hints, read_lines
+from bitlake.table.verify.manifests import (
+    ListTask,
+    ManifestTask,
+    by_name,
+    check_statistics,
+    read_index_manifest,
+    read_list,
+    read_manifest,
+)
+from bitlake.table.verify.vectors import VectorTask, check_vectors
+
+_DAY_MS = 86_400_000
+
+
+def verify_table(
+    name: str,
+    paths: TablePaths,
+    store: Store,
+    runner: Runner,
+    *,
+    deep: bool = True,
+    snapshots: Collection[int] | None = None,
+    orphans: bool = True,
+) -> VerifyReport:
+    """Check a table; see :meth:`bitlake.table.maintenance.TableMaintenance.verify`."""
+    return _Verify(name, paths, store, runner, deep, snapshots).run(orphans and snapshots is None)
+
+
+@dataclass(slots=True)
+class _Verify:
+    name: str
+    paths: TablePaths
+    store: Store
+    runner: Runner
+    deep: bool
+    snapshots: Collection[int] | None
+    book: Book = field(default_factory=Book)
+    rows: dict[str, int] = field(default_factory=dict)
+    """Rows of data files by name."""
+    tasks: dict[tuple[str, str], tuple[DataTask, list[str]]] = field(default_factory=dict)
+    """Data files to check by path and schema, with the moments that need them."""
+
+    def run(self, orphans: bool) -> VerifyReport:
+        lines = read_lines(self.store, self.paths, self.snapshots, self.book)
+        known = self._metadata(lines)
+        self._statistics(lines)
+        self.rows = {e.file.file_name: e.file.row_count for entries in known.manifests.values() for e in entries}
+        for line in lines:
+            files = Files()
+            HistoryCheck(line, known, files, self.book).run()
+            if line.latest is not None:
+                self._gather(line, line.latest, files)
+                self._table_indexes(line, line.latest, files)
+        self._data()
+        for line in lines if self.snapshots is None else ():
+            check_hints(self.store, line, self.book)
+        left = self._orphans(lines) if orphans else None
+        findings = self._still_there(lines)
+        return VerifyReport(self.name, self.deep, findings, dict(self.book.counts), dict(self.book.more), left)
+
+    # --- metadata -----------------------------------------------------------------------------------------------------
+
+    def _metadata(self, lines: Sequence[Line]) -> Known:
+        """Read all manifest lists, manifests and index manifests, each once."""
+        sizes: dict[str, list[int]] = {}
+        indexes: dict[str, list[str]] = {}
+        holders: dict[str, list[str]] = {}
+        for moment in _moments(lines):
+            for listed, size in _lists(moment):
+                sizes.setdefault(listed, [])
+                if size is not None:
+                    sizes[listed].append(size)
+                holders.setdefault(listed, []).append(moment.name)
+            if moment.snapshot.index_manifest is not None and moment.path.rsplit("/", 2)[-2] != "changelog":
+                indexes.setdefault(moment.snapshot.index_manifest, []).append(moment.name)
+        names = list(sizes)
+        lists = self.runner.run(
+            [ListTask(self.paths.manifest(n), tuple(sizes[n])) for n in names], partial(read_list, self.store)
+        )
+        for listed, read in zip(names, lists, strict=True):
+            self.book.count("manifest_lists")
+            self.book.add_all(read.findings, holders[listed])
+        found = by_name(names, lists)
+        manifests = self._manifests(lines, found, holders)
+        index_names = list(indexes)
+        read_indexes = self.runner.run(
+            [self.paths.manifest(n) for n in index_names], partial(read_index_manifest, self.store)
+        )
+        for index, made in zip(index_names, read_indexes, strict=True):
+            self.book.count("index_manifests")
+            self.book.add_all(made.findings, indexes[index])
+        return Known(found, manifests, by_name(index_names, read_indexes))
+
+    def _manifests(
+        self,
+        lines: Sequence[Line],
+        lists: Mapping[str, tuple[ManifestFileMeta, ...]],
+        holders: Mapping[str, Sequence[str]],
+    ) -> Mapping[str, tuple[ManifestEntry, ...]]:
+        metas: dict[str, dict[ManifestFileMeta, None]] = {}
+        named: dict[str, dict[str, None]] = {}
+        for listed, held in lists.items():
+            for meta in held:
+                metas.setdefault(meta.file_name, {})[meta] = None
+                # A manifest is held by every list since; where it was first and last is enough.
+                named.setdefault(meta.file_name, {}).update(dict.fromkeys(holders[listed]))
+        schema = next((line.latest for line in lines if line.latest is not None), None)
+        types = () if schema is None else tuple(f.type for f in schema.partition_fields)
+        names = list(metas)
+        tasks = [ManifestTask(self.paths.manifest(n), tuple(metas[n]), types) for n in names]
+        read = self.runner.run(tasks, partial(read_manifest, self.store))
+        for name, found in zip(names, read, strict=True):
+            self.book.count("manifests")
+            self.book.add_all(found.findings, list(named[name]))
+        return by_name(names, read)
+
+    def _statistics(self, lines: Sequence[Line]) -> None:
+        named: dict[str, list[str]] = {}
+        for moment in (m for line in lines for m in line.moments):
+            if moment.snapshot.statistics is not None:
+                named.setdefault(moment.snapshot.statistics, []).append(moment.name)
+        for name, moments in named.items():
+            self.book.count("statistics")
+            self.book.add_all(check_statistics(self.store, self.paths.statistics(name)), moments)
+
+    # --- data files ---------------------------------------------------------------------------------------------------
+
+    def _gather(self, line: Line, latest: TableSchema, files: Files) -> None:
+        """Note the data files that a line needs: what branches share is read once."""
+        reader = PartitionReader(latest, line.paths)
+        options: dict[int, Options] = {}
+        texts = {i: s.to_json() for i, s in line.schemas.items()}
+        for changelog, needed in ((False, files.data), (True, files.changelogs)):
+            for (partition, _), named in needed.items():
+                try:
+                    values = reader.values(partition)
+                except BitlakeError:
+                    continue  # told by the manifest
+                for entries in named.values():
+                    first = next(iter(entries))
+                    path = reader.data_path(first)
+                    schema = line.schemas.get(first.file.schema_id)
+                    if schema is None:
+                        self._schema_missing(line, first.file.schema_id, path)
+                        continue
+                    if schema.id not in options:
+                        others = [line.schemas[i] for i in sorted(line.schemas, reverse=True) if i != schema.id]
+                        options[schema.id] = index_options([schema, *others])
+                    made = DataTask(path, tuple(entries), schema, values, options[schema.id], changelog, self.deep)
+                    held = list(dict.fromkeys(m for ms in entries.values() for m in ms))
+                    task, moments = self.tasks.get((path, texts[schema.id]), (made, []))
+                    merged = replace(task, entries=tuple(dict.fromkeys((*task.entries, *entries))))
+                    self.tasks[path, texts[schema.id]] = merged, [*moments, *held]
+
+    def _data(self) -> None:
+        tasks = [task for task, _ in self.tasks.values()]
+        found = self.runner.run(tasks, partial(check_data_file, self.store))
+        for checked, (_, held) in zip(found, self.tasks.values(), strict=True):
+            self.book.count("data_files")
+            self.book.count("rows", checked.rows)
+            self.book.count("bytes", checked.size)
+            self.book.count("file_indexes", checked.indexes)
+            self.book.add_all(checked.findings, held)
+
+    def _schema_missing(self, line: Line, number: int, path: str) -> None:
+        if number not in line.unreadable:
+            what = f"the file is not there, and data file {path.rsplit('/', 1)[1]} was written with it"
+            self.book.add(Finding("schema-missing", line.paths.schema(number), what))
+
+    # --- table indexes ------------------------------------------------------------------------------------------------
+
+    def _table_indexes(self, line: Line, latest: TableSchema, files: Files) -> None:
+        vectors = [e for e in files.indexes if e.index_type == DELETION_VECTORS]
+        tasks = []
+        for e in vectors:
+            named = {r.data_file for r in e.ranges or ()}
+            rows = {n: self.rows[n] for n in named if n in self.rows}
+            tasks.append(VectorTask(index_path(line.paths, latest, e), e, rows))
+        for e, found in zip(vectors, self.runner.run(tasks, partial(check_vectors, self.store)), strict=True):
+            self.book.count("vectors", len(e.ranges or ()))
+            self.book.add_all(found, files.indexes[e])
+        self._hashes(line, latest, files)
+
+    def _hashes(self, line: Line, latest: TableSchema, files: Files) -> None:
+        by_slot: dict[Slot, list[IndexFileEntry]] = {}
+        for e in files.indexes:
+            if e.index_type == HASH:
+                by_slot.setdefault((e.partition, e.bucket), []).append(e)
+        reader = PartitionReader(latest, line.paths)
+        tasks = []
+        for slot, entries in by_slot.items():
+            wanted = files.hashed.get(slot, {}) if self.deep else {}
+            named = set().union(*wanted.values())
+            keys = {}
+            for name in sorted(named):
+                entry = next(iter(files.data[slot][name]))
+                schema = line.schemas.get(entry.file.schema_id)
+                if schema is not None:
+                    keys[name] = KeyFile(reader.data_path(entry), schema)
+            indexes = tuple(
+                (index_path(line.paths, latest, e), e, frozenset(wanted.get(e.file_name, ()))) for e in entries
+            )
+            tasks.append(HashTask(indexes, keys))
+        for entries, found in zip(
+            by_slot.values(), self.runner.run(tasks, partial(check_hashes, self.store)), strict=True
+        ):
+            self.book.count("hash_files", len(entries))
+            names = {index_path(line.paths, latest, e): files.indexes[e] for e in entries}
+            for finding in found:
+                self.book.add_all([finding], names.get(finding.path, []))
+
+    # --- the rest -----------------------------------------------------------------------------------------------------
+
+    def _orphans(self, lines: Sequence[Line]) -> tuple[int, int] | None:
+        schema = lines[0].latest
+        if schema is None:
+            return None
+        state = TableState(self.name, TablePaths(self.paths.root), self.store, schema, None)
+        try:
+            found = find_orphans(state, _clock.now_ms() - _DAY_MS, self.runner)
+        except BitlakeError:
+            return None  # what a damaged file names is not known
+        return len(found), sum(o.size for o in found)
+
+    def _still_there(self, lines: Sequence[Line]) -> tuple[Finding, ...]:
+        """The findings without what is missing because its snapshots expired while they were looked at."""
+        paths = {m.name: m.path for m in _moments(lines)}
+        missing = [f for f in self.book.findings() if f.code.endswith("-missing") and f.snapshots]
+        asked = list(dict.fromkeys(m for f in missing for m in f.snapshots if m in paths))
+        there = self.runner.run([paths[m] for m in asked], self.store.exists) if asked else []
+        gone = {m for m, here in zip(asked, there, strict=True) if not here}
+        expired = {f for f in missing if all(m in gone for m in f.snapshots)} if gone else set()
+        return tuple(f for f in self.book.findings() if f not in expired)
+
+
+def _moments(lines: Iterable[Line]) -> Iterable[Moment]:
+    for line in lines:
+        yield from line.moments
+        yield from line.changelogs
+
+
+def _lists(moment: Moment) -> Iterable[tuple[str, int | None]]:
+    """The manifest lists that a moment needs, with their sizes as it says."""
+    s = moment.snapshot
+    if moment.path.rsplit("/", 2)[-2] != "changelog":
+        yield s.base_manifest_list, s.base_manifest_list_size
+        yield s.delta_manifest_list, s.delta_manifest_list_size
+    if moment.own_changelog and s.changelog_manifest_list is not None:
+        yield s.changelog_manifest_list, s.changelog_manifest_list_size
