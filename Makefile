@@ -10,7 +10,7 @@ PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress model cluster interop lint format bench lock clean python-version
+.PHONY: help demo test stress maintenance model cluster interop lint format bench lock clean python-version
 
 ## help      this list
 help:
@@ -28,6 +28,10 @@ test: $(READY)
 stress: $(READY)
 	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)
+
+## maintenance  expiry and orphan removal beside a writer, a reader and a tagger, SECONDS=120 in each of MODES (tests/stress/maintenance.py)
+maintenance: $(READY)
+	$(BIN)/python tests/stress/maintenance.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 
 ## model     primary-key tables against a dictionary: 20 seeds of STEPS=300 steps
 model: $(READY)

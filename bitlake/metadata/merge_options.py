@@ -60,3 +60,7 @@ CHANGELOG_RETAINED_MAX = _add(
     Option[int | None]("changelog.num-retained.max", at_least(1), None, "a whole number ≥ 1",
            "Changelogs above this number expire; unset: as snapshots.")
 )  # fmt: skip
+CHANGELOG_TIME_RETAINED = _add(
+    Option[int | None]("changelog.time-retained", parse_duration_ms, None, "a duration such as '7 d'",
+           "Changelogs younger than this are kept; unset: as snapshots.")
+)  # fmt: skip

@@ -11,6 +11,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.context import EngineContext
 from bitlake.spark.ddl import delete_tags
 from bitlake.spark.procedure import (
+    DRY_RUN,
     TABLE,
     Parameter,
     Procedure,
@@ -59,7 +60,8 @@ def _delete_tag(context: EngineContext, a: Arguments) -> DataFrame:
 
 def _expire_tags(context: EngineContext, a: Arguments) -> DataFrame:
     older = a.get("older_than")
-    gone = table_of(context, a["table"]).expire_tags(None if older is None else epoch_millis(context, older))
+    before = None if older is None else epoch_millis(context, older)
+    gone = table_of(context, a["table"]).expire_tags(before, dry_run=flag(a, "dry_run"))
     rows = [(name,) for name in gone] or [("No expired tags.",)]
     return context.rows([("expired_tags", T.StringType())], rows)
 
@@ -179,7 +181,7 @@ PROCEDURES = (
     Procedure("delete_tag", (TABLE, _TAG), "Delete tags (names between commas) and what only they kept.", _delete_tag),
     Procedure(
         "expire_tags",
-        (TABLE, Parameter("older_than", False, "delete tags with a retention made before this time")),
+        (TABLE, Parameter("older_than", False, "delete tags with a retention made before this time"), DRY_RUN),
         "Delete the tags whose retention is over.",
         _expire_tags,
     ),

@@ -17,6 +17,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import static_values
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.procedure import (
+    DRY_RUN,
     OPTIONS,
     PARALLELISM,
     TABLE,
@@ -46,7 +47,6 @@ SOURCE_TYPE = Parameter("source_type", True, "'parquet' or 'hive'")
 MADE_WITH = Parameter("options", False, "table options, as 'name=value,name=value'")
 OPTIONS_MAP = Parameter("options_map", False, "table options, as map('k', 'v')")
 _TABLES = Parameter("table", True, "the table, as 'db.table', or all of 'db.*'")
-_DRY = Parameter("dry_run", False, "true: only look")
 
 
 def _tables(context: EngineContext, given: Any) -> list[Table]:
@@ -196,7 +196,7 @@ def _expire_partitions(context: EngineContext, a: Arguments) -> DataFrame:
     if age is None:
         raise InvalidRequest("sys.expire_partitions needs 'expiration_time', such as '7 d'")
     shown = []
-    for values in table.expire_partitions(age, Options(options).of(xo.MAX_NUM)):
+    for values in table.expire_partitions(age, Options(options).of(xo.MAX_NUM), dry_run=flag(a, "dry_run")):
         fields = table.schema.partition_fields
         pairs = []
         for f in fields:
@@ -234,6 +234,7 @@ PROCEDURES = (
             Parameter("expire_strategy", False, "'values-time' (default), or 'update-time': when files were written"),
             Parameter("max_expires", False, "at most so many partitions; default: 100"),
             OPTIONS,
+            DRY_RUN,
         ),
         "Delete the rows of partitions that are too old.",
         _expire_partitions,
@@ -264,7 +265,7 @@ PROCEDURES = (
         (
             _TABLES,
             _OLDER,
-            _DRY,
+            DRY_RUN,
             PARALLELISM,
             Parameter("mode", False, "'distributed' (default): by the executors; 'local': by threads of the driver"),
         ),
@@ -273,7 +274,7 @@ PROCEDURES = (
     ),
     Procedure(
         "remove_unexisting_files",
-        (_TABLES, _DRY, PARALLELISM),
+        (_TABLES, DRY_RUN, PARALLELISM),
         "Take data files that are gone out of the table, so that it can be read again; their rows are lost.",
         _remove_unexisting_files,
     ),

@@ -46,6 +46,7 @@ class Procedure:
 
 TABLE = Parameter("table", True, "the table, as 'db.table'")
 OPTIONS = Parameter("options", False, "table options for this call, as 'name=value,name=value'")
+DRY_RUN = Parameter("dry_run", False, "true: only look")
 PARALLELISM = Parameter("parallelism", False, "how much is done at a time, at the most")
 
 

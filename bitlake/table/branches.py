@@ -52,7 +52,11 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
         store.write(target.tag(tag), text)
         store.write(target.snapshot(snapshot.id), snapshot.to_json().encode())
         # Whoever deletes the tag now sees the branch; whoever did before it was there has deleted its files.
-        if not store.exists(state.paths.tag(tag)) or store.read(state.paths.tag(tag)) != text:
+        try:
+            moved = store.read(state.paths.tag(tag)) != text
+        except NotFound:
+            moved = True
+        if moved:
             store.delete_dir(target.branch_root)
             raise NotFound(
                 f"table '{state.name}': tag '{tag}' was deleted or moved while branch '{name}' was made of it"

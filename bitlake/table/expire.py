@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.metadata import merge_options as mo
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
@@ -144,6 +145,7 @@ def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
         least = min(least, most)
     if least < 1 or most < least:
         raise InvalidRequest(f"retain_max ({most}) must be at least retain_min ({least}), and that at least 1")
+    _check_changelogs(options, paths)
     limit = retention.max_deletes if retention.max_deletes is not None else options.of(opt.SNAPSHOT_EXPIRE_LIMIT)
     older = retention.older_than_ms
     if older is None:
@@ -169,6 +171,25 @@ def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
         return _Going(first, max(end, first))
     # What an expiry that was killed announced is half gone, whatever is asked for now.
     return _Going(min(first, begun), max(end, first), line.ends)
+
+
+_LONGER = (
+    (mo.CHANGELOG_RETAINED_MAX, opt.SNAPSHOT_RETAINED_MAX),
+    (mo.CHANGELOG_RETAINED_MIN, opt.SNAPSHOT_RETAINED_MIN),
+    (mo.CHANGELOG_TIME_RETAINED, opt.SNAPSHOT_TIME_RETAINED),
+)
+
+
+def _check_changelogs(options: opt.Options, paths: TablePaths) -> None:
+    """Raise :class:`UnsupportedFeature` where changelogs are to outlive their snapshots: expiry would take them."""
+    for changelog, snapshot in _LONGER:
+        longer = options.of(changelog)
+        if longer is not None and longer > options.of(snapshot):
+            raise UnsupportedFeature(
+                f"table {paths.root}: '{changelog.name}' keeps changelogs for longer than '{snapshot.name}' keeps "
+                "snapshots, and expiry would delete them; raise the snapshots' option, unset the changelogs', or let "
+                "Paimon expire this table"
+            )
 
 
 # --- which files ------------------------------------------------------------------------------------------------------

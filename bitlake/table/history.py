@@ -222,13 +222,16 @@ class TableHistory:
         """Delete a tag, and the files that only it kept; returns False if there was none and ``if_exists``."""
         return tags.delete_tag(self.state(), name, if_exists=if_exists)
 
-    def expire_tags(self, older_than: Time | None = None) -> list[str]:
-        """Delete the tags whose retention is over, or those made before a time; returns their names."""
+    def expire_tags(self, older_than: Time | None = None, *, dry_run: bool = False) -> list[str]:
+        """Delete the tags whose retention is over, or those made before a time; returns their names.
+
+        ``dry_run`` only looks.
+        """
         if older_than is None:
-            return tags.expire_tags(self.state())
+            return tags.expire_tags(self.state(), dry_run=dry_run)
         # Tags keep the local wall clock they were made at.
         shift = _clock.local_ms() - _clock.now_ms()
-        return tags.expire_tags(self.state(), epoch_millis(older_than, self._timezone) + shift)
+        return tags.expire_tags(self.state(), epoch_millis(older_than, self._timezone) + shift, dry_run=dry_run)
 
     # --- branches ----------------------------------------------------------------------------------------------------
 

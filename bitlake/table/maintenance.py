@@ -186,12 +186,24 @@ class TableMaintenance(TableHistory):
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
-    def expire_partitions(self, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
-        """Delete the rows of partitions that are too old, at most so many; returns them as values by column."""
+    def expire_partitions(
+        self, age: PartitionAge, most: int | None = None, *, dry_run: bool = False
+    ) -> list[dict[str, Any]]:
+        """Delete the rows of partitions that are too old, at most so many; returns them as values by column.
+
+        ``dry_run`` only looks.  Each partition is a commit: killed on the way, the next call goes on with the others.
+        """
         found = expired_partitions(self.state(), age, most)
+        if dry_run:
+            return found
+        gone = []
         for values in found:
+            # By when they were written: one that was written to since it was looked at is not old any more.
+            if age.strategy == "update-time" and values not in expired_partitions(self.state(), age):
+                continue
             self.truncate(values)
-        return found
+            gone.append(values)
+        return gone
 
     def mark_partition_done(self, values: Mapping[str, Any]) -> str:
         """Put a file ``_SUCCESS`` into a partition's folder, which says that it is complete; returns its path.

@@ -10,6 +10,7 @@ needs stay.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -51,8 +52,12 @@ class Tag:
 
 
 def list_tags(state: TableState) -> list[Tag]:
-    """All tags by name; raises :class:`CorruptError` naming one that cannot be read."""
-    return [load_tag(state, name) for name in tag_names(state.store, state.paths)]
+    """All tags by name, without those deleted meanwhile; raises :class:`CorruptError` naming one that cannot be read."""
+    found = []
+    for name in tag_names(state.store, state.paths):
+        with contextlib.suppress(NotFound):
+            found.append(load_tag(state, name))
+    return found
 
 
 def load_tag(state: TableState, name: str) -> Tag:
@@ -138,14 +143,18 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
     return True
 
 
-def expire_tags(state: TableState, older_than_ms: int | None = None) -> list[str]:
-    """Delete the tags whose retention is over, or with ``older_than_ms`` those made before; returns their names."""
+def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[str]:
+    """Delete the tags whose retention is over, or with ``older_than_ms`` those made before; returns their names.
+
+    ``dry_run`` only looks.  Killed on the way, the next call goes on with the others.
+    """
     now = _clock.local_ms()
     gone = []
     for tag in list_tags(state):
         made_before = older_than_ms is not None and tag.created_ms is not None and tag.created_ms < older_than_ms
         if made_before or (older_than_ms is None and tag.expired(now)):
-            delete_tag(state, tag.name, if_exists=True)
+            if not dry_run:
+                delete_tag(state, tag.name, if_exists=True)
             gone.append(tag.name)
     return gone
 

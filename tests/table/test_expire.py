@@ -170,6 +170,18 @@ def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(table: Table)
         table.scan(snapshot=2)
 
 
+@pytest.mark.parametrize("option", ["changelog.num-retained.min", "changelog.num-retained.max"])
+def test_changelogs_that_are_to_outlive_their_snapshots_stop_expiry(table: Table, option: str) -> None:
+    table.alter_options({"snapshot.num-retained.max": "50", option: "50"})
+    if option.endswith("max"):
+        assert table.expire_snapshots(EVERYTHING).snapshots  # as long as snapshots is no longer
+        table.alter_options({option: "51"})
+    before = files_of(table)
+    with pytest.raises(bitlake.errors.UnsupportedFeature, match=option):
+        table.expire_snapshots(EVERYTHING)
+    assert files_of(table) == before
+
+
 def test_numbers_that_contradict_each_other_are_refused(table: Table) -> None:
     with pytest.raises(InvalidRequest, match="retain_max"):
         table.expire_snapshots(Retention(retain_max=1, retain_min=3))

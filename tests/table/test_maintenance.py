@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
-from bitlake.table import live
+from bitlake.table import live, maintenance
 from bitlake.table.partition_expiry import PartitionAge
 from bitlake.table.table import Table
 
@@ -161,6 +162,34 @@ def test_old_partitions_expire(table: Table) -> None:
         table.expire_partitions(PartitionAge(DAY, "yyyy-QQ"))
     with pytest.raises(InvalidRequest, match="no strategy"):
         table.expire_partitions(PartitionAge(DAY, strategy="age"))
+
+
+def test_a_dry_run_names_partitions_and_leaves_them(table: Table) -> None:
+    age = PartitionAge(DAY)
+    would = table.expire_partitions(age, dry_run=True)
+    assert [p["dt"] for p in would] == ["2024-01-01", "2024-01-02"] and table.scan().to_arrow().num_rows == 3
+    assert table.expire_partitions(age) == would and table.scan().to_arrow().num_rows == 0
+
+
+def test_a_partition_that_is_written_to_meanwhile_does_not_expire_by_its_update_time(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = _clock.local_ms() + 2 * DAY
+    monkeypatch.setattr(_clock, "local_ms", lambda: later)
+    looked = maintenance.expired_partitions
+    asked = []
+
+    def and_then_rows_come(*args: Any) -> list[dict[str, Any]]:
+        found = looked(*args)
+        if not asked:
+            table.append(rows([9], "2024-01-02"))
+        asked.append(1)
+        return found
+
+    monkeypatch.setattr(maintenance, "expired_partitions", and_then_rows_come)
+    gone = table.expire_partitions(PartitionAge(DAY, strategy="update-time"))
+    assert [p["dt"] for p in gone] == ["2024-01-01"]
+    assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [3, 9]
 
 
 def test_partition_times_of_several_columns(tmp_path: Path) -> None:
