@@ -11,9 +11,10 @@ from typing import Any
 
 from bench.headline import headline
 from bench.index_costs import index_build, index_size
+from bench.lineitem import lineitem
 from bench.machine import WorkerMemory
 from bench.measure import Result, interleaved, timed
-from bench.peers import DeltaTimer, PyPaimonTimer
+from bench.peers import PyPaimonTimer, SparkPeer
 from bench.planning import planning
 from bench.primary_key import dv_delete, pk_growth, pk_read, pk_write
 from bench.s3_read import s3_read
@@ -42,7 +43,8 @@ class Bench:
     rounds: int
     peer: PyPaimonTimer | None
     say: Callable[[str], None]
-    delta: DeltaTimer | None = None
+    delta: SparkPeer | None = None
+    iceberg: SparkPeer | None = None
     made: set[str] = field(default_factory=set)
 
     @property
@@ -265,4 +267,5 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "pk_read": pk_read,
     "dv_delete": dv_delete,
     "s3_read": s3_read,
+    "lineitem": lineitem,
 }

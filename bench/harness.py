@@ -20,9 +20,11 @@ from bench.cases import CASES, Bench
 from bench.machine import describe
 from bench.measure import Result, markdown, print_report
 from bench.orders import write_orders
-from bench.peers import DeltaTimer, PyPaimonTimer
+from bench.peers import PyPaimonTimer, SparkPeer
 
 ROOT = Path(__file__).resolve().parent.parent
+DELTA_CASES = {"pk_write", "dv_delete", "lineitem"}
+ICEBERG_CASES = {"lineitem"}
 
 
 def arguments() -> argparse.Namespace:
@@ -64,23 +66,24 @@ def main() -> None:
     spark.read.parquet(str(source)).createOrReplaceTempView("bench_source")
     python = PyPaimonTimer.find()
     peer = PyPaimonTimer(python, chosen.folder / "pypaimon.log") if python else None
-    found = DeltaTimer.find() if {"pk_write", "dv_delete"} & set(chosen.cases.split(",")) else None
-    delta = DeltaTimer(*found, chosen.folder / "delta") if found else None
+    asked = set(chosen.cases.split(","))
+    delta = SparkPeer.start("delta", chosen.folder / "delta") if asked & DELTA_CASES else None
+    iceberg = SparkPeer.start("iceberg", chosen.folder / "iceberg") if asked & ICEBERG_CASES else None
     lake = bitlake.connect(str(chosen.folder / "warehouse"), spark=spark)
     lake.sql("CREATE DATABASE IF NOT EXISTS bench")
-    bench = Bench(spark, lake, chosen.folder, source, chosen.rows, chosen.runs, peer, say, delta)
+    bench = Bench(spark, lake, chosen.folder, source, chosen.rows, chosen.runs, peer, say, delta, iceberg)
     about = describe(spark) | {f"peer {k}": v for k, v in (peer.versions if peer else {}).items()}
-    about |= {f"peer {k}": v for k, v in (delta.versions if delta else {}).items()}
+    for other in (delta, iceberg):
+        about |= {f"peer {k}": v for k, v in (other.versions if other else {}).items()}
     results: list[Result] = []
     try:
         for name in chosen.cases.split(","):
             say(f"{name}: {(CASES[name].__doc__ or '').splitlines()[0]}")
             results += CASES[name](bench)
     finally:
-        if peer:
-            peer.close()
-        if delta:
-            delta.close()
+        for running in (peer, delta, iceberg):
+            if running:
+                running.close()
         if results:
             print_report(results, about, chosen.rows)
             report = {"rows": chosen.rows, "about": about, "results": [r.as_dict() for r in results]}

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
@@ -61,40 +62,56 @@ class PyPaimonTimer:
         self._log.close()
 
 
-class DeltaTimer:
-    """Delta Lake in its own environment and Spark session.  Mutable: a running process."""
+class SparkPeer:
+    """Delta Lake or Iceberg in its own environment and Spark session.  Mutable: a running process."""
+
+    NAMES = MappingProxyType({"delta": "Delta Lake", "iceberg": "Iceberg"})
 
     @staticmethod
-    def find() -> tuple[Path, str] | None:
-        """Interpreter and jars ($BITLAKE_DELTA_PYTHON, $BITLAKE_DELTA_JARS with commas between), if both are given."""
-        python, jars = os.environ.get("BITLAKE_DELTA_PYTHON"), os.environ.get("BITLAKE_DELTA_JARS")
+    def find(kind: str) -> tuple[Path, str] | None:
+        """Interpreter and jars ($BITLAKE_DELTA_PYTHON, $BITLAKE_DELTA_JARS with commas between), if both are given.
+
+        For Iceberg the names have ICEBERG in place of DELTA.
+        """
+        python = os.environ.get(f"BITLAKE_{kind.upper()}_PYTHON")
+        jars = os.environ.get(f"BITLAKE_{kind.upper()}_JARS")
         return (Path(python), jars) if python and jars else None
 
-    def __init__(self, python: Path, jars: str, folder: Path) -> None:
+    @classmethod
+    def start(cls, kind: str, folder: Path) -> SparkPeer | None:
+        """The peer with tables in ``folder``, which is emptied, if there is an environment for it."""
+        found = cls.find(kind)
+        return cls(kind, *found, folder) if found else None
+
+    def __init__(self, kind: str, python: Path, jars: str, folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        self._log = (folder.parent / "delta.log").open("wb")
+        self.kind = kind
+        self.folder = folder
+        self._log = (folder.parent / f"{kind}.log").open("wb")
         kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME")}
+        told = {"BITLAKE_PEER": kind, "BITLAKE_PEER_JARS": jars, "BITLAKE_PEER_FOLDER": str(folder)}
         self._process = subprocess.Popen(
-            [python, HERE / "delta_timer.py"],
+            [python, HERE / "spark_peer.py"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
             cwd=folder,
-            env=kept | {"BITLAKE_DELTA_JARS": jars, "BITLAKE_DELTA_FOLDER": str(folder), "PYSPARK_PYTHON": str(python)},
+            env=kept | told | {"PYSPARK_PYTHON": str(python)},
         )
         self.versions: dict[str, str] = self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or '{"error": "it ended; see delta.log"}')
+        ended = json.dumps({"error": f"it ended; see {self.kind}.log"})
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline() or ended)
         if "error" in answer:
-            raise RuntimeError(f"Delta Lake: {answer['error']}")
+            raise RuntimeError(f"{self.NAMES[self.kind]}: {answer['error']}")
         return answer
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """One request as :mod:`bench.delta_timer` takes it."""
+        """One request as :mod:`bench.spark_peer` takes it."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()

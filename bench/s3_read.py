@@ -1,12 +1,20 @@
-"""What a selective read of a table in a bucket asks of the store: requests and bytes, over a real S3 server process."""
+"""What a selective read of a table in a bucket asks of the store: requests and bytes, over a real S3 server process.
+
+Requests and bodies are counted by a proxy before the server (tests/flaky_proxy.py), the same for everyone; every read
+begins with nothing remembered.  Times are those of a server in Python on loopback: only for information.
+"""
 
 from __future__ import annotations
 
+import statistics
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from bench.measure import Result, timed
@@ -14,17 +22,28 @@ from bench.measure import Result, timed
 if TYPE_CHECKING:
     from bench.cases import Bench
 
-_MOST_ROWS = 1_000_000
-"""The server keeps its objects in memory, and answers slowly: the numbers do not depend on how many more there are."""
+_MOST_ROWS = 4_000_000
+"""The server keeps its objects in memory, and answers slowly."""
 _INDEXES = {
     "file-index.bitmap.columns": "status,region",
     "file-index.bloom-filter.columns": "user_id",
-    "target-file-row-num": "125000",
+    "target-file-row-num": "500000",
 }
+_OURS, _UNINDEXED, _PYARROW = "bitlake", "the same without index", "pyarrow dataset on the same files"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one read took: requests, bytes of answers' bodies, rows found, seconds."""
+
+    requests: int
+    received: int
+    rows: int
+    seconds: float
 
 
 def s3_read(bench: Bench) -> list[Result]:
-    """How many requests and bytes does a selective read in a bucket take, beside the same without indexes?"""
+    """How many requests and bytes does a selective read in a bucket take, beside pyarrow, and without indexes?"""
     sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
     import flaky_proxy
     import s3_server
@@ -41,30 +60,84 @@ def s3_read(bench: Bench) -> list[Result]:
         source = pq.ParquetFile(bench.source)
         rows = min(bench.rows, _MOST_ROWS)
         table = lake().create_table("orders", source.schema_arrow, options=_INDEXES)
-        bench.say(f"{rows:,} orders into a bucket")
+        bench.say(f"S3: {rows:,} orders into a bucket")
         table.append(_head(source, rows))
-        size = sum(e.file.file_size for e in table.state().entries())
+        sizes = [e.file.file_size for e in table.state().entries()]
+        files = [f.path.removeprefix("s3://") for f in table.scan().plan().files]
         user = table.scan(columns=["user_id"], limit=1).to_arrow().column("user_id")[0].as_py()
-        for name, where in (("status = 'PENDING'", "status = 'PENDING'"), ("user_id = ?", f"user_id = {user}")):
-            found: dict[str, tuple[int, int, int]] = {}
-            for indexed in (True, False):
-                _forget()
-                proxy.seen.clear()
-                proxy.received = 0
-                scan = lake().table("orders").scan(where=where)
-                chosen = scan if indexed else scan.without_index()
-                answer: list[pa.Table] = []
-                seconds = timed(lambda chosen=chosen, answer=answer: answer.append(chosen.to_arrow()))
-                key = "with" if indexed else "without"
-                found[key] = (len(proxy.seen), proxy.received, answer[0].num_rows)
-                bench.say(f"{name} {key} index: {found[key][0]} requests, {found[key][1]:,} bytes, {seconds:.2f} s")
-            (requests, received, count), (more, all_bytes, same) = found["with"], found["without"]
-            assert count == same, "the index changed the answer"
-            note = f"{count:,} of {rows:,} rows, {size / 1e6:.0f} MB of data files; nothing cached, metadata included"
-            base = "the same without index"
-            out.append(Result(f"S3, {name}: requests", "requests", requests, more, base, None, 1, note))
-            out.append(Result(f"S3, {name}: bytes", "KB", received / 1024, all_bytes / 1024, base, None, 1))
+        about = f"{rows:,} rows in {len(files)} files of {sum(sizes) / 1e6:.0f} MB together; metadata included"
+
+        def ours(where: str, indexed: bool) -> int:
+            scan = lake().table("orders").scan(where=where)
+            count: int = (scan if indexed else scan.without_index()).to_arrow().num_rows
+            return count
+
+        questions = (
+            ("status = 'PENDING'", "status = 'PENDING'", ds.field("status") == "PENDING"),
+            ("user_id = ?", f"user_id = {user}", ds.field("user_id") == user),
+            ("a user_id that is not there", "user_id = 123456789", ds.field("user_id") == 123_456_789),
+        )
+        for name, where, expression in questions:
+            reads: dict[str, Callable[[], int]] = {
+                _OURS: lambda where=where: ours(where, True),
+                _UNINDEXED: lambda where=where: ours(where, False),
+                _PYARROW: lambda expression=expression: _pyarrow(proxy.endpoint, files, expression),
+            }
+            costs = {who: [_cost(proxy, read) for _ in range(max(3, bench.rounds))] for who, read in reads.items()}
+            out += _lines(bench, name, costs, sum(sizes), about)
     return out
+
+
+def _cost(proxy: Any, read: Callable[[], int]) -> Cost:
+    _forget()
+    proxy.seen.clear()
+    proxy.received = 0
+    found: list[int] = []
+    seconds = timed(lambda: found.append(read()))
+    return Cost(len(proxy.seen), proxy.received, found[0], seconds)
+
+
+def _pyarrow(endpoint: str, files: list[str], expression: ds.Expression) -> int:
+    import pyarrow.fs
+    import s3_server
+
+    # A new file system for every read, as bitlake opens its table anew; the files are named, so nothing is listed.
+    store = pyarrow.fs.S3FileSystem(
+        access_key=s3_server.KEY, secret_key=s3_server.SECRET, endpoint_override=endpoint, region="us-east-1"
+    )
+    count: int = ds.dataset(files, filesystem=store, format="parquet").to_table(filter=expression).num_rows
+    return count
+
+
+def _lines(bench: Bench, name: str, costs: dict[str, Sequence[Cost]], size: int, about: str) -> list[Result]:
+    """Requests, bytes and time of bitlake beside each of the others."""
+    if len({c.rows for taken in costs.values() for c in taken}) != 1:
+        raise AssertionError(f"S3, {name}: different numbers of rows: {costs}")
+    first = costs[_OURS][0]
+    middle = {who: _median(taken) for who, taken in costs.items()}
+    for who, c in middle.items():
+        bench.say(f"S3, {name}, {who}: {c.requests} requests, {c.received:,} bytes, {c.seconds:.2f} s")
+    runs = len(costs[_OURS])
+    ours = middle.pop(_OURS)
+    note = f"{first.rows:,} rows found; {ours.received / size:.4f} of the data files' bytes; {about}"
+    out = []
+    for base, c in middle.items():
+        told, note = note, ""
+        out += [
+            Result(f"S3, {name}: requests", "requests", ours.requests, c.requests, base, None, runs, told),
+            Result(f"S3, {name}: bytes", "KB", ours.received / 1024, c.received / 1024, base, None, runs),
+            Result(f"S3, {name}: time", "s", ours.seconds, c.seconds, base, None, runs),
+        ]
+    return out
+
+
+def _median(taken: Sequence[Cost]) -> Cost:
+    return Cost(
+        statistics.median_low([c.requests for c in taken]),
+        statistics.median_low([c.received for c in taken]),
+        taken[0].rows,
+        statistics.median([c.seconds for c in taken]),
+    )
 
 
 def _head(source: pq.ParquetFile, rows: int) -> pa.RecordBatchReader:

@@ -26,8 +26,8 @@ _NAMES = re.compile(rf"\b({'|'.join(TABLES)})\b")
 
 def tpch(bench: Bench) -> list[Result]:
     """How long do the 22 queries of TPC-H at scale 1 take, ÷ the same SQL over plain Parquet?"""
-    source = bench.folder / f"tpch-{SCALE}"
-    if not _generate(source, bench):
+    source = tpch_source(bench)
+    if source is None:
         return []
     bench.lake.sql("CREATE DATABASE IF NOT EXISTS tpch")
     for name in TABLES:
@@ -46,18 +46,20 @@ def tpch(bench: Bench) -> list[Result]:
     return [*found, Result(told, "", mean, None, "", 1.0, bench.rounds, note)]
 
 
-def _generate(folder: Path, bench: Bench) -> bool:
+def tpch_source(bench: Bench) -> Path | None:
+    """The folder with TPC-H's tables, one Parquet file each, made if need be; None without tpchgen-cli."""
+    folder = bench.folder / f"tpch-{SCALE}"
     if (folder / "lineitem.parquet").exists():
-        return True
+        return folder
     tool = shutil.which("tpchgen-cli") or shutil.which("tpchgen-cli", path=str(Path(sys.executable).parent))
     if tool is None:
-        bench.say("tpch: tpchgen-cli is not installed (pip install tpchgen-cli); left out")
-        return False
+        bench.say("TPC-H: tpchgen-cli is not installed (pip install tpchgen-cli); left out")
+        return None
     made = folder.with_suffix(".part")
     shutil.rmtree(made, ignore_errors=True)
     subprocess.run([tool, "parquet", "-s", str(SCALE), "--output-dir", str(made)], check=True)
     made.rename(folder)
-    return True
+    return folder
 
 
 def _query(bench: Bench, number: int) -> Result:

@@ -33,3 +33,8 @@ def test_the_readme_table_says_what_the_screen_says() -> None:
     assert "| append | 2.00 s | Spark: 1.00 s | 2.000 | ≤ 1.05 | MISSED by 90 % |" in text
     assert "| append | 500.0 ms | Spark |  | ≤ 600.0 ms | met |" in text
     assert "two cores" in text
+
+
+def test_requests_are_numbers_and_not_seconds() -> None:
+    line = Result("S3", "requests", 12, 1234, "pyarrow", None, 3)
+    assert "| S3 | 12 | pyarrow: 1,234 | 1/103 |  | measured |" in markdown([line], {}, 1)
