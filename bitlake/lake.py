@@ -7,27 +7,24 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.sql.parse import parse_table_name
 from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
 from bitlake.table.catalogs import REST, connect_catalog
-from bitlake.table.create import ColumnSpec
-from bitlake.table.opening import open_table
-from bitlake.table.plan import Plan
-from bitlake.table.scan import Scan
-from bitlake.table.scan_recorder import open_recorder
-from bitlake.table.table import Table
-from bitlake.types import NextId, from_arrow
+from bitlake.table.opening import open_state, open_table
+from bitlake.table.state import TableState
 
+# What takes long to import is imported where it is used: a question about names and schemas is answered at once.
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from bitlake.spark.engine import SparkEngine
     from bitlake.spark.merge_builder import MergeBuilder
+    from bitlake.table.plan import Plan
+    from bitlake.table.scan import Scan
+    from bitlake.table.table import Table
 
 
 def connect(
@@ -97,7 +94,10 @@ class Lake:
         self.path = str(path) if catalog == REST else _absolute(path)
         settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
         self.catalog = connect_catalog(catalog, self.path, uri, catalog_options, storage_options, settings)
-        self.catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
+        if record_scans is not None or os.environ.get("BITLAKE_RECORD_SCANS"):
+            from bitlake.table.scan_recorder import open_recorder
+
+            self.catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
         self._storage_options = dict(storage_options or {})
         self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark
@@ -252,6 +252,13 @@ class Lake:
                 raise
             return self._open(found)
 
+    def state(self, name: str) -> TableState:
+        """What a table is now: its schema and latest snapshot; names are as in :meth:`table`, which can do more.
+
+        Raises :class:`bitlake.errors.NotFound`.
+        """
+        return open_state(self.catalog, self._identify(name))
+
     def _open(self, identifier: Identifier) -> Table:
         return open_table(self.catalog, identifier, timezone=self._timezone, to_spark=self._to_spark)
 
@@ -270,6 +277,9 @@ class Lake:
 
         The columns of a ``primary_key`` become NOT NULL; rows written later replace those of the same key.
         """
+        from bitlake.table.create import ColumnSpec
+        from bitlake.types import NextId, from_arrow
+
         number = NextId(-1)
         columns = [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=number), _comment(f)) for f in schema]
         self.catalog.create_table(
@@ -294,6 +304,8 @@ class Lake:
 
     def _identify(self, name: str) -> Identifier:
         if "`" in name:
+            from bitlake.sql.parse import parse_table_name
+
             parsed = parse_table_name(name)
             if parsed.catalog is not None:
                 raise InvalidRequest(f"'{name}' is a table of another catalog, '{parsed.catalog}'")

@@ -16,8 +16,7 @@ from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.jackson import dumps, load_object
 from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
-from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, RowType
-from bitlake.types.arrow import NextId
+from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, NextId, RowType
 from bitlake.types.datatypes import field_from_json, field_to_json
 
 VERSION = 3

@@ -21,8 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from bitlake._clock import new_uuid
 from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.storage.base import FileInfo, Store, scheme_of
@@ -199,11 +197,15 @@ class LocalStore(Store):
         target = strip_scheme(path)
         with _mapped("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
+            import pyarrow as pa  # slow to load, and whoever looks at metadata only needs none of it
+
             return pa.OSFile(target, "wb")
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file open for reading; its ``size`` costs nothing."""
         with _mapped("read", path):
+            import pyarrow as pa
+
             return pa.OSFile(strip_scheme(path), "rb")
 
     def copy_dir(self, source: str, target: str) -> None:

@@ -9,16 +9,19 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
-from bitlake.table.create import ColumnSpec, new_schema
-from bitlake.table.jdbc_views import View
-from bitlake.table.live import latest_schema
-from bitlake.table.scan_recorder import ScanRecorder
+from bitlake.table.versions import latest_schema
+
+if TYPE_CHECKING:
+    from bitlake.table.create import ColumnSpec
+    from bitlake.table.jdbc_views import View
+    from bitlake.table.scan_recorder import ScanRecorder
 
 log = logging.getLogger("bitlake")
 
@@ -173,6 +176,8 @@ class FileSystemCatalog:
             if if_not_exists:
                 return False
             raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS")
+        from bitlake.table.create import new_schema
+
         schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
         if not self.write_first_schema(name, schema):
             if if_not_exists:

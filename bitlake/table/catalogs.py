@@ -6,12 +6,7 @@ from collections.abc import Mapping
 
 from bitlake.errors import InvalidRequest
 from bitlake.storage import Store, open_store
-from bitlake.storage.rest import RestClient, rest_options
-from bitlake.storage.sql_database import open_database
 from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.jdbc_catalog import JdbcCatalog
-from bitlake.table.rest_catalog import RestCatalog
-from bitlake.table.rest_store import RestStore
 
 KINDS = ("filesystem", "jdbc", "rest")
 REST = "rest"
@@ -33,6 +28,10 @@ def connect_catalog(
     if kind == REST:
         if not uri:
             raise InvalidRequest("the rest catalog takes a uri: http://host:port")
+        from bitlake.storage.rest import RestClient, rest_options
+        from bitlake.table.rest_catalog import RestCatalog
+        from bitlake.table.rest_store import RestStore
+
         client = RestClient(rest_options(uri, warehouse, options or {}))
         return RestCatalog(client, RestStore(client, storage_options, configured))
     store = open_store(warehouse, storage_options, configured=configured)
@@ -55,6 +54,9 @@ def open_catalog(
     if kind == "jdbc":
         if not uri:
             raise InvalidRequest("the jdbc catalog takes a uri: sqlite:////folder/file or postgresql://host/name")
+        from bitlake.storage.sql_database import open_database
+        from bitlake.table.jdbc_catalog import JdbcCatalog
+
         key = given.pop("catalog-key", "jdbc")
         wrong = [k for k in given if not k.startswith("jdbc.")]
         if wrong:

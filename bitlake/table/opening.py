@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata.paths import TablePaths
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.relation import split_relation
 from bitlake.table.runner import LocalRunner, Runner
-from bitlake.table.scan import ToSpark
-from bitlake.table.system.table import SystemTable
-from bitlake.table.table import Table
+from bitlake.table.state import TableState, load_state
+
+if TYPE_CHECKING:
+    from bitlake.table.scan import ToSpark
+    from bitlake.table.table import Table
 
 
 def open_table(
@@ -24,13 +29,12 @@ def open_table(
 
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
-    found, branch, system = name, None, None
-    if "$" in name.table and not catalog.table_exists(name):
-        relation = split_relation(name.table)
-        found = catalog.find(Identifier(name.database, relation.table))
-        branch, system = relation.branch, relation.system
+    # Loaded here: reading and writing take long to import, and who only asks what a table is needs neither.
+    from bitlake.table.table import Table
+
+    found, branch, system = _taken_apart(catalog, name)
     catalog.load_schema(found)
-    shown = str(found) if branch is None else f"{found}$branch_{branch}"
+    shown = _shown(found, branch)
     path, store = catalog.table_path(found), catalog.store
     there = branch is None  # its schema was read just now
     table = Table(
@@ -44,7 +48,47 @@ def open_table(
         opened=there,
         recorder=catalog.recorder,
     )
-    return table if system is None else SystemTable(table, system)
+    if system is None:
+        return table
+    from bitlake.table.system.table import SystemTable
+
+    return SystemTable(table, system)
+
+
+def open_state(catalog: FileSystemCatalog, name: Identifier) -> TableState:
+    """What the table (or branch) of a name is now: its schema and its latest snapshot, and its files when asked.
+
+    Upper and lower case are as in SQL.  Raises :class:`bitlake.errors.NotFound`, and
+    :class:`bitlake.errors.InvalidRequest` for a system table.
+    """
+    found, branch, system = _taken_apart(catalog, name)
+    if system is not None:
+        raise InvalidRequest(f"'{name}' is a system table, which can only be read; use '{found}'")
+    try:
+        catalog.load_schema(found)
+    except NotFound:
+        alike = catalog.find(found)
+        if alike == found:
+            raise
+        catalog.load_schema(alike)
+        found = alike
+    paths = TablePaths(catalog.table_path(found), branch)
+    state = load_state(_shown(found, branch), paths, catalog.store)
+    if state is None:
+        raise NotFound(f"table '{found}' has no branch '{branch}'")
+    return state
+
+
+def _taken_apart(catalog: FileSystemCatalog, name: Identifier) -> tuple[Identifier, str | None, str | None]:
+    """A name as table, branch and system table."""
+    if "$" not in name.table or catalog.table_exists(name):
+        return name, None, None
+    relation = split_relation(name.table)
+    return catalog.find(Identifier(name.database, relation.table)), relation.branch, relation.system
+
+
+def _shown(table: Identifier, branch: str | None) -> str:
+    return str(table) if branch is None else f"{table}$branch_{branch}"
 
 
 def relation_exists(catalog: FileSystemCatalog, name: Identifier) -> bool:

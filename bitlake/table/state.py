@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from bitlake.errors import NotFound
 from bitlake.metadata.paths import TablePaths
@@ -11,16 +12,11 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
-from bitlake.table.file_columns import LiveFiles
-from bitlake.table.live import (
-    PartitionFilter,
-    latest_schema,
-    latest_snapshot,
-    live_files,
-    load_schema,
-    load_snapshot,
-    snapshot_ids,
-)
+from bitlake.table.versions import latest_schema, latest_snapshot, load_schema, load_snapshot, snapshot_ids
+
+if TYPE_CHECKING:
+    from bitlake.table.file_columns import LiveFiles
+    from bitlake.table.live import PartitionFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +41,10 @@ class TableState:
 
     def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
         """The live data files; with ``partitions`` at least theirs."""
+        # Loaded when files are asked for: who looks at schemas and snapshots only waits for no Avro and no numpy.
+        from bitlake.table.file_columns import LiveFiles
+        from bitlake.table.live import live_files
+
         if self.snapshot is None:
             return LiveFiles()
         remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again) or was damaged by hand"

@@ -20,6 +20,7 @@ from bitlake.types.datatypes import (
     DataField,
     DataType,
     MapType,
+    NextId,
     Root,
     RowType,
 )
@@ -143,18 +144,6 @@ def from_arrow(kind: pa.DataType, nullable: bool = True, *, next_id: NextId | No
         if test(kind):
             return AtomicType(root, nullable, length=length)
     raise InvalidRequest(f"Arrow type {kind} has no counterpart in a Paimon table; cast the column first")
-
-
-class NextId:
-    """Hands out field ids after ``last``."""
-
-    def __init__(self, last: int) -> None:
-        self.last = last
-
-    def __call__(self) -> int:
-        """The next id."""
-        self.last += 1
-        return self.last
 
 
 _FROM_ARROW = [

@@ -286,3 +286,15 @@ def field_to_json(field: DataField) -> dict[str, Any]:
     if field.default_value is not None:
         out["defaultValue"] = field.default_value
     return out
+
+
+class NextId:
+    """Hands out field ids after ``last``."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+
+    def __call__(self) -> int:
+        """The next id."""
+        self.last += 1
+        return self.last

@@ -334,7 +334,7 @@ def forbid(monkeypatch: pytest.MonkeyPatch, names: set[str]) -> None:
             raise PermissionError(13, "Permission denied", str(path))
 
         monkeypatch.setattr(local, "open", refuse, raising=False)
-        monkeypatch.setattr(local.pa, "OSFile", refuse)
+        monkeypatch.setattr(pa, "OSFile", refuse)
 
 
 def test_a_warehouse_that_may_not_be_read(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,109 @@
+"""Which schemas and snapshots a table has, and which are the latest; no manifest is opened.
+
+Source for the hints: table-format spec, section 1.
+"""
+
+from __future__ import annotations
+
+from bitlake.errors import NotFound
+from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.storage import Store
+from bitlake.table.cache import Cache
+
+_schemas: Cache[tuple[str, bytes], TableSchema] = Cache(4_000_000)
+_snapshots: Cache[tuple[str, bytes], Snapshot] = Cache(4_000_000)
+
+
+def clear_versions() -> None:
+    """Forget all schemas and snapshots of this process; for tests and measurements."""
+    _schemas.clear()
+    _snapshots.clear()
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def snapshot_ids(store: Store, paths: TablePaths) -> list[int]:
+    """The ids of all snapshot files, ascending; names that are no snapshots are ignored."""
+    found = (parse_id(name, "snapshot-") for name in store.names(paths.snapshot_dir))
+    return sorted(i for i in found if i is not None)
+
+
+def latest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+    """The last snapshot's id, None before the first.
+
+    The LATEST hint is believed only if its snapshot exists and the next one does not; else the folder is listed.
+    (Paimon believes it without the first check: a hint too high makes a table unreadable there, here it is harmless.)
+    """
+    hint = _read_hint(store, paths.latest_hint)
+    if hint and not store.exists(paths.snapshot(hint + 1)) and store.exists(paths.snapshot(hint)):
+        return hint
+    return max(snapshot_ids(store, paths), default=None)
+
+
+def earliest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+    """The first snapshot's id, None if there is none; the EARLIEST hint is believed if its snapshot exists."""
+    hint = _read_hint(store, paths.earliest_hint)
+    if hint and store.exists(paths.snapshot(hint)):
+        return hint
+    return min(snapshot_ids(store, paths), default=None)
+
+
+def _read_hint(store: Store, path: str) -> int | None:
+    try:
+        return parse_hint(store.read(path))
+    except NotFound:
+        return None
+
+
+def load_snapshot(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot:
+    """One snapshot; raises :class:`NotFound`.
+
+    The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
+    """
+    path = paths.snapshot(snapshot_id)
+    data = store.read(path)
+    return _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
+
+
+def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
+    """The table as it is now; None before the first commit.
+
+    Believes the hint as :func:`latest_snapshot_id` does; that its snapshot exists shows when it is read.
+    """
+    hint = _read_hint(store, paths.latest_hint)
+    if hint and not store.exists(paths.snapshot(hint + 1)):
+        try:
+            return load_snapshot(store, paths, hint)
+        except NotFound:
+            pass
+    latest = max(snapshot_ids(store, paths), default=None)
+    return None if latest is None else load_snapshot(store, paths, latest)
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
+    """The highest schema id; None if the table has no schema, that is, does not exist."""
+    found = (parse_id(name, "schema-") for name in store.names(paths.schema_dir))
+    return max((i for i in found if i is not None), default=None)
+
+
+def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:
+    """One schema version; raises :class:`NotFound`.
+
+    The file is read each time and only its parsing is cached, by content: a table dropped and made anew has other
+    schemas under the same names.
+    """
+    path = paths.schema(schema_id)
+    data = store.read(path)
+    return _schemas.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: len(data))
+
+
+def latest_schema(store: Store, paths: TablePaths) -> TableSchema | None:
+    """The current schema; None if the table does not exist."""
+    latest = latest_schema_id(store, paths)
+    return None if latest is None else load_schema(store, paths, latest)
