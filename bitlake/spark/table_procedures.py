@@ -33,8 +33,10 @@ from bitlake.spark.procedure import (
 )
 from bitlake.sql.ddl_statements import CreateTableLike
 from bitlake.sql.parse import parse_table_name
+from bitlake.table.branches import MAIN
 from bitlake.table.catalog import Identifier
 from bitlake.table.live import snapshot_manifests
+from bitlake.table.merge_branch import merge_branch
 from bitlake.table.table import Table
 
 log = logging.getLogger("bitlake")
@@ -104,6 +106,11 @@ def _trigger_tags(context: EngineContext, a: Arguments) -> DataFrame:
     return done(context)
 
 
+def _merge_branch(context: EngineContext, a: Arguments) -> DataFrame:
+    merge_branch(table_of(context, a["table"]), needed(a, "source_branch"), text(a, "target_branch") or MAIN)
+    return done(context)
+
+
 def _repair_earliest(context: EngineContext, a: Arguments) -> DataFrame:
     ids = table_of(context, a["table"]).repair_earliest_snapshot(integer(a, "snapshot_id") or 0)
     columns = [("previous_earliest_snapshot_id", T.LongType()), ("current_earliest_snapshot_id", T.LongType())]
@@ -169,6 +176,16 @@ PROCEDURES = (
         ),
         "Make lake tables of all Parquet tables of a database, by moving their files; see migrate_table.",
         _migrate_database,
+    ),
+    Procedure(
+        "merge_branch",
+        (
+            TABLE,
+            Parameter("source_branch", True, "the branch whose rows are to be added"),
+            Parameter("target_branch", False, "the branch that gets them; default: main"),
+        ),
+        "Add the files of a branch to another, of an append table to both of which rows were only added.",
+        _merge_branch,
     ),
     Procedure(
         "repair_earliest_snapshot",

@@ -79,6 +79,8 @@ class CommitPlan:
     rows up in: a file above level 0 that came since and overlaps one added or taken from level 0 here is a conflict,
     since its rows were not looked up.  ``alone_since`` is the id of the snapshot (0: none yet) in which the keys of
     new rows were looked up in all partitions: if other rows came since, a key could end up in two.
+
+    ``shared``: the new files are another branch's as well, and may have been added here meanwhile.
     """
 
     kind: str
@@ -94,6 +96,7 @@ class CommitPlan:
     statistics: str | None = None
     """The name of a statistics file that the snapshot gets, of a commit of kind ANALYZE."""
     once: Once | None = None
+    shared: bool = False
 
     @property
     def checked(self) -> bool:
@@ -179,7 +182,7 @@ class Changes:
         self._check_once(latest)
         self._check_alone(latest)
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
-        if not plan.checked and not bucketed and not plan.sequences:
+        if not (plan.checked or bucketed or plan.sequences or plan.shared):
             return Delta(plan.adds, self._index(latest, (), plan.adds))
         live = self._live(latest)
         # Expiry walks a delta in order by path: a DELETE after the ADD of one path would remove a live file.

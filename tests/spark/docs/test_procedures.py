@@ -151,6 +151,19 @@ def test_branches_and_consumers(run: Run, history: bitlake.Table) -> None:
     run(clear.format(""))
 
 
+def test_merge_branch(run: Run) -> None:
+    """The page's calls, on what Paimon's own test of this procedure has."""
+    run("CREATE DATABASE test_db; USE test_db")
+    run("CREATE TABLE T (id INT, name STRING) TBLPROPERTIES ('branch-merge.enabled' = 'true')")
+    run("INSERT INTO T VALUES (1, 'a'); CALL sys.create_tag('T', 'tag1')")
+    run("CALL sys.create_branch('T', 'branch1', 'tag1'); CALL sys.create_branch('T', 'branch2', 'tag1')")
+    run("INSERT INTO `T$branch_branch1` VALUES (2, 'b')")
+    call = "CALL sys.merge_branch(table => 'test_db.T', source_branch => 'branch1'{})"
+    for more, name in (("", "T"), (", target_branch => 'branch2'", "`T$branch_branch2`")):
+        assert run(call.format(more)) == TRUE
+        assert run(f"SELECT * FROM {name} ORDER BY id") == [[1, "a"], [2, "b"]]
+
+
 def test_partitions(run: Run, lake: bitlake.Lake) -> None:
     run("CREATE TABLE T (a INT, dt STRING) PARTITIONED BY (dt)")
     run("INSERT INTO T VALUES (1, '2024-07-01'), (2, '2024-07-02'), (3, '9999-01-01')")
