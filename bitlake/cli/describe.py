@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 def describe(run: Run, table: TableName) -> None:
     """What a table is: its columns with their indexes, its keys, its options, and where it lies."""
-    state = run.table(table).state()
+    state = run.state(table)
     document = _document(state)
     run.out.result(document, lambda screen: _show(screen, document))
 

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bitlake.cli.failures import Usage
+from bitlake.cli.light import LightCommand
 from bitlake.cli.output import Output
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
+    from bitlake.table.state import TableState
     from bitlake.table.table import Table
 
 _PANEL = "Lake and output"
@@ -95,6 +97,10 @@ class Run:
             catalog_options=pairs("--catalog-option", given.catalog_option),
         )
 
+    def state(self, name: str) -> TableState:
+        """What a table is now, which is known sooner than a table is ready to be read."""
+        return self.lake().state(name)
+
     def table(self, name: str) -> Table:
         """A table by name; raises :class:`bitlake.errors.NotFound`, naming one like it."""
         return self.lake().table(name)
@@ -129,7 +135,7 @@ def command(app: typer.Typer, name: str, function: Callable[..., None], panel: s
     called.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
     called.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
     del called.__wrapped__
-    app.command(name, help=inspect.getdoc(function), rich_help_panel=panel)(called)
+    app.command(name, cls=LightCommand, help=inspect.getdoc(function), rich_help_panel=panel)(called)
 
 
 def _common(

@@ -43,10 +43,12 @@ def tables(
 
 def _table(lake: Lake, database: str, name: str) -> dict[str, Any]:
     from bitlake.errors import BitlakeError
+    from bitlake.table.catalog import Identifier
+    from bitlake.table.opening import open_state
 
     row: dict[str, Any] = {"database": database, "table": name, "error": None}
     try:
-        state = lake.table(f"`{database}`.`{name}`").state()
+        state = open_state(lake.catalog, Identifier(database, name))
     except BitlakeError as e:
         return {**row, "error": str(e)}
     schema, snapshot = state.schema, state.snapshot
