@@ -6,7 +6,9 @@ Nothing here knows the table's schema: columns are the file's own, as they are s
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,11 +76,20 @@ class ReadCounts:
     requests: int = 0
     pages: int = 0
     row_groups: int = 0
+    filter_ns: int = 0
+    """Nanoseconds that judging rows took."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def as_dict(self) -> dict[str, int]:
         """The counters by name."""
         return {name: getattr(self, name) for name in COUNTERS}
+
+    @contextmanager
+    def filtering(self) -> Iterator[None]:
+        """Measure what is done inside, which is judging a batch of rows."""
+        started = time.perf_counter_ns()
+        yield
+        self.add(filter_ns=time.perf_counter_ns() - started)
 
     def add(self, **more: int) -> None:
         """Add to the counters by name."""

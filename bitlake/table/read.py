@@ -124,7 +124,8 @@ def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCo
         counts.add(rows_read=len(positions))
         table = columns.table(rows, positions)
         if request.predicate is not None:
-            table = filter_table(request.predicate, table, request.schema.fields)
+            with counts.filtering():
+                table = filter_table(request.predicate, table, request.schema.fields)
         counts.add(rows_returned=table.num_rows)
         if table.num_rows:
             yield table.select(list(request.columns))
@@ -194,7 +195,8 @@ class _Late:
             return
         counts.add(rows_read=len(positions))
         judged = self.first.table(fetch_rows(store, self.task, positions, self.first.names, counts), positions)
-        true = evaluate(request.predicate, judged, request.schema.fields).fill_null(False)
+        with counts.filtering():
+            true = evaluate(request.predicate, judged, request.schema.fields).fill_null(False)
         if not true.true_count:
             return
         survivors = positions[true.to_numpy(zero_copy_only=False)]
@@ -213,7 +215,8 @@ class _Late:
         for rows, positions in stream(store, self.task, self.first.names, counts, groups, picked):
             counts.add(rows_read=len(positions))
             table = self.first.table(rows, positions)
-            true = evaluate(request.predicate, table, request.schema.fields).fill_null(False)
+            with counts.filtering():
+                true = evaluate(request.predicate, table, request.schema.fields).fill_null(False)
             if true.true_count:
                 kept.append(table.filter(true))
                 places.append(positions[true.to_numpy(zero_copy_only=False)])

@@ -37,6 +37,8 @@ from bitlake.table.topn_read import Ranking, TooManyRows, read_top_n
 if TYPE_CHECKING:
     import pandas as pd
 
+    from bitlake.table.explanation import Explanation
+
 # Files are read side by side, but never so many that their batches pile up in memory.
 _READ_AHEAD = 4
 
@@ -157,15 +159,28 @@ class Scan:
             self._planned[:] = [plan]
         return self._planned[0]
 
-    def explain(self, format: str = "text") -> Any:
+    def explain(self, format: str = "text", *, analyze: bool = False) -> Any:
         """The plan: every file, what pruned it, and what is read instead of what.
 
         ``text`` is for people and names the first files; ``dict`` has all, and ``json`` is that as text.  After
-        reading, it also tells what reading took.
+        reading, it also tells what reading took.  ``html`` is a page with pictures.  With ``analyze`` the scan is
+        planned and read here, rows are let go, and any format tells all of :meth:`explanation`.
         """
-        if format not in _EXPLAINED:
-            raise InvalidRequest(f"explain has the formats {', '.join(_EXPLAINED)}, not '{format}'")
-        return _EXPLAINED[format](self.plan())
+        if format not in (*_EXPLAINED, "html"):
+            raise InvalidRequest(f"explain has the formats {', '.join((*_EXPLAINED, 'html'))}, not '{format}'")
+        if format != "html" and not analyze:
+            return _EXPLAINED[format](self.plan())
+        told = self.explanation(analyze=analyze)
+        return {"text": told.text, "dict": told.to_dict, "json": told.to_json, "html": told.to_html}[format]()
+
+    def explanation(self, *, analyze: bool = False) -> Explanation:
+        """Why this scan reads what it reads: what each step left, page by page, and what index would have helped.
+
+        ``analyze`` reads it, one file after the other, and reports the bytes, requests and times there really were.
+        """
+        from bitlake.table.explanation import explain_scan
+
+        return explain_scan(self, analyze)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
