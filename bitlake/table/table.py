@@ -22,6 +22,8 @@ from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import IsNull, Predicate, columns_of
 from bitlake.storage import Store
+from bitlake.table.advise.advice import Advice
+from bitlake.table.advise.advisor import SAMPLE_ROWS, Given, advise
 from bitlake.table.alter import (
     ColumnName,
     ColumnType,
@@ -173,6 +175,29 @@ class Table(TableWrites, TableMaintenance):
         ``since_ms``: only those of this time and after, in milliseconds since the epoch.
         """
         return self.scan_log().read(most, since_ms)
+
+    def advise(
+        self,
+        queries: Given | str | None = None,
+        *,
+        sample: int = SAMPLE_ROWS,
+        runner: Runner | None = None,
+        engine: str = "spark",
+    ) -> Advice:
+        """What indexes, order, buckets and pages this table should have, and why; nothing is changed.
+
+        ``queries``: conditions (Spark SQL text, predicate trees, or :class:`bitlake.table.advise.questions.Query` with
+        columns and weights), recorded scans, or ``"recorded"`` for those of the table's own log.  Without, typical ones
+        are taken: one value, some values, ranges.  ``sample``: about how many rows are looked at, by ``runner``.
+        ``engine``: whose reading is weighed, ``spark`` (SQL) or ``python`` (scans in this process).
+        ``print`` what is returned, and ``apply()`` it to have the indexes built and the gain measured.
+        """
+        return advise(self, queries, sample, runner or self._runner(), engine)
+
+    @property
+    def timezone(self) -> str:
+        """The zone of timestamp literals without one."""
+        return self._timezone
 
     def scan_log(self) -> ScanLog:
         """Where the scans of this table are recorded, if they are; what waits to be stored is stored now."""

@@ -1,0 +1,228 @@
+"""Advice as a value: what each column should have and why, the statements that do it, and how it turned out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from bitlake.table.advise.choose import IndexEstimate
+from bitlake.table.advise.layout import LayoutAdvice
+from bitlake.table.advise.profile import ColumnProfile
+from bitlake.table.advise.questions import Question
+
+if TYPE_CHECKING:
+    from bitlake.table.advise.measure import Measured
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnAdvice:
+    """What a column should have.  ``action``: ``add``, ``keep``, ``replace`` (another index), ``drop`` or ``none``.
+
+    ``now``: the indexes that it has; ``chosen``: the one it should have, with estimates; ``tried``: all that were.
+    """
+
+    column: str
+    type: str
+    action: str
+    now: tuple[str, ...]
+    chosen: IndexEstimate | None
+    reason: str
+    tried: tuple[IndexEstimate, ...] = ()
+    profile: ColumnProfile | None = None
+
+    @property
+    def index(self) -> str:
+        """The index the column should have, or ``none``."""
+        return "none" if self.chosen is None else self.chosen.index_type
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionEstimate:
+    """A question, and the bytes it reads of data and indexes as the table is, and as it should be."""
+
+    question: Question
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What ``table.advise()`` says.
+
+    Nothing is changed before :meth:`apply`.  Sizes are bytes.  ``asked``: where the questions come from (``queries``,
+    ``recorded scans`` or ``typical questions``); ``engine``: who reads for them, ``spark`` or ``python``.
+    """
+
+    table: str
+    snapshot: int | None
+    rows: int
+    data_bytes: int
+    files: int
+    sampled_rows: int
+    sampled_files: int
+    seconds: float
+    asked: str
+    engine: str
+    columns: tuple[ColumnAdvice, ...]
+    layout: tuple[LayoutAdvice, ...]
+    questions: tuple[QuestionEstimate, ...]
+    set_options: Mapping[str, str]
+    unset_options: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    measured: Measured | None = None
+    _apply: Callable[[Advice, Callable[[str], Any] | None], Measured] | None = field(
+        default=None, repr=False, compare=False
+    )
+
+    @property
+    def index_bytes(self) -> int:
+        """Of all indexes that should be added."""
+        return sum(c.index_bytes for c in self._new())
+
+    @property
+    def build_seconds(self) -> float:
+        """About how long building them takes on this machine."""
+        return float(sum(c.build_seconds for c in self._new()))
+
+    def _new(self) -> list[IndexEstimate]:
+        return [c.chosen for c in self.columns if c.action in ("add", "replace") and c.chosen is not None]
+
+    def statements(self) -> list[str]:
+        """The SQL statements that do what is advised about indexes; empty if nothing is."""
+        if not self.set_options and not self.unset_options:
+            return []
+        found = []
+        if self.unset_options:
+            found.append(
+                f"ALTER TABLE {self.table} UNSET TBLPROPERTIES ({', '.join(map(_quoted, self.unset_options))})"
+            )
+        if self.set_options:
+            pairs = ", ".join(f"{_quoted(k)} = {_quoted(v)}" for k, v in self.set_options.items())
+            found.append(f"ALTER TABLE {self.table} SET TBLPROPERTIES ({pairs})")
+        found.append(f"CALL sys.rewrite_file_index(table => {_quoted(self.table)})")
+        return found
+
+    def layout_statements(self) -> list[str]:
+        """The statements that would lay the rows out as advised; each reads and writes the whole table."""
+        return [s for advice in self.layout for s in advice.statements]
+
+    def apply(self, sql: Callable[[str], Any] | None = None) -> Advice:
+        """Add the indexes that are advised, and measure what that brought; returns the advice with ``measured`` set.
+
+        In this process, or by ``sql`` (such as ``lake.sql``), which builds on Spark.  Rows stay where they are: what is
+        advised about their layout takes the statements of :meth:`layout_statements`.
+        """
+        assert self._apply is not None
+        return replace(self, measured=self._apply(self, sql))
+
+    def text(self, width: int = 0) -> str:
+        """The advice for people; ``width``: columns of the terminal, 0 for any."""
+        from bitlake.table.advise.show import advice_text
+
+        return advice_text(self, width)
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The advice as plain values."""
+        return {
+            "table": self.table,
+            "snapshot": self.snapshot,
+            "rows": self.rows,
+            "data_bytes": self.data_bytes,
+            "files": self.files,
+            "sampled_rows": self.sampled_rows,
+            "sampled_files": self.sampled_files,
+            "seconds": round(self.seconds, 3),
+            "asked": self.asked,
+            "engine": self.engine,
+            "columns": [_column(c) for c in self.columns],
+            "layout": [asdict(item) for item in self.layout],
+            "questions": [
+                {
+                    "where": q.question.text,
+                    "weight": q.question.weight,
+                    "before": round(q.before),
+                    "after": round(q.after),
+                }
+                for q in self.questions
+            ],
+            "index_bytes": self.index_bytes,
+            "build_seconds": round(self.build_seconds, 3),
+            "statements": self.statements(),
+            "layout_statements": self.layout_statements(),
+            "notes": list(self.notes),
+            "measured": None if self.measured is None else self.measured.to_dict(),
+        }
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _index(found: IndexEstimate) -> dict[str, Any]:
+    return {
+        "index": found.index_type,
+        "options": dict(found.options),
+        "index_bytes": found.index_bytes,
+        "build_seconds": round(found.build_seconds, 3),
+        "bytes_before": round(found.bytes_before),
+        "bytes_after": round(found.bytes_after),
+        "bytes_saved": round(found.bytes_saved),
+    }
+
+
+def _column(c: ColumnAdvice) -> dict[str, Any]:
+    p = c.profile
+    return {
+        "column": c.column,
+        "type": c.type,
+        "action": c.action,
+        "now": list(c.now),
+        "index": c.index,
+        "reason": c.reason,
+        "estimate": None if c.chosen is None else _index(c.chosen),
+        "tried": [_index(t) for t in c.tried],
+        "values": None
+        if p is None
+        else {
+            "distinct": round(p.distinct),
+            "null_ratio": round(p.null_ratio, 4),
+            "spread": round(p.spread, 4),
+            "ascending": round(p.ascending, 4),
+            "most_frequent_share": round(p.top_share, 4),
+        },
+    }
+
+
+def changed_options(
+    options: Mapping[str, str], columns: Sequence[ColumnAdvice], kinds: Sequence[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The table options to set and to unset for this advice; what is indexed already stays, unless it is replaced."""
+    found: dict[str, str] = {}
+    unset: list[str] = []
+    for kind in kinds:
+        key = f"file-index.{kind}.columns"
+        listed = [c.strip() for c in options.get(key, "").split(",") if c.strip()]
+        wanted = [c for c in listed if not any(a.column == c and _goes(a, kind) for a in columns)]
+        for a in columns:
+            if a.action in ("add", "replace") and a.chosen is not None and a.chosen.index_type == kind:
+                wanted += [a.column] if a.column not in wanted else []
+                found.update({f"file-index.{kind}.{a.column}.{name}": v for name, v in a.chosen.options})
+        for gone in (c for c in listed if c not in wanted):
+            unset += [k for k in options if k.startswith(f"file-index.{kind}.{gone}.")]
+        if wanted != listed:
+            if wanted:
+                found[key] = ",".join(wanted)
+            else:
+                unset.append(key)
+    # Options of a column are checked against the lists, so those come first.
+    return dict(sorted(found.items(), key=lambda i: not i[0].endswith(".columns"))), tuple(unset)
+
+
+def _goes(advice: ColumnAdvice, kind: str) -> bool:
+    if advice.action == "drop":
+        return True
+    return advice.action == "replace" and advice.chosen is not None and advice.chosen.index_type != kind

@@ -1,0 +1,200 @@
+"""From runs of rows to a table: what questions read of it, what indexes of it weigh and take to build."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bitlake.table.advise.profile import ColumnProfile, RunProfile
+from bitlake.table.advise.questions import Question
+from bitlake.table.advise.sample import Run, data_files
+from bitlake.table.advise.trial import Candidate, Trial
+from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, Indexes, RunWeigher, Weight
+from bitlake.table.plan import PlannedFile
+from bitlake.table.scan import Scan
+
+_ENTRY = {"bitmap": 12, "range-bitmap": 6}
+"""Bytes of a value in an index's dictionary, beside the value."""
+_CONTAINER = 100
+"""About what an index file has beside its payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A run that was looked at: its profiles, and what its indexes told."""
+
+    run: Run
+    profiles: Mapping[str, RunProfile]
+    trial: Trial
+
+
+@dataclass(slots=True)
+class Estimator:
+    """Estimates of one table at one snapshot.  Mutable: keeps which files each question reads."""
+
+    scan: Scan
+    files: Sequence[PlannedFile]
+    looked: Sequence[Looked]
+    columns: Mapping[str, ColumnProfile]
+    engine: str = "spark"
+    _weighers: dict[str, list[RunWeigher]] = field(default_factory=dict)
+    _left: dict[tuple[object, ...], list[PlannedFile]] = field(default_factory=dict)
+    _known: dict[tuple[object, ...], Weight] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        small = self.table_rows <= DRIVER_ROWS and self.table_bytes <= DRIVER_BYTES
+        engine = "python" if small else self.engine
+        for found in self.looked:
+            weigher = RunWeigher(
+                self.scan.store, found.run, found.trial, self.scan.state.schema, engine, self.table_rows
+            )
+            self._weighers.setdefault(found.run.task.path, []).append(weigher)
+
+    @property
+    def table_bytes(self) -> int:
+        """Of all data files."""
+        return sum(f.entry.file.file_size for f in self.files)
+
+    @property
+    def table_rows(self) -> int:
+        """Of all data files."""
+        return sum(f.row_count for f in self.files)
+
+    def weighers(self) -> list[RunWeigher]:
+        """What weighs each run."""
+        return [w for all_ in self._weighers.values() for w in all_]
+
+    def column_share(self, columns: Sequence[str]) -> float:
+        """About which part of the files' bytes these columns are."""
+        parts = [w.column_share(columns) for w in self.weighers()]
+        return sum(parts) / len(parts) if parts else 1.0
+
+    # --- bytes of a question ------------------------------------------------------------------------------------------
+
+    def weigh(self, question: Question, indexes: Indexes) -> Weight:
+        """About what a question reads of the table, where these indexes are there."""
+        used = {c: i for c, i in indexes.items() if c in question.needed}
+        key = (question.predicate, question.columns, tuple(sorted(used.items(), key=lambda i: i[0])))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._weigh(question, used)
+        return known
+
+    def _weigh(self, question: Question, indexes: Indexes) -> Weight:
+        data = index = 0.0
+        sampled: list[tuple[float, float, int]] = []
+        others = 0
+        for file in self._survivors(question):
+            size = file.entry.file.file_size
+            if file.merge is not None:
+                # Files merged by key are read whole, whatever indexes say.
+                data += sum(f.entry.file.file_size for f in file.merge.files)
+            elif file.path in self._weighers:
+                found = _of_runs(question, [w.weigh(question, indexes) for w in self._weighers[file.path]],
+                                 self._weighers[file.path])  # fmt: skip
+                data, index = data + found.data, index + found.index
+                sampled.append((found.data, found.index, size))
+            else:
+                others += size
+        if others:
+            data_share, index_share = self._shares(question, indexes, sampled)
+            data, index = data + others * data_share, index + others * index_share
+        return Weight(data, index)
+
+    def _shares(
+        self, question: Question, indexes: Indexes, sampled: Sequence[tuple[float, float, int]]
+    ) -> tuple[float, float]:
+        """Bytes of data and index for each byte of a file that was not looked at."""
+        known = list(sampled)
+        if not known:
+            for path, weighers in self._weighers.items():
+                found = _of_runs(question, [w.weigh(question, indexes) for w in weighers], weighers)
+                size = next((f.entry.file.file_size for f in self.files if f.path == path), 0)
+                known.append((found.data, found.index, size))
+        if _picked(question) and len(known) > 2:
+            # The value comes from a file that was looked at, so that one has it more surely than any other.
+            known = sorted(known, key=lambda k: k[0] / max(k[2], 1))[:-1]
+        size = sum(k[2] for k in known)
+        return (sum(k[0] for k in known) / size, sum(k[1] for k in known) / size) if size else (1.0, 0.0)
+
+    def _survivors(self, question: Question) -> list[PlannedFile]:
+        """The files that partitions, buckets and statistics leave."""
+        key = (question.predicate, question.columns)
+        if key not in self._left:
+            scan = self.scan.select(question.columns).where_bound(question.predicate).without_index()
+            self._left[key] = list(scan.plan().files)
+        return self._left[key]
+
+    # --- an index -----------------------------------------------------------------------------------------------------
+
+    def index_bytes(self, candidate: Candidate) -> int:
+        """About how many bytes an index of all files takes."""
+        by_file: dict[str, list[float]] = {}
+        rows: dict[str, int] = {}
+        for found in self.looked:
+            made = self._file_index_bytes(candidate, found)
+            if made is not None:
+                by_file.setdefault(found.run.task.path, []).append(made)
+                rows[found.run.task.path] = found.run.task.row_count
+        if not by_file:
+            return 0
+        sizes = {path: sum(all_) / len(all_) for path, all_ in by_file.items()}
+        per_row = sum(sizes.values()) / max(1, sum(rows.values()))
+        others = sum(f.row_count for f in self.files if f.path not in sizes)
+        return round(sum(sizes.values()) + others * per_row)
+
+    def _file_index_bytes(self, candidate: Candidate, found: Looked) -> float | None:
+        built, column = found.trial.built.get(candidate), found.profiles.get(candidate.column)
+        if built is None or column is None:
+            return None
+        scale = found.run.scale
+        if scale == 1:
+            return float(built.size)
+        whole = self.columns[candidate.column]
+        distinct = whole.distinct_in(found.run.task.row_count, column.rows, column.distinct)
+        more = distinct / max(1, column.distinct)
+        payload = max(0, built.size - _CONTAINER)
+        if candidate.index_type == "bloom-filter":
+            return _CONTAINER + payload * more
+        words = min(payload, column.distinct * (column.value_bytes + _ENTRY.get(candidate.index_type, 8)))
+        bits = 1.0
+        if candidate.index_type == "range-bitmap":
+            bits = max(1, int(distinct)).bit_length() / max(1, column.distinct.bit_length())
+        return _CONTAINER + words * more + (payload - words) * scale * bits
+
+    def build_seconds(self, candidate: Candidate) -> float:
+        """About how long building it for all files takes on this machine: reading the column, building, on all cores.
+
+        Measured on the runs, where it was done one after the other in each thread.
+        """
+        rows = spent = 0.0
+        for found in self.looked:
+            built = found.trial.built.get(candidate)
+            if built is not None:
+                spent += built.seconds + found.trial.read_seconds.get(candidate.column, 0.0)
+                rows += found.run.rows
+        at_once = max(1, min(os.cpu_count() or 1, len(self.files)))
+        return spent / rows * self.table_rows / at_once if rows else 0.0
+
+
+def _picked(question: Question) -> bool:
+    return question.kind in ("equality", "list")
+
+
+def _of_runs(question: Question, weights: Sequence[Weight], weighers: Sequence[RunWeigher]) -> Weight:
+    """What runs of a file say of it, together: their mean."""
+    if len(weights) == 1:
+        return weights[0]
+    index = sum(w.index for w in weights) / len(weights)
+    sizes = sorted(w.data for w in weights)
+    if _picked(question) and len(sizes) > 2:
+        # As between files: the run that the value comes from counts once, not for the others too.
+        own = sizes[-1] / weighers[0].run.scale
+        return Weight(max(own, sum(sizes[:-1]) / (len(sizes) - 1)), index)
+    return Weight(sum(sizes) / len(sizes), index)
+
+
+def all_files(scan: Scan) -> list[PlannedFile]:
+    """Every data file that reading the table touches."""
+    return data_files(scan.plan())

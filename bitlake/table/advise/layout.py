@@ -1,0 +1,176 @@
+"""Advice on how rows lie: sorted by which columns, in how many buckets, in pages of how many rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import TableSchema
+from bitlake.predicate.tree import Leaf
+from bitlake.table.advise.estimate import Estimator
+from bitlake.table.advise.questions import Question, leaves_of
+from bitlake.table.advise.trial import Candidate
+from bitlake.table.advise.weigh import page_rows
+from bitlake.table.explain import human_bytes
+from bitlake.types import AtomicType, Root
+from bitlake.types.datatypes import TIMESTAMPS
+
+_WORTH_SORTING = 8 << 20
+_BUCKET_BYTES = 1 << 30
+"""Paimon's guide: 200 MB to 1 GB a bucket."""
+_LARGE_BUCKET = 2 << 30
+_SMALL_BUCKET = 32 << 20
+_MANY_BUCKETS = 16
+SMALL_PAGE = 1024
+_DATES = TIMESTAMPS | {Root.DATE}
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutAdvice:
+    """One advice on how rows lie.  ``kind``: ``sort``, ``zorder``, ``bucket`` or ``page``.
+
+    ``bytes_before`` and ``bytes_after`` are of one query of those it is about, on average; None for buckets, which are
+    about how much work runs side by side.  ``statements`` rewrite data: the whole table is read and written.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    value: str
+    reason: str
+    statements: tuple[str, ...]
+    bytes_before: float | None = None
+    bytes_after: float | None = None
+
+
+def advise_sort(
+    estimator: Estimator, questions: Sequence[Question], chosen: Mapping[str, Candidate], name: str, guessed: bool
+) -> LayoutAdvice | None:
+    """By which columns an append table without buckets should be sorted; of ``guessed`` questions only by times."""
+    schema = estimator.scan.state.schema
+    if schema.primary_keys or schema.num_buckets != -1 or estimator.table_bytes < _WORTH_SORTING:
+        return None
+    gains: dict[str, tuple[float, float, float]] = {}
+    for column, profile in estimator.columns.items():
+        asked = [q for q in questions if _bounded(q, column)]
+        kind = schema.field(column).type
+        is_time = isinstance(kind, AtomicType) and kind.root in _DATES
+        if not asked or column in schema.partition_keys or profile.ascending > 0.99 or (guessed and not is_time):
+            continue
+        weight = sum(q.weight for q in asked)
+        before = sum(q.weight * estimator.weigh(q, chosen).total for q in asked)
+        after = sum(q.weight * _sorted_bytes(estimator, q, column, 1) for q in asked)
+        if after < before / 2 and (before - after) / weight >= 1 << 20:
+            gains[column] = (before, after, weight)
+    if not gains:
+        return None
+    order = sorted(gains, key=lambda c: gains[c][1] - gains[c][0])
+    first = gains[order[0]][0] - gains[order[0]][1]
+    columns = [c for c in order if gains[c][0] - gains[c][1] >= first / 2][: 1 if guessed else 3]
+    if len(columns) > 1:
+        together = sum(
+            q.weight * _sorted_bytes(estimator, q, c, len(columns))
+            for c in columns
+            for q in questions
+            if _bounded(q, c)
+        )
+        if together >= sum(gains[c][0] for c in columns) / 2:
+            columns = columns[:1]
+    weight = sum(gains[c][2] for c in columns)
+    before = sum(gains[c][0] for c in columns) / weight
+    pairs = [(q, c) for c in columns for q in questions if _bounded(q, c)]
+    after = sum(q.weight * _sorted_bytes(estimator, q, c, len(columns)) for q, c in pairs) / weight
+    strategy = "order" if len(columns) == 1 else "zorder"
+    listed = ",".join(columns)
+    return LayoutAdvice(
+        "sort" if len(columns) == 1 else "zorder",
+        tuple(columns),
+        listed,
+        f"rows lie in no order of {' and '.join(columns)}: sorted by {'it' if len(columns) == 1 else 'them'}, queries "
+        f"on {'it' if len(columns) == 1 else 'them'} would read {human_bytes(after)} instead of {human_bytes(before)}",
+        (f"CALL sys.compact(table => '{name}', order_strategy => '{strategy}', order_by => '{listed}')",),
+        before,
+        after,
+    )
+
+
+def _bounded(question: Question, column: str) -> bool:
+    return question.kind in ("equality", "list", "range") and any(leaf.column == column for leaf in _leaves(question))
+
+
+def _leaves(question: Question) -> list[Leaf]:
+    return leaves_of(question.predicate)
+
+
+def _sorted_bytes(estimator: Estimator, question: Question, column: str, dimensions: int) -> float:
+    """What a question would read of rows sorted by a column, or along a curve through so many."""
+    matching = sum(len(w.true(question.predicate)) for w in estimator.weighers())
+    rows = sum(w.run.rows for w in estimator.weighers()) or 1
+    share = float((matching / rows) ** (1 / dimensions))
+    edges = 2 * PAGE_ROWS / max(estimator.table_rows, 1)
+    return min(1.0, share + edges) * estimator.table_bytes * estimator.column_share(question.needed)
+
+
+def advise_buckets(estimator: Estimator, name: str) -> LayoutAdvice | None:
+    """Into how many fixed buckets the rows should go; None where there are none, or they are well."""
+    schema: TableSchema = estimator.scan.state.schema
+    buckets = schema.num_buckets
+    if buckets <= 0 or not estimator.files:
+        return None
+    used: dict[tuple[bytes, int], int] = {}
+    for f in estimator.files:
+        key = (f.entry.partition, f.entry.bucket)
+        used[key] = used.get(key, 0) + f.entry.file.file_size
+    size = sum(used.values()) / len(used)
+    if size > _LARGE_BUCKET:
+        wanted = math.ceil(buckets * size / _BUCKET_BYTES)
+        why = f"a bucket has {human_bytes(size)}: more buckets are written and merged side by side"
+    elif size < _SMALL_BUCKET and buckets >= _MANY_BUCKETS and len(used) >= _MANY_BUCKETS:
+        wanted = max(1, round(buckets * size / _BUCKET_BYTES * 4))
+        why = f"{buckets} buckets of {human_bytes(size)} on average: fewer would have larger files, and fewer of them"
+    else:
+        return None
+    if wanted == buckets:
+        return None
+    return LayoutAdvice(
+        "bucket", (), str(wanted), why, (f"CALL sys.rescale(table => '{name}', bucket_num => {wanted})",)
+    )
+
+
+def advise_pages(
+    estimator: Estimator, questions: Sequence[Question], chosen: Mapping[str, Candidate], name: str
+) -> LayoutAdvice | None:
+    """Whether smaller pages would save much of what is read for rows that indexes choose."""
+    schema = estimator.scan.state.schema
+    known = [r for found in estimator.looked if (r := page_rows(estimator.scan.store, found.run)) is not None]
+    asked = [q for q in questions if any(leaf.column in chosen for leaf in _leaves(q))]
+    if not known or not asked or schema.opts.of(opt.PARQUET_PAGE_ROWS) is not None:
+        return None
+    now = sum(known) / len(known)
+    if now < 2 * SMALL_PAGE:
+        return None
+    weight = sum(q.weight for q in asked)
+    before = after = 0.0
+    for q in asked:
+        size = estimator.weigh(q, chosen).data
+        large = sum(w.blocks(q.predicate, round(now)) for w in estimator.weighers())
+        small = sum(w.blocks(q.predicate, SMALL_PAGE) for w in estimator.weighers())
+        before += q.weight * size / weight
+        after += q.weight * size * (small / large if large else 1.0) / weight
+    if after > before / 2 or before - after < 1 << 20:
+        return None
+    return LayoutAdvice(
+        "page",
+        (),
+        str(SMALL_PAGE),
+        f"pages have {now:,.0f} rows, of which indexes choose few: with {SMALL_PAGE:,} rows a query would read "
+        f"{human_bytes(after)} instead of {human_bytes(before)}; reading whole columns takes up to twice the time",
+        (
+            f"ALTER TABLE {name} SET TBLPROPERTIES ('{opt.PARQUET_PAGE_ROWS.name}' = '{SMALL_PAGE}')",
+            f"CALL sys.compact(table => '{name}')",
+        ),
+        before,
+        after,
+    )
