@@ -16,6 +16,8 @@ COMMANDS = {
     "describe": "describe",
     "history": "history",
     "files": "files",
+    "import": "import_",
+    "export": "export",
     "explain": "explain",
     "compact": "compact",
     "rewrite-index": "rewrite_index",
@@ -26,6 +28,12 @@ COMMANDS = {
     "demo": "demo",
 }
 """Every command, in the order in which help lists them, and its module in this room."""
+
+_WITH_VALUE = frozenset(
+    ("--lake", "-l", "--database", "-d", "--option", "-o", "--catalog", "--uri", "--catalog-option", "--timezone")
+)
+_FLAGS = frozenset(("--json", "--debug"))
+"""The options that every command has, which may also stand before it."""
 
 _HELP = """\
 Lake tables in the Apache Paimon format: look at them, query them, keep them in order.
@@ -78,10 +86,21 @@ def wanted(arguments: Sequence[str]) -> Sequence[str]:
     return tuple(COMMANDS)
 
 
+def _command_first(arguments: list[str]) -> list[str]:
+    """``--lake X tables`` → ``tables --lake X``: every command takes the common options itself."""
+    leading: list[str] = []
+    rest = list(arguments)
+    while rest and (rest[0] in _FLAGS or rest[0].partition("=")[0] in _WITH_VALUE):
+        leading.append(rest.pop(0))
+        if leading[-1] in _WITH_VALUE and rest:
+            leading.append(rest.pop(0))
+    return [*rest, *leading] if rest else arguments
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: this process's); returns the exit code."""
     gc.set_threshold(100_000, 20, 20)  # start-up makes many objects and no garbage
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = _command_first(list(sys.argv[1:] if arguments is None else arguments))
     from bitlake.cli.failures import told
 
     with told(given) as outcome:

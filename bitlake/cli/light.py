@@ -1,7 +1,7 @@
 """A typer command that reads plain words and numbers itself.
 
-typer has pydantic check every value, which takes as long to load as all of a small command; texts, lists of texts, flags
-and whole numbers need none of it.  Any other value, and any that is wrong, goes typer's own way.
+typer has pydantic check every value, which takes as long to load as all of a small command; texts, lists of texts,
+flags and whole numbers need none of it.  Any other value, and any that is wrong, goes typer's own way.
 """
 
 from __future__ import annotations
