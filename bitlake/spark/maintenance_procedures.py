@@ -96,7 +96,7 @@ def _repair(context: EngineContext, a: Arguments) -> DataFrame:
         if "." not in one and context.catalog.database_exists(one):
             one = f"{one}.*"
         for table in _tables(context, one):
-            table.repair()
+            table.repair_hints()
     return done(context)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from bitlake import _clock
@@ -30,12 +30,17 @@ from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import branch_names, tag_names
 from bitlake.table.runner import REQUESTS, LocalRunner, Runner, delete_files
 from bitlake.table.state import TableState
+from bitlake.table.verify import VerifyReport, verify_table
+from bitlake.table.verify.repair import Indexes, Repair, carry_out, plan_repair
 
 DAY_MS = 86_400_000
 
 
 class TableMaintenance(TableHistory):
     """The part of :class:`bitlake.table.table.Table` that tidies up."""
+
+    _paths: TablePaths
+    _runner: Callable[[], Runner]
 
     def expire_snapshots(
         self,
@@ -57,6 +62,55 @@ class TableMaintenance(TableHistory):
 
     def _commit_user(self, state: TableState) -> str:
         raise NotImplementedError
+
+    # --- verifying ---------------------------------------------------------------------------------------------------
+
+    def verify(
+        self,
+        deep: bool = True,
+        *,
+        runner: Runner | None = None,
+        snapshots: Collection[int] | None = None,
+        orphans: bool = True,
+    ) -> VerifyReport:
+        """Check that everything that snapshots, tags and branches need is there, sound, and as metadata says it is.
+
+        ``deep``: read every data file and index, and compare them with what is told of them; else only metadata, sizes
+        and footers.  ``snapshots``: only these, without tags, branches and hints.  ``orphans``: count files that
+        nothing names, which is no fault.  ``runner`` does the reading; default: the table's, threads or executors.
+        Never raises for what is in the files: that is what the report is for.
+        """
+        return verify_table(
+            self.name,
+            self._paths,
+            self.store,
+            runner or self._runner(),
+            deep=deep,
+            snapshots=snapshots,
+            orphans=orphans,
+        )
+
+    def repair(
+        self,
+        report: VerifyReport | None = None,
+        *,
+        dry_run: bool = True,
+        indexes: Indexes = "rebuild",
+        runner: Runner | None = None,
+    ) -> Repair:
+        """Repair what can be made anew from what is sound, in a new snapshot: hints, file indexes, HASH indexes.
+
+        ``report``: of :meth:`verify`; None: it is made now.  With ``dry_run`` (the default) nothing is changed: the
+        result says what would be.  ``indexes``: ``rebuild`` damaged file indexes as the options ask for, or ``drop``
+        them.  No row is touched, ever.  Raises :class:`CommitConflict` if another writer changed the same files
+        meanwhile, and what reading the table raises if its latest snapshot cannot be read.
+        """
+        found = self.verify(runner=runner, orphans=False) if report is None else report
+        state = self.state()
+        if dry_run:
+            return plan_repair(state, found, indexes)
+        self.check_writable(state, keyed=True)
+        return carry_out(state, found, indexes, runner or self._runner(), self._commit_user(state))
 
     def commit_user(self) -> str:
         """Who this table handle's commits are by."""
@@ -134,7 +188,7 @@ class TableMaintenance(TableHistory):
             self.expire_snapshots(Retention(1, 1, _clock.now_ms() + DAY_MS, 2**31 - 1))
         return len(self.remove_orphan_files(_clock.now_ms() + DAY_MS))
 
-    def repair(self) -> tuple[int, int] | None:
+    def repair_hints(self) -> tuple[int, int] | None:
         """Write the hints of the first and last snapshot anew from the snapshots that are there; returns both ids."""
         state = self.state()
         ids = snapshot_ids(state.store, state.paths)

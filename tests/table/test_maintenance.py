@@ -142,7 +142,7 @@ def test_purging_leaves_the_schema(table: Table) -> None:
 def test_hints_are_repaired(table: Table) -> None:
     Path(table.path, "snapshot/LATEST").write_text("77")
     Path(table.path, "snapshot/EARLIEST").unlink()
-    assert table.repair() == (1, 2)
+    assert table.repair_hints() == (1, 2)
     assert Path(table.path, "snapshot/LATEST").read_text() == "2"
     assert Path(table.path, "snapshot/EARLIEST").read_text() == "1"
 

@@ -165,18 +165,19 @@ class _Verify:
                 for entries in named.values():
                     first = next(iter(entries))
                     path = reader.data_path(first)
-                    schema = line.schemas.get(first.file.schema_id)
+                    number = first.file.schema_id
+                    schema = line.schemas.get(number)
                     if schema is None:
-                        self._schema_missing(line, first.file.schema_id, path)
+                        self._schema_missing(line, number, path)
                         continue
-                    if schema.id not in options:
-                        others = [line.schemas[i] for i in sorted(line.schemas, reverse=True) if i != schema.id]
-                        options[schema.id] = index_options([schema, *others])
-                    made = DataTask(path, tuple(entries), schema, values, options[schema.id], changelog, self.deep)
+                    if number not in options:
+                        others = [line.schemas[i] for i in sorted(line.schemas, reverse=True) if i != number]
+                        options[number] = index_options([schema, *others])
+                    made = DataTask(path, tuple(entries), schema, values, options[number], changelog, self.deep)
                     held = list(dict.fromkeys(m for ms in entries.values() for m in ms))
-                    task, moments = self.tasks.get((path, texts[schema.id]), (made, []))
+                    task, moments = self.tasks.get((path, texts[number]), (made, []))
                     merged = replace(task, entries=tuple(dict.fromkeys((*task.entries, *entries))))
-                    self.tasks[path, texts[schema.id]] = merged, [*moments, *held]
+                    self.tasks[path, texts[number]] = merged, [*moments, *held]
 
     def _data(self) -> None:
         tasks = [task for task, _ in self.tasks.values()]

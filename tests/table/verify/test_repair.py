@@ -1,0 +1,137 @@
+"""Repairing makes anew what can be, says what it cannot, changes no row, and nothing at all unless it is told to."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import verify_damage as damage
+import verify_tables as made
+from faults import forget
+from verify_tables import Patient
+
+from bitlake.errors import InvalidRequest
+from bitlake.table.table import Table
+
+
+@pytest.fixture(scope="module")
+def templates(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    known: dict[str, Path] = {}
+
+    def of(name: str) -> Path:
+        if name not in known:
+            known[name] = tmp_path_factory.mktemp(name) / "lake"
+            getattr(made, name)(known[name])
+        return known[name]
+
+    return of
+
+
+@pytest.fixture
+def patient(templates: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Patient]:
+    def of(name: str) -> Patient:
+        shutil.copytree(templates(name), tmp_path / name)
+        forget()
+        return Patient(made.opened(tmp_path / name))
+
+    return of
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    forget()
+    found: list[dict[str, Any]] = table.scan().to_arrow().sort_by("id").to_pylist()
+    return found
+
+
+def files_of(p: Patient) -> dict[str, bytes]:
+    return {str(f): f.read_bytes() for f in p.root.rglob("*") if f.is_file()}
+
+
+REPAIRED: list[tuple[str, Callable[[Patient], str]]] = [
+    ("append", lambda p: damage.write(p, "snapshot/LATEST", "42")),
+    ("append", lambda p: damage.write(p, "snapshot/EARLIEST", "2")),
+    ("append", lambda p: damage.write(p, "branch/branch-dev/snapshot/LATEST", "42")),
+    ("append", lambda p: p.remove(damage.index_of(p))),
+    ("append", lambda p: p.cut(damage.index_of(p))),
+    ("append", lambda p: p.flip(damage.index_of(p), -3)),
+    ("append", damage.other_index),
+    ("vectors", lambda p: p.remove(damage.index_of(p))),
+    ("dynamic", lambda p: p.remove(p.index("HASH")[0])),
+    ("dynamic", lambda p: p.cut(p.index("HASH")[0], 0.9)),
+    ("dynamic", damage.lacking_hash),
+    ("dynamic", damage.other_hashes),
+]
+
+
+@pytest.mark.parametrize(("table", "harm"), REPAIRED)
+def test_it_is_well_again(patient: Callable[[str], Patient], table: str, harm: Callable[[Patient], str]) -> None:
+    p = patient(table)
+    rows = rows_of(p.table)
+    harm(p)
+    forget()
+    report = p.table.verify()
+    assert report.findings
+    before = files_of(p)
+    plan = p.table.repair(report)
+    assert not plan.done
+    assert plan.actions
+    assert not plan.left
+    assert files_of(p) == before, "a dry run changes nothing"
+    assert "nothing was changed" in plan.text()
+    done = p.table.repair(report, dry_run=False)
+    assert done.done
+    assert done.actions == plan.actions
+    forget()
+    latest = max(s.id for s in p.table.snapshots())
+    after = p.table.verify(snapshots=[latest])
+    assert not after.findings, after.text()
+    assert not [f for f in p.table.verify().findings if f.code.startswith("hint")]
+    assert rows_of(p.table) == rows
+    assert p.table.scan(where="id = 30").to_arrow().num_rows == 1
+
+
+def test_a_rebuilt_index_is_used_and_a_dropped_one_is_not(patient: Callable[[str], Patient]) -> None:
+    p = patient("append")
+    p.cut(damage.index_of(p))
+    forget()
+    where = "v = 'value 3'"
+    broken = p.table.scan(where=where).plan().problems
+    p.table.repair(dry_run=False)
+    forget()
+    rebuilt = p.table.scan(where=where).plan().problems
+    assert (len(broken), len(rebuilt)) == (1, 0)
+    p.cut(damage.index_of(p, 1))
+    forget()
+    p.table.repair(dry_run=False, indexes="drop")
+    forget()
+    assert not p.table.verify(snapshots=[p.last()]).findings
+    assert not p.table.scan(where=where).plan().problems
+    assert [s.commit_kind for s in p.table.snapshots()][-2:] == ["COMPACT", "COMPACT"]
+
+
+def test_what_nothing_else_knows_is_left(patient: Callable[[str], Patient]) -> None:
+    p = patient("append")
+    p.remove(p.index("DELETION_VECTORS")[0])
+    p.cut(p.data()[0])
+    p.cut(damage.index_of(p))
+    forget()
+    plan = p.table.repair()
+    assert not plan.actions, "an index is not built from a data file that is damaged itself"
+    assert {f.code for f in plan.left} >= {"vectors-missing", "data-unreadable", "index-unreadable"}
+    assert "takes a decision or a copy" in plan.text()
+
+
+def test_a_table_that_is_well(patient: Callable[[str], Patient]) -> None:
+    p = patient("bucketed")
+    before = files_of(p)
+    assert p.table.repair().text() == "Table 't': nothing to repair."
+    assert p.table.repair(dry_run=False).snapshot is None
+    assert files_of(p) == before
+
+
+def test_what_it_does_not_know(patient: Callable[[str], Patient]) -> None:
+    with pytest.raises(InvalidRequest, match="'rebuild'"):
+        patient("bucketed").table.repair(indexes="guess")  # type: ignore[arg-type]
