@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from bitlake.spark.engine import SparkEngine
     from bitlake.spark.merge_builder import MergeBuilder
+    from bitlake.table.advise.advice import Advice
     from bitlake.table.plan import Plan
     from bitlake.table.scan import Scan
     from bitlake.table.table import Table
@@ -197,6 +198,25 @@ class Lake:
 
         storage = storage_spelling(self.path, self._storage_options)
         return {"warehouse": self.path, "timezone": self._timezone, **storage, **self._catalog_options}
+
+    def advise(
+        self,
+        name: str,
+        queries: Sequence[str] | None = None,
+        *,
+        recorded: bool = False,
+        sample: int | None = None,
+        engine: str = "spark",
+    ) -> Advice:
+        """What indexes and layout a table should have (see :meth:`Table.advise`), for these SQL queries.
+
+        ``queries``: statements of which some are about the table, or conditions on it; a text may hold several, with
+        semicolons between them.  ``recorded``: the scans in the table's own log, too.  Without either, typical queries
+        are assumed.  No query is run.
+        """
+        from bitlake.sql.advising import advise_for
+
+        return advise_for(self.catalog, self.table(name), queries, self.database, recorded, sample, engine)
 
     def plans(self, text: str) -> list[Plan]:
         """What a query would read of each lake table in it, and why not the rest; no data is read."""

@@ -22,8 +22,6 @@ from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import IsNull, Predicate, columns_of
 from bitlake.storage import Store
-from bitlake.table.advise.advice import Advice
-from bitlake.table.advise.advisor import SAMPLE_ROWS, Given, advise
 from bitlake.table.alter import (
     ColumnName,
     ColumnType,
@@ -59,6 +57,10 @@ if TYPE_CHECKING:
     from bitlake.inspect.inspection import Inspection
 
 _ALTER_TRIES = 20
+
+if TYPE_CHECKING:
+    from bitlake.table.advise.advice import Advice
+    from bitlake.table.advise.advisor import Given
 
 
 class Table(TableWrites, TableMaintenance):
@@ -192,6 +194,8 @@ class Table(TableWrites, TableMaintenance):
         ``engine``: whose reading is weighed, ``spark`` (SQL) or ``python`` (scans in this process).
         ``print`` what is returned, and ``apply()`` it to have the indexes built and the gain measured.
         """
+        from bitlake.table.advise.advisor import advise
+
         return advise(self, queries, sample, runner or self._runner(), engine)
 
     @property

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from bitlake.table.advise.measure import Measured
 
 
+NOT_ASKED = "no query asks about it"
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnAdvice:
     """What a column should have.  ``action``: ``add``, ``keep``, ``replace`` (another index), ``drop`` or ``none``.
@@ -118,7 +121,7 @@ class Advice:
 
     def text(self, width: int = 0) -> str:
         """The advice for people; ``width``: columns of the terminal, 0 for any."""
-        from bitlake.table.advise.show import advice_text
+        from bitlake.table.advise.show import advice_text  # which shows what this module defines
 
         return advice_text(self, width)
 

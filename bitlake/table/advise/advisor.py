@@ -17,7 +17,7 @@ from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.tree import Leaf, Predicate, sources_of
 from bitlake.storage import Store
-from bitlake.table.advise.advice import Advice, ColumnAdvice, QuestionEstimate, changed_options
+from bitlake.table.advise.advice import NOT_ASKED, Advice, ColumnAdvice, QuestionEstimate, changed_options
 from bitlake.table.advise.choose import (
     LEAST_SHARE,
     IndexEstimate,
@@ -32,7 +32,7 @@ from bitlake.table.advise.estimate import Estimator, Looked, all_files
 from bitlake.table.advise.layout import advise_buckets, advise_pages, advise_sort
 from bitlake.table.advise.measure import measure
 from bitlake.table.advise.profile import ColumnProfile, RunProfile, is_profiled, profile_run, unite
-from bitlake.table.advise.questions import Asked, Query, Question, assumed, given, leaves_of
+from bitlake.table.advise.questions import Asked, Query, Question, assumed, given, leaves_of, not_understood
 from bitlake.table.advise.sample import Run, choose_runs
 from bitlake.table.advise.trial import Candidate, Trial, try_run
 from bitlake.table.advise.weigh import ENGINES
@@ -53,9 +53,10 @@ _USELESS = 0.02
 Given = Sequence[str | Predicate | Query | ScanRecord]
 
 
-def advise(table: Table, queries: Given | str | None, sample: int, runner: Runner, engine: str) -> Advice:
+def advise(table: Table, queries: Given | str | None, sample: int | None, runner: Runner, engine: str) -> Advice:
     """See :meth:`bitlake.table.table.Table.advise`."""
     started = time.perf_counter()
+    sample = SAMPLE_ROWS if sample is None else sample
     if sample < 1:
         raise InvalidRequest(f"table '{table.name}': a sample has at least one row, not {sample}")
     if engine not in ENGINES:
@@ -218,7 +219,7 @@ class _Advisor:
         if not estimator.files:
             return "the table has no rows yet"
         if profile is None:
-            return "no query asks about it" if self.asked is not None else "no file has it yet"
+            return NOT_ASKED if self.asked is not None else "no file has it yet"
         if profile.distinct <= 1 and not profile.nulls:
             return f"{describe(profile)}: nothing to tell rows apart by"
         return None
@@ -245,11 +246,11 @@ class _Advisor:
                 "most files lack the indexes that the options ask for: CALL sys.rewrite_file_index builds them"
             )
         if self.asked is not None:
-            found += [f"not understood, and passed over: {text}" for text in self.asked.unread[:10]]
+            found += [not_understood(text) for text in self.asked.unread[:10]]
             if len(self.asked.unread) > 10:
                 found.append(f"… and {len(self.asked.unread) - 10:,} more queries")
             if self.asked.whole:
-                found.append(f"{self.asked.whole:,} queries read the table without a condition: no index helps them")
+                found.append(f"no index helps queries without a condition on the table: {self.asked.whole:,} of them")
             if self.asked.masked:
                 found.append("values of recorded scans are masked: typical ones are taken instead")
             if not self.asked.questions and not self.asked.masked:

@@ -93,6 +93,12 @@ def leaves_of(predicate: Predicate) -> list[Leaf]:
             return []
 
 
+def not_understood(text: str) -> str:
+    """A note on a query that could not be read, in one line."""
+    line = " ".join(text.split())
+    return f"not understood, and passed over: {line if len(line) <= 160 else line[:159] + '…'}"
+
+
 def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: TableSchema, timezone: str) -> Asked:
     """Queries as questions of a table.  What cannot be parsed or bound is told, and passed over."""
     found: dict[tuple[Predicate, tuple[str, ...]], Question] = {}

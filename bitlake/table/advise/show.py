@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bitlake.table.advise.advice import NOT_ASKED
 from bitlake.table.explain import human_bytes
 
 if TYPE_CHECKING:
@@ -31,7 +32,11 @@ def advice_text(advice: Advice, width: int = 0) -> str:
     lines[-1] += f", of {reader}"
     for note in advice.notes:
         lines += _wrapped("  note       ", note, width)
-    lines += ["", *_columns(advice.columns, width)]
+    silent = [c.column for c in advice.columns if c.reason == NOT_ASKED and not c.now]
+    shown = [c for c in advice.columns if c.column not in silent]
+    lines += ["", *_columns(shown, width)] if shown else []
+    if silent:
+        lines += ["", *_wrapped("no query asks about ", ", ".join(silent), width, "  ")]
     for item in advice.layout:
         name = {"sort": "sort by", "zorder": "z-order by", "bucket": "buckets", "page": "rows a page"}[item.kind]
         lines += ["", *_wrapped(f"{name} {item.value.replace(',', ', ')}: ", item.reason, width, "  ")]
