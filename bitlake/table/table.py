@@ -182,7 +182,7 @@ class Table(TableWrites, TableMaintenance):
         self,
         queries: Given | str | None = None,
         *,
-        sample: int = SAMPLE_ROWS,
+        sample: int | None = None,
         runner: Runner | None = None,
         engine: str = "spark",
     ) -> Advice:
