@@ -40,6 +40,7 @@ def connect(
     catalog_options: Mapping[str, str] | None = None,
     record_scans: bool | str | None = None,
     scan_log: str | os.PathLike[str] | None = None,
+    progress: bool = True,
 ) -> Lake:
     """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
     ``webhdfs://``, ``memory://``); the folder is made by the first table.
@@ -60,6 +61,9 @@ def connect(
     ``record_scans`` keeps a log of what is asked of each table and what of it is read, for ``table.advise()`` and
     reports: True or ``"values"``, or ``"masked"`` to leave out the values that conditions compare with.  Left out, the
     environment's ``BITLAKE_RECORD_SCANS`` says it.  ``scan_log`` is a folder for the logs instead of each table's own.
+
+    Statements and methods that take more than a second show how far they are, in a terminal (on standard error) and in
+    notebooks; nowhere if ``progress`` is False or the environment says ``BITLAKE_PROGRESS=0``.
     """
     return Lake(
         path,
@@ -72,6 +76,7 @@ def connect(
         catalog_options=catalog_options,
         record_scans=record_scans,
         scan_log=scan_log,
+        progress=progress,
     )
 
 
@@ -91,6 +96,7 @@ class Lake:
         catalog_options: Mapping[str, str] | None = None,
         record_scans: bool | str | None = None,
         scan_log: str | os.PathLike[str] | None = None,
+        progress: bool = True,
     ) -> None:
         self.path = str(path) if catalog == REST else _absolute(path)
         settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
@@ -99,6 +105,7 @@ class Lake:
             from bitlake.table.scan_recorder import open_recorder
 
             self.catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
+        self.catalog.shows_progress = progress
         self._storage_options = dict(storage_options or {})
         self._catalog_options = {"catalog": catalog, **({"uri": uri} if uri else {}), **(catalog_options or {})}
         self._spark = spark

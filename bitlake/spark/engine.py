@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from bitlake.spark.procedures import call, show_procedures
 from bitlake.spark.query import create_view, explain, other, prepare, query
 from bitlake.spark.scan import SparkReader
 from bitlake.spark.update import update
+from bitlake.spark.watch import watched
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable
@@ -88,7 +90,10 @@ class SparkEngine:
 
         Raises :class:`bitlake.errors.BitlakeError` of the kind that tells what to do; nothing is half-done then.
         """
-        text = self.context.begin(text)
+        with self._watched(text):
+            return self._run(self.context.begin(text))
+
+    def _run(self, text: str) -> DataFrame:
         statement = parse_statement(text)
         handler = _HANDLERS.get(type(statement))
         if handler is not None:
@@ -97,12 +102,17 @@ class SparkEngine:
             return other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
 
+    def _watched(self, text: str) -> AbstractContextManager[None]:
+        """What is done in the block, said by ``text``, shows how far it is."""
+        return watched(self.spark, text, self.context.catalog.shows_progress)
+
     def write(
         self, name: Identifier, frame: DataFrame, mode: str, partition_by: Sequence[str], options: Mapping[str, str]
     ) -> int:
         """Write a DataFrame into a table; see :func:`bitlake.spark.dml.write_dataframe`."""
         self.context.begin()
-        return dml.write_dataframe(self.context, name, frame, mode, partition_by, options)
+        with self._watched(f"writing to {name}"):
+            return dml.write_dataframe(self.context, name, frame, mode, partition_by, options)
 
     def scans(self, text: str) -> tuple[Scan, ...]:
         """The scans of a query's lake tables, in the order they stand in the text."""

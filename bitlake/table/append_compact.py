@@ -24,6 +24,8 @@ from bitlake.metadata.index_manifest import vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.progress import say
+from bitlake.progress.words import human_bytes
 from bitlake.table.append_delete import discard_index, read_all, unaware, vector_change, vector_files, vectors_of
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.changes import CommitPlan, IndexChange
@@ -182,13 +184,17 @@ def compact_append(
     """
     last: Snapshot | None = None
     groups = _groups(state, entries, full)
+    total, passed = sum(map(_size, groups)), 0
     while groups:
+        if total > BATCH_BYTES:
+            say(f"after {human_bytes(passed)} of {human_bytes(total)}")
         size, count = 0, 0
         while count < len(groups) and (not count or size < BATCH_BYTES):
             size += _size(groups[count])
             count += 1
         made = _batch(state, groups[:count], now, runner, user)
         last = made or last
+        passed += size
         groups = groups[count:]
         if groups:
             state = now()

@@ -24,6 +24,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, ve
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.tree import sources_of
+from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.blame import reading_table
@@ -55,6 +56,7 @@ def find_hits(scan: Scan, runner: Runner) -> dict[str, BitMap]:
     hits = {f.entry.file.file_name: _positions(f) for f in sure}
     asked = [f for f in plan.files if not f.sure(plan.predicate)]
     request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone)
+    of_items("files", size=lambda task: task.size)
     with reading_table(scan.state.name):
         found = runner.run(tasks_of(asked, plan.schemas), partial(_ask_file, scan.store, request))
     for file, data in zip(asked, found, strict=True):

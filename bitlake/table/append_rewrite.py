@@ -17,6 +17,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
+from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.data_file import DataFileWriter, FileMaker, discard_files, file_format
@@ -66,6 +67,7 @@ def rewrite(
         first = min(e.file.min_sequence_number for e in group)
         place = (partitions.values(group[0].partition), group[0].bucket)
         jobs.append(RewriteJob(tuple(tasks_of(planned, schemas)), *place, _clock.new_uuid(), first))
+    of_items("files", each=lambda job: len(job.tasks), size=lambda job: sum(t.size for t in job.tasks))
     call = partial(_rewrite_group, state.store, state.paths, state.schema, source)
     try:
         with reading_table(state.name):

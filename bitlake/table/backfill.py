@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from bitlake.errors import CommitConflict
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.progress import say
 from bitlake.table.blame import reading_table
 from bitlake.table.commit import CommitPlan, commit
 from bitlake.table.data_file import discard_files
@@ -37,6 +38,8 @@ def backfill(
     """
     done: list[Rewritten] = []
     for start in range(0, len(entries), batch_files):
+        if len(entries) > batch_files:
+            say(f"batch {start // batch_files + 1:,} of {-(-len(entries) // batch_files):,}")
         done += _batch(state, entries[start : start + batch_files], now, runner, user)
     return done
 

@@ -46,6 +46,8 @@ class FileSystemCatalog:
 
     recorder: ScanRecorder | None = None
     """Takes scans of its tables down, where the lake wants that."""
+    shows_progress = True
+    """Whether long jobs on its tables may show a bar, where somebody watches."""
 
     def __init__(self, store: Store, warehouse: str) -> None:
         self.store = store

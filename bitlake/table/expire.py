@@ -30,6 +30,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.consumers import least_next_snapshot
 from bitlake.table.expiring import begun_at, load_line, marker
@@ -206,17 +207,20 @@ def _plan(store: Store, paths: TablePaths, schema: TableSchema, going: _Going) -
     needed = Needed.beside(store, paths, kept)
     data: dict[str, None] = {}
     deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
+    of_items("snapshots looked at")
     for removed in runner.run(deltas, partial(removed_files, store, paths)):
         for entry in removed:
             if not needed.data_file(entry):
                 _take(partitions, entry, data)
     told = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
     told = [name for name in told if not needed.changelog(name)]
+    of_items("changelogs looked at")
     for changes in runner.run(told, lambda name: list(listed_entries(store, paths, name))):
         for entry in changes:
             if entry.kind is EntryKind.ADD:
                 _take(partitions, entry, data)
     metadata: dict[str, None] = {}
+    of_items("snapshots looked at")
     for found in runner.run(expired, lambda s: list(metadata_files(store, paths, schema, s, needed))):
         metadata |= dict.fromkeys(found)
     return Expiry(first, end, tuple(s.id for s in expired), tuple(data), tuple(metadata))

@@ -9,19 +9,11 @@ from typing import Any
 import numpy as np
 
 from bitlake.predicate.text import to_sql
+from bitlake.progress.words import human_bytes as human_bytes
 from bitlake.table.plan import Plan, PlannedFile, SkippedFile
 
 MAX_FILES = 50
 _MAX_RUNS = 8
-
-
-def human_bytes(size: float) -> str:
-    """``1536`` → ``1.5 KB``."""
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if abs(size) < 1024 or unit == "TB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
 
 
 def row_ranges(positions: np.ndarray, most: int = _MAX_RUNS) -> str:

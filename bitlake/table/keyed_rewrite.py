@@ -24,6 +24,7 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import deserialize, positions_of, serialize
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table import keyed
 from bitlake.table.append_delete import Hits, RowsGone, find_hits, take_out
@@ -94,6 +95,7 @@ def take_out_rows(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
         _Job(task, unit.entry, max(e.file.level for e in _files(unit)), serialize(BitMap(rows)))
         for task, unit, rows in zip(tasks, units, found.values(), strict=True)
     ]
+    of_items("files")
     with reading_table(state.name):
         made = runner.run(jobs, partial(_written, lsm_context(state), state.store))
     error = next((m for m in made if isinstance(m, Exception)), None)

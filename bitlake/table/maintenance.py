@@ -13,6 +13,7 @@ from bitlake.metadata.jackson import dumps
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.progress import tracked
 from bitlake.storage import Store
 from bitlake.table import branches, tags
 from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
@@ -38,6 +39,8 @@ DAY_MS = 86_400_000
 
 class TableMaintenance(TableHistory):
     """The part of :class:`bitlake.table.table.Table` that tidies up."""
+
+    shows_progress: bool
 
     _paths: TablePaths
     _runner: Callable[[], Runner]
@@ -118,6 +121,7 @@ class TableMaintenance(TableHistory):
 
     # --- files -------------------------------------------------------------------------------------------------------
 
+    @tracked("removing orphan files of")
     def remove_orphan_files(
         self, older_than_ms: int | None = None, *, dry_run: bool = False, runner: Runner | None = None
     ) -> list[Orphan]:
@@ -141,6 +145,7 @@ class TableMaintenance(TableHistory):
             if f.is_dir and not _holds_files(store, f"{folder}/{f.name}"):
                 store.delete_dir(f"{folder}/{f.name}")
 
+    @tracked("looking for the files of")
     def remove_unexisting_files(self, *, dry_run: bool = False, runner: Runner | None = None) -> list[str]:
         """Take data files that are gone out of the latest snapshot, whose rows are lost; returns their paths.
 
@@ -169,6 +174,7 @@ class TableMaintenance(TableHistory):
             )
         return [p for p, here in zip(paths, there, strict=True) if not here]
 
+    @tracked("purging")
     def purge_files(self) -> int:
         """Delete everything but schemas: rows, snapshots, tags, branches, consumers; returns how many files went.
 
@@ -216,6 +222,7 @@ class TableMaintenance(TableHistory):
         state.store.write(state.paths.earliest_hint, str(snapshot_id).encode())
         return previous, snapshot_id
 
+    @tracked("compacting the manifests of")
     def compact_manifests(self) -> Snapshot | None:
         """Write the manifests anew that are small or hold deletions, so that planning opens few.
 
@@ -240,6 +247,7 @@ class TableMaintenance(TableHistory):
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
+    @tracked("expiring partitions of")
     def expire_partitions(
         self, age: PartitionAge, most: int | None = None, *, dry_run: bool = False
     ) -> list[dict[str, Any]]:

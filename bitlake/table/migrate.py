@@ -25,6 +25,7 @@ from bitlake.formats.parquet_write import WrittenFile
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema
+from bitlake.progress import job, of_items
 from bitlake.storage import Store
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.changes import CommitPlan
@@ -62,6 +63,17 @@ def migrate_folder(
     Raises :class:`NotFound` for a folder without files, :class:`AlreadyExists`, and :class:`InvalidRequest` or
     :class:`UnsupportedFeature` for files that no table could have, naming the first; then nothing was moved.
     """
+    with job(f"making {target} of {folder}", catalog.shows_progress):
+        return _migrate(catalog, folder, target, options, runner)
+
+
+def _migrate(
+    catalog: FileSystemCatalog,
+    folder: str,
+    target: Identifier,
+    options: Mapping[str, str] | None,
+    runner: Runner | None,
+) -> Table:
     store, root = catalog.store, folder.rstrip("/")
     runner = runner or LocalRunner(REQUESTS)
     files = list(_walk(store, root, ()))
@@ -113,6 +125,7 @@ def _walk(store: Store, folder: str, partition: tuple[tuple[str, str | None], ..
 
 
 def _common_schema(store: Store, files: list[_Found], runner: Runner) -> pa.Schema:
+    of_items("files looked at")
     first, *others = runner.run([f.path for f in files], partial(_schema, store))
     for file, found in zip(files[1:], others, strict=True):
         if not found.equals(first):
@@ -155,6 +168,7 @@ def _adopt(table: Table, files: list[_Found], runner: Runner) -> None:
         number, file = numbered
         return _entry(store, maker, schema, file, data_file_name("data-", writer, number, "parquet"))
 
+    of_items("footers read", size=lambda numbered: numbered[1].size)
     made = zip(files, runner.run(list(enumerate(files)), entry), strict=True)
     full = [(file.path, path, found) for file, (found, path) in made if found is not None]
     moved: list[tuple[str, str]] = []
@@ -164,6 +178,7 @@ def _adopt(table: Table, files: list[_Found], runner: Runner) -> None:
         store.rename(old, new)
         moved.append((old, new))
 
+    of_items("files moved")
     try:
         runner.run(full, move)
         # Not by the table's own way to commit: on failure that deletes the files, which here are the caller's.

@@ -48,6 +48,7 @@ def open_table(
         opened=there,
         recorder=catalog.recorder,
     )
+    table.shows_progress = catalog.shows_progress
     if system is None:
         return table
     from bitlake.table.system.table import SystemTable

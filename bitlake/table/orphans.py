@@ -23,6 +23,7 @@ from typing import Literal, TypeVar
 from bitlake.errors import NotFound
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.index_files import read_index_manifest
 from bitlake.table.live import read_manifest, read_manifest_list
@@ -87,6 +88,7 @@ def _candidates(store: Store, root: str, older_than_ms: int, runner: Runner) -> 
     level += [_data_folder(root, f.name) for f in store.list(root) if f.is_dir and f.name not in {*_OWN, STAGING}]
     out: list[Orphan] = []
     while level:
+        of_items("folders")
         found = runner.run(level, partial(_look, store, older_than_ms))
         out += [file for files, _ in found for file in files]
         level = [folder for _, below in found for folder in below]
@@ -193,6 +195,7 @@ def _read_all(
     """What ``read`` makes of each name, without those that are gone because all their holders expired meanwhile."""
     asked: Sequence[str] = list(names)
     out: dict[str, T] = {}
+    of_items("metadata files")
     for name, found in zip(asked, runner.run(asked, partial(_tried, read)), strict=True):
         if not isinstance(found, NotFound):
             out[name] = found

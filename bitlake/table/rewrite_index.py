@@ -27,6 +27,7 @@ from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, parse_index_optio
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.tree import IsNull
+from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.data_file import FileMaker, discard_files, indexed_columns, source_column, source_columns
 from bitlake.table.evolution import map_fields
@@ -137,6 +138,7 @@ def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Stor
     """Run :func:`rewrite_file` over the files; on an error, the new index files made so far are deleted."""
     tasks = plan_rewrite(state, entries)
     maker = FileMaker.of(state.paths, state.schema, store)
+    of_items("files", size=lambda t: t.entry.file.file_size)
     try:
         done = runner.run(tasks, partial(rewrite_file, store, maker))
     except BaseException:

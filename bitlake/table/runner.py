@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from bitlake.progress import counting, of_items
 from bitlake.storage import Store
 
 Item = TypeVar("Item")
@@ -32,13 +33,15 @@ class LocalRunner:
 
     def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
         """Return ``[fn(item) for item in items]``, in order, raising the first error."""
-        if len(items) <= 1 or self._threads == 1:
-            return [fn(item) for item in items]
-        with ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="bitlake") as pool:
-            return list(pool.map(fn, items))
+        with counting(items, fn) as counted:
+            if len(items) <= 1 or self._threads == 1:
+                return [counted(item) for item in items]
+            with ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="bitlake") as pool:
+                return list(pool.map(counted, items))
 
 
 def delete_files(store: Store, paths: Iterable[str], runner: Runner) -> None:
     """Delete files, many at a time; those that are gone are passed over."""
     names = list(paths)
+    of_items("files deleted", each=len)
     runner.run([names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)], store.delete_all)

@@ -21,6 +21,7 @@ from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import IsNull, Predicate, columns_of
+from bitlake.progress import tracked
 from bitlake.storage import Store
 from bitlake.table.alter import (
     ColumnName,
@@ -223,6 +224,7 @@ class Table(TableWrites, TableMaintenance):
 
     # --- maintenance -------------------------------------------------------------------------------------------------
 
+    @tracked("expiring snapshots of")
     def expire_snapshots(
         self,
         retention: Retention | None = None,
@@ -256,6 +258,7 @@ class Table(TableWrites, TableMaintenance):
 
         return self._change_schema(step)
 
+    @tracked("switching deletion vectors on for")
     def enable_deletion_vectors(self) -> TableSchema:
         """Switch deletion vectors on, with data there: compacts fully, so that readers see the same rows all along.
 
@@ -264,10 +267,12 @@ class Table(TableWrites, TableMaintenance):
         """
         return switch_deletion_vectors(self, True)
 
+    @tracked("switching deletion vectors off for")
     def disable_deletion_vectors(self) -> TableSchema:
         """Switch deletion vectors off: compacts fully, since without them deleted rows would come back."""
         return switch_deletion_vectors(self, False)
 
+    @tracked("rescaling")
     def rescale(self, buckets: int) -> None:
         """Spread the rows over another number of fixed buckets, by an overwrite with the table's own rows.
 
@@ -351,6 +356,7 @@ class Table(TableWrites, TableMaintenance):
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 
+    @tracked("rewriting the file indexes of")
     def rewrite_file_index(self, where: str | None = None) -> list[Rewritten]:
         """Build the file indexes that the options ask for and files lack; ``where`` may narrow partitions.
 

@@ -21,6 +21,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
+from bitlake.progress import of_items
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.table.lsm.cross_places import CrossPlaces
@@ -137,6 +138,7 @@ class _Writing:
             if slot not in self._writers:
                 bucket = replace(state_of(self._states, self._schema, slot), reserved=self._reserved)
                 self._writers[slot] = BucketWriter(self._context, self._state.store, bucket)
+        of_items("buckets written")
         LocalRunner().run(shares, self._put)
 
     def _put(self, share: Share) -> None:
@@ -161,6 +163,7 @@ class _Writing:
             self._done.append(change)
             return self._indexed(slot, change)
 
+        of_items("buckets written")
         changes = LocalRunner().run(slots, one)
         for partition, postponed in self._postponed.items():
             entries = tuple(postponed.finish())

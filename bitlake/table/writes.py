@@ -11,6 +11,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.predicate.tree import Predicate
+from bitlake.progress import tracked
 from bitlake.storage import Store
 from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_compact import compact_append
@@ -33,6 +34,8 @@ class TableWrites:
 
     name: str
     store: Store
+    shows_progress: bool = True
+    """Whether long jobs may show a bar, where somebody watches."""
     _runner: Callable[[], Runner]
     _user: str
 
@@ -46,6 +49,7 @@ class TableWrites:
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
+    @tracked("appending to")
     def append(self, rows: Rows) -> Snapshot | None:
         """Add Arrow rows; all of them become visible at once, or none.  Returns the snapshot (None for no rows).
 
@@ -57,6 +61,7 @@ class TableWrites:
         self.check_writable(state)
         return self.commit_files(state, write_rows(state, batches_of(rows), self.store), "WRITE")
 
+    @tracked("writing to")
     def upsert(self, rows: Rows, kinds: Any = None) -> Snapshot | None:
         """Write changes of rows to a table with a primary key, which become visible at once.
 
@@ -66,6 +71,7 @@ class TableWrites:
         """
         return keyed.upsert(self, rows, kinds)
 
+    @tracked("overwriting")
     def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
         """Replace the table's rows, or with ``partition`` those of the partitions that match it.
 
@@ -78,6 +84,7 @@ class TableWrites:
         self.check_writable(state)
         return self.commit_files(state, write_rows(state, batches_of(rows), self.store), "OVERWRITE", scope)
 
+    @tracked("deleting from")
     def delete(self, where: str | Predicate | None = None) -> int:
         """Delete the rows for which a Spark SQL condition is TRUE (all without one); returns how many.
 
@@ -98,6 +105,7 @@ class TableWrites:
 
         return retrying(self.state, step)
 
+    @tracked("updating")
     def update(self, values: Mapping[str, Any], where: str | Predicate | None = None) -> int:
         """Set columns of the rows for which a condition is TRUE; returns how many.
 
@@ -121,6 +129,7 @@ class TableWrites:
             raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
         return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition, filled=False))
 
+    @tracked("compacting")
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
         """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
 

@@ -25,6 +25,7 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.changes import Once, SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
@@ -320,6 +321,7 @@ def compact_buckets(
     Raises the first error, after deleting what the others made.
     """
     work = partial(_compact_one, lsm_context(state), state.store, full)
+    of_items("buckets", size=lambda bucket: sum(e.file.file_size for e in bucket.files))
     done = _all(runner, buckets, work, lambda good: discard_compactions(state, good))
     return {(b.partition, b.bucket): c for b, c in zip(buckets, done, strict=True) if c}
 
