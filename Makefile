@@ -8,9 +8,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
+OLDEST := .venv-oldest
+OLDEST_LOCK := tests/spark/requirements-oldest.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress maintenance model cluster interop lint format bench lock clean python-version
+.PHONY: help demo test stress maintenance model cluster versions interop lint format bench lock clean python-version
 
 ## help      this list
 help:
@@ -41,6 +43,10 @@ model: $(READY)
 cluster: $(READY)
 	$(BIN)/python -m pytest -q -m cluster tests/cluster $(ARGS)
 
+## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect
+versions: $(READY) $(OLDEST)/.ready
+	$(BIN)/python tests/spark/versions.py $(OLDEST)/bin/python --jobs $(JOBS)
+
 ## interop   Paimon (Java) and pypaimon read what bitlake wrote; plain skips where their jar or environment cannot be had
 interop: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
@@ -69,7 +75,7 @@ lock: $(READY)
 
 ## clean     remove the environments and everything generated
 clean:
-	rm -rf $(VENV) $(PYPAIMON) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
 
 python-version:
 	@command -v $(PYTHON) >/dev/null || { echo "bitlake needs Python >= 3.11, and '$(PYTHON)' was not found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
@@ -93,4 +99,12 @@ $(PYPAIMON)/.ready: $(PYPAIMON_LOCK)
 	@echo "[1/1] $(PYPAIMON): pypaimon with its own pins"
 	@rm -rf $(PYPAIMON) && $(PYTHON) -m venv $(PYPAIMON)
 	@$(PYPAIMON)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -r $(PYPAIMON_LOCK)
+	@touch $@
+
+# Beside the tests' own needs: bitlake itself is found in the folder it is tested in.
+$(OLDEST)/.ready: $(OLDEST_LOCK)
+	@$(MAKE) --no-print-directory python-version
+	@echo "[1/1] $(OLDEST): the oldest PySpark with its own pins (one to three minutes)"
+	@rm -rf $(OLDEST) && $(PYTHON) -m venv $(OLDEST)
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -r $(OLDEST_LOCK)
 	@touch $@

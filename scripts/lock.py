@@ -1,5 +1,8 @@
 """Write requirements.lock: every package of `.[spark,dev]` and of the build, pinned, as pip itself resolves it.
 
+Beside it the lock of the environment with the oldest PySpark we support, in which `make versions` runs tests: what it
+shares with the first has the same versions.
+
     make lock        (or: python scripts/lock.py)
 
 pip resolves on the oldest Python we support, where the most backports are needed; a package that is only needed
@@ -13,6 +16,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -23,10 +27,15 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = ("spark", "dev")
+OLDEST = ROOT / "tests" / "spark" / "requirements-oldest.lock"
+TESTING = ("pytest", "hypothesis", "moto[s3]", "flask", "flask-cors")  # what tests of tests/spark import of `dev`
 HEAD = """\
 # Every package the project's environment holds, pinned.  Made by `make lock`; do not edit.
 # pip install -r requirements.lock && pip install --no-deps --no-build-isolation -e .
 """
+OLDEST_HEAD = (
+    "# The environment with the oldest PySpark we support, for `make versions`.  Made by `make lock`; do not edit.\n"
+)
 
 
 def direct_requirements() -> list[Requirement]:
@@ -38,9 +47,19 @@ def direct_requirements() -> list[Requirement]:
     return [Requirement(t) for t in texts]
 
 
-def resolve(requirements: list[Requirement]) -> dict[str, dict[str, Any]]:
+def oldest_requirements() -> list[Requirement]:
+    """What the environment with the oldest PySpark asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    texts = [*project["dependencies"], *optional["spark"], *optional["connect"]]
+    texts += [t for t in optional["dev"] if re.split(r"[<>=; ]", t)[0] in TESTING]
+    return [Requirement(re.sub(r"^(pyspark.*)>=([\d.]+)$", r"\1==\2.0", t)) for t in texts]
+
+
+def resolve(requirements: list[Requirement], *given: str) -> dict[str, dict[str, Any]]:
     """Let pip choose a version of everything; by canonical name, the metadata of each chosen package."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--report", "-"]
+    command += given
     report = json.loads(
         subprocess.run(command + [str(r) for r in requirements], check=True, stdout=-1, text=True).stdout
     )
@@ -84,13 +103,23 @@ def main() -> None:
     if sys.version_info[:2] != (3, 11):
         sys.exit(f"lock with Python 3.11, the oldest we support (this is {sys.version.split()[0]})")
     direct = direct_requirements()
-    chosen = resolve(direct)
+    lines = write(ROOT / "requirements.lock", HEAD, direct, resolve(direct))
+    oldest = oldest_requirements()
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as same:
+        same.write("".join(line for line in lines if not line.startswith(("pyspark=", "py4j="))))
+        same.flush()
+        write(OLDEST, OLDEST_HEAD, oldest, resolve(oldest, "--constraint", same.name))
+
+
+def write(path: Path, head: str, direct: list[Requirement], chosen: dict[str, dict[str, Any]]) -> list[str]:
+    """Write a lock; returns its lines."""
     lines = []
     for name, markers in sorted(conditions(direct, chosen).items()):
         marker = "" if "" in markers else " ; " + " or ".join(sorted(markers))
         lines.append(f"{name}=={chosen[name]['version']}{marker}\n")
-    (ROOT / "requirements.lock").write_text(HEAD + "".join(lines))
-    print(f"requirements.lock: {len(lines)} packages")
+    path.write_text(head + "".join(lines))
+    print(f"{path.relative_to(ROOT)}: {len(lines)} packages")
+    return lines
 
 
 if __name__ == "__main__":
