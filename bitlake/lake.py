@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from bitlake.spark.engine import SparkEngine
     from bitlake.spark.merge_builder import MergeBuilder
     from bitlake.table.advise.advice import Advice
+    from bitlake.table.explanation import QueryExplanation
     from bitlake.table.plan import Plan
     from bitlake.table.scan import Scan
     from bitlake.table.table import Table
+    from bitlake.table.verify import VerifyReport
 
 
 def connect(
@@ -229,6 +231,22 @@ class Lake:
         """What a query would read of each lake table in it, and why not the rest; no data is read."""
         return [scan.plan() for scan in self._sql_engine().scans(text)]
 
+    def explain(self, text: str, format: str = "text", *, analyze: bool = False) -> Any:
+        """Why a query reads what it reads of each lake table, and Spark's plan: ``text``, ``dict``, ``json``, ``html``.
+
+        With ``analyze`` what it needs of the tables is read, to tell bytes and times as they were.
+        """
+        if format not in ("text", "dict", "json", "html"):
+            raise InvalidRequest(f"explain has the formats text, dict, json, html, not '{format}'")
+        told = self.explanation(text, analyze=analyze)
+        return {"text": told.text, "dict": told.to_dict, "json": told.to_json, "html": told.to_html}[format]()
+
+    def explanation(self, text: str, *, analyze: bool = False) -> QueryExplanation:
+        """:meth:`explain` as an object, which notebooks show with pictures."""
+        from bitlake.spark.explain_query import explain_query
+
+        return explain_query(self._sql_engine().context, text, analyze)
+
     def _sql_engine(self) -> SparkEngine:
         if self._engine is None:
             try:
@@ -328,6 +346,21 @@ class Lake:
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Delete a table."""
         self.catalog.drop_table(self.catalog.find(self._identify(name)), if_exists=if_exists)
+
+    def verify(self, name: str, deep: bool = True, *, distributed: bool = False, **asked: Any) -> VerifyReport:
+        """Check every file of a table; see :meth:`bitlake.table.maintenance.TableMaintenance.verify`.
+
+        ``distributed``: on Spark's executors, for large tables; else on threads of this process.  A table whose latest
+        schema cannot be read is checked, too.
+        """
+        from bitlake.table.opening import open_damaged
+
+        table = open_damaged(self.catalog, self.catalog.find(self._identify(name)))
+        if distributed:
+            from bitlake.spark.runner import SparkRunner
+
+            asked["runner"] = SparkRunner(self.spark)
+        return table.verify(deep, **asked)
 
     def _identify(self, name: str) -> Identifier:
         if "`" in name:

@@ -183,11 +183,12 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
         parts.append(scan.explain() + "\n  read       " + ("; ".join(how) or "nothing"))
     frame = query(context, statement.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
-    parts.append(_spark_plan(frame, mode))
+    parts.append(spark_plan(frame, mode))
     return context.rows([("plan", T.StringType())], [("\n\n".join(parts),)])
 
 
-def _spark_plan(frame: DataFrame, mode: str) -> str:
+def spark_plan(frame: DataFrame, mode: str = "simple") -> str:
+    """Spark's plan of a DataFrame as text; ``mode`` as EXPLAIN's."""
     java = getattr(frame, "_jdf", None)
     if java is None:
         connected: Any = frame
