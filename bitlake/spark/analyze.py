@@ -68,7 +68,7 @@ def analyze_table(context: EngineContext, table: Table, names: Sequence[str]) ->
     facts = {}
     for i, name in enumerate(names):
         nulls, distinct, low, high, average, most = row[1 + 6 * i : 7 + 6 * i]
-        facts[name] = ColumnFacts(distinct, low, high, nulls, average, most)
+        facts[name] = ColumnFacts(distinct, _stored(table, name, low), _stored(table, name, high), nulls, average, most)
     save_statistics(state, int(row[0]), facts, table.commit_user())
 
 
@@ -93,5 +93,26 @@ def _aggregates(table: Table, name: str) -> list[Column]:
         most = F.coalesce(F.max(length), F.lit(0).cast(T.LongType()))
         return [nulls, distinct, nothing.cast(T.StringType()), nothing.cast(T.StringType()), average, most]
     size = F.lit(_LENGTHS.get(made.root) or (8 if (made.precision or 10) <= 18 else 16)).cast(T.LongType())
-    bounds = [F.min(column).cast(T.StringType()), F.max(column).cast(T.StringType())]
+    bounds = [_text(made.root, f(column)) for f in (F.min, F.max)]
     return [nulls, distinct, *bounds, size, size]
+
+
+def _text(root: Root, bound: Column) -> Column:
+    """A value as Paimon's statistics have it: days for DATE, UTC for a moment, else as SQL writes it."""
+    match root:
+        case Root.DATE:
+            bound = F.unix_date(bound)
+        case Root.TIMESTAMP_LTZ:
+            start = F.lit("1970-01-01 00:00:00").cast("timestamp_ntz")
+            bound = F.timestamp_add("MICROSECOND", F.unix_micros(bound), start)
+    return bound.cast(T.StringType())
+
+
+def _stored(table: Table, name: str, text: str | None) -> str | None:
+    """A bound with as many digits of a second as its type has: Spark leaves out zeros at the end, Paimon does not."""
+    made = table.schema.field(name).type
+    if text is None or not isinstance(made, AtomicType) or made.root not in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ):
+        return text
+    whole, _, digits = text.partition(".")
+    digits = digits.ljust(6 if made.precision is None else made.precision, "0")
+    return f"{whole}.{digits}" if digits else whole

@@ -44,7 +44,7 @@ ADDED = frozenset({ADD, UPDATE_AFTER})
 
 def kinds_schema(schema: TableSchema, packed: bool = False) -> TableSchema:
     """The columns of a table's audit log; ``packed``: of its binlog."""
-    own = [DataField(-1, ROW_KIND, parse_type("STRING NOT NULL"))]
+    own = [DataField(-1, ROW_KIND, parse_type("STRING"))]
     if schema.options.get(_SEQUENCE_ENABLED, "false").strip().lower() == "true":
         own.append(DataField(-2, SEQUENCE_NUMBER, parse_type("BIGINT")))
     columns = [_packed(f) for f in schema.fields] if packed else list(schema.fields)
@@ -52,7 +52,7 @@ def kinds_schema(schema: TableSchema, packed: bool = False) -> TableSchema:
 
 
 def _packed(column: DataField) -> DataField:
-    return replace(column, type=ArrayType(replace(column.type, nullable=True), column.type.nullable))
+    return replace(column, type=ArrayType(replace(column.type, nullable=True)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from bitlake.metadata.stats import column_stats
 from bitlake.table.evolution import map_fields
 from bitlake.table.file_columns import columns_of_files
 from bitlake.table.index_files import index_entries
-from bitlake.table.live import snapshot_manifests
+from bitlake.table.live import read_manifest_list, snapshot_manifests
 from bitlake.table.lsm.keys import key_fields
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState
@@ -249,6 +249,10 @@ def _manifests(state: TableState) -> Mapping[str, Any]:
     fields = state.schema.partition_fields
     types = [f.type for f in fields]
 
+    metas = snapshot_manifests(state.store, state.paths, state.snapshot)
+    if state.snapshot.changelog_manifest_list is not None:
+        metas += read_manifest_list(state.store, state.paths, state.snapshot.changelog_manifest_list)
+
     def bound(raw: bytes) -> str:
         return as_text(fields, decode_row(types, raw)) if raw != EMPTY_ROW or not fields else "{}"
 
@@ -266,7 +270,7 @@ def _manifests(state: TableState) -> Mapping[str, Any]:
                 m.min_row_id,
                 m.max_row_id,
             )
-            for m in snapshot_manifests(state.store, state.paths, state.snapshot)
+            for m in metas
         ),
     )
 
