@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 COMMANDS = {
+    "sql": "sql",
     "tables": "tables",
     "describe": "describe",
     "history": "history",

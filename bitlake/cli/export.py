@@ -56,7 +56,7 @@ def export(
     scan = run.table(table).scan(names, where, limit, snapshot=snapshot, tag=tag, timestamp=timestamp)
     started = time.perf_counter()
     if file == "-":
-        _write(sys.stdout.buffer, chosen, scan.schema, scan.to_batches())
+        write(sys.stdout.buffer, chosen, scan.schema, scan.to_batches())
         return
     rows = _to_file(file, chosen, scan.schema, scan.to_batches())
     document = {
@@ -87,7 +87,7 @@ def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.Rec
     part = f"{file}.{os.getpid()}.part"
     try:
         with open(part, "wb") as sink:
-            rows = _write(sink, format, schema, batches)
+            rows = write(sink, format, schema, batches)
         os.replace(part, file)
     except BaseException:
         with suppress(OSError):
@@ -96,7 +96,7 @@ def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.Rec
     return rows
 
 
-def _write(sink: Any, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+def write(sink: Any, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     """Write all batches; returns the number of rows."""
     rows = 0
     if format == "json":

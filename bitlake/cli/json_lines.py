@@ -1,8 +1,8 @@
 """Arrow rows as JSON, one object a line, made column by column: no Python loop over rows.
 
-Texts are escaped as RFC 8259 asks; whole numbers and finite floats are numbers, decimals are numbers too (all digits),
-NaN and infinities are texts (JSON has none); times are ISO 8601, in UTC with ``Z`` where they are instants; binary is
-hexadecimal digits; structs are objects, lists arrays, maps objects whose keys are texts.
+Texts are escaped as RFC 8259 asks; whole numbers and finite floats are numbers; decimals are texts, so that readers
+lose no digit, and NaN and infinities too, since JSON has none; times are ISO 8601, in UTC with ``Z`` where they are
+instants; binary is hexadecimal digits; structs are objects, lists arrays, maps objects whose keys are texts.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _present(column: pa.Array) -> pa.Array:
         return _list(column, _values(column.flatten()), "[", "]")
     if pa.types.is_null(made):
         return pa.nulls(len(column), pa.string())
-    if pa.types.is_boolean(made) or pa.types.is_integer(made) or pa.types.is_decimal(made):
+    if pa.types.is_boolean(made) or pa.types.is_integer(made):
         return column.cast(pa.string())
     if pa.types.is_floating(made):
         text = column.cast(pa.string())

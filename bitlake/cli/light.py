@@ -42,7 +42,7 @@ class LightCommand(TyperCommand):
         super().__init__(*args, **given)
         for param in self.params:
             if getattr(param, "_runtime_param", 0) is None and hasattr(param, "type_descriptor"):
-                param._runtime_param = _Plain()
+                param._runtime_param = _Plain()  # type: ignore[attr-defined]
 
 
 def _whole(value: Any) -> int | None:

@@ -53,8 +53,8 @@ class Screen:
         """Anything that rich can draw."""
         self.console.print(what, highlight=False)
 
-    def pairs(self, rows: Iterable[tuple[str, Any]]) -> None:
-        """Names and values, one pair a line; pairs without a value are left out."""
+    def pairs(self, rows: Iterable[tuple[str, Any]], *, empty: bool = False) -> None:
+        """Names and values, one pair a line; pairs without a value are left out unless ``empty``."""
         from rich.table import Table as Grid
         from rich.text import Text
 
@@ -62,7 +62,7 @@ class Screen:
         grid.add_column(style="cyan", no_wrap=True)
         grid.add_column(overflow="fold")
         for name, value in rows:
-            if value is not None and value != "":
+            if empty or (value is not None and value != ""):
                 grid.add_row(name, Text(str(value)))
         self.put(grid)
 
@@ -118,6 +118,16 @@ class Output:
         if not console.is_terminal:
             console = Console(markup=False, highlight=False, emoji=False, force_terminal=False, width=_ENDLESS)
         return Screen(console)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a person sees stdout."""
+        return sys.stdout.isatty()
+
+    @property
+    def watched(self) -> bool:
+        """Whether a person sees stderr, where notes go."""
+        return sys.stderr.isatty()
 
     def result(self, document: Document, render: Callable[[Screen], None]) -> None:
         """A command's result: the document as JSON, or what ``render`` draws of it."""
