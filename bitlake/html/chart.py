@@ -36,9 +36,12 @@ def bars(rows: Iterable[Bar], most: float | None = None) -> Markup:
     full = most or max((sum(s.value for s in bar.segments) for bar in told), default=0) or 1
     cells: list[Child] = []
     for bar in told:
-        cells.append(markup("div", bar.label, class_="l"))
-        cells.append(markup("div", stacked(bar.segments, full), class_="p"))
-        cells.append(markup("div", bar.text, class_="v"))
+        row = [
+            markup("div", bar.label, class_="l"),
+            markup("div", stacked(bar.segments, full), class_="p"),
+            markup("div", bar.text, class_="v"),
+        ]
+        cells.append(markup("div", row, class_="row"))
     return markup("div", cells, class_="bars")
 
 

@@ -11,11 +11,11 @@ COLORS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c0")
 ``c0`` for the rest."""
 
 STYLE = """
-:root{color-scheme:light dark;--bg:#fff;--fg:#1c2128;--dim:#59636e;--line:#d6dbe1;--soft:#f4f6f8;--link:#0b5cad;
---c0:#aab2bb;--c1:#2768c4;--c2:#d9730d;--c3:#1f8a5b;--c4:#8a4bc9;--c5:#c23b5a;--c6:#0e8fa3;--c7:#8c6d1f;
+:root{color-scheme:light dark;--bg:#fff;--fg:#1c2128;--dim:#59636e;--line:#d8dee4;--soft:#f6f8fa;--link:#0b5cad;
+--c0:#b4bcc8;--c1:#2563eb;--c2:#d98a00;--c3:#0f9d76;--c4:#8b5cf6;--c5:#d1495b;--c6:#0e8fa3;--c7:#7a8699;
 --good:#1a7f46;--warn:#9a5b00;--bad:#b3261e}
-@media(prefers-color-scheme:dark){:root{--bg:#14181d;--fg:#e4e8ec;--dim:#9aa5b1;--line:#333b45;--soft:#1d232a;
---link:#7ab7ff;--c0:#5d6772;--c1:#6aa5f5;--c2:#f0a050;--c3:#4fc08d;--c4:#b98cf0;--c5:#ef7d97;--c6:#4cc3d6;--c7:#cfae5b;
+@media(prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6eaf0;--dim:#9aa5b1;--line:#343b45;--soft:#1d2229;
+--link:#7ab7ff;--c0:#566070;--c1:#6ea8ff;--c2:#ffc04d;--c3:#34d3a0;--c4:#b79bff;--c5:#ff8a97;--c6:#4cc3d6;--c7:#8f9bb0;
 --good:#5fd08f;--warn:#f0b35a;--bad:#ff8a80}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;
@@ -38,7 +38,7 @@ white-space:pre-wrap}
 table{border-collapse:collapse;width:100%;font-size:.92rem}
 th,td{text-align:left;padding:5px 10px 5px 0;border-bottom:1px solid var(--line);vertical-align:top}
 th{color:var(--dim);font-weight:600;white-space:nowrap}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;padding-right:20px}
 td.t{min-width:9em}
 .note{border-left:4px solid var(--c1);background:var(--soft);padding:8px 12px;margin:10px 0;border-radius:0 6px 6px 0}
 .note.warn{border-color:var(--c2);color:inherit}.note.bad{border-color:var(--bad);color:inherit}
@@ -53,8 +53,10 @@ svg.tall{height:140px;background:var(--soft);border-radius:6px}
 .legend svg{display:inline-block;width:12px;height:12px;vertical-align:-1px;margin-right:5px}
 .c0{fill:var(--c0)}.c1{fill:var(--c1)}.c2{fill:var(--c2)}.c3{fill:var(--c3)}.c4{fill:var(--c4)}.c5{fill:var(--c5)}
 .c6{fill:var(--c6)}.c7{fill:var(--c7)}
-@media(max-width:520px){.bars{grid-template-columns:1fr max-content}.bars .p{grid-column:1/-1;grid-row:auto}
-.bars .l{max-width:none}.facts{grid-template-columns:repeat(2,minmax(0,1fr))}}
+.bars .row{display:contents}
+@media(max-width:520px){.bars{display:block}.bars .l{max-width:none}
+.bars .row{display:grid;grid-template-columns:minmax(0,1fr) max-content;gap:2px 10px;margin-bottom:8px}
+.bars .p{grid-column:1/-1;grid-row:2}.facts{grid-template-columns:repeat(2,minmax(0,1fr))}}
 @media print{h2{break-after:avoid}.note,svg{break-inside:avoid}}
 """
 

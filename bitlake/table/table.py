@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -39,6 +41,7 @@ from bitlake.table.create import check_options
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.history import Moment, When
 from bitlake.table.maintenance import TableMaintenance
+from bitlake.table.notebook import table_html
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.option_rules import check_reading
 from bitlake.table.partitions import PartitionReader
@@ -56,6 +59,7 @@ from bitlake.types import arrow_schema
 
 if TYPE_CHECKING:
     from bitlake.inspect.inspection import Inspection
+    from bitlake.table.report import TableReport
 
 _ALTER_TRIES = 20
 
@@ -94,6 +98,8 @@ class Table(TableWrites, TableMaintenance):
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self._paths.root!r})"
+
+    _repr_html_ = table_html
 
     # --- what it is --------------------------------------------------------------------------------------------------
 
@@ -198,6 +204,18 @@ class Table(TableWrites, TableMaintenance):
         from bitlake.table.advise.advisor import advise
 
         return advise(self, queries, sample, runner or self._runner(), engine)
+
+    def report(self, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
+        """Where this table's bytes are, and what to do about it: ``to_html()``, ``to_dict()``; of metadata alone.
+
+        ``path``: a local file to save the page in.  ``top``: how many partitions are named.
+        """
+        from bitlake.table.report import gather
+
+        found = gather(self.state(), self.recorded_scans(), top=top)
+        if path is not None:
+            Path(path).write_text(found.to_html(), encoding="utf-8")
+        return found
 
     @property
     def timezone(self) -> str:

@@ -1,0 +1,50 @@
+"""Numbers and times as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def size_words(size: float) -> str:
+    """Bytes: ``1536`` is ``1.5 KB``; a KB is 1024."""
+    for unit in ("B", "KB", "MB", "GB", "TB"):
+        if abs(size) < 1023.95:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} PB"
+
+
+def count_words(number: int, one: str = "", many: str | None = None) -> str:
+    """``1,234`` with what is counted: ``1 file``, ``2 files``."""
+    named = one if number == 1 else (many if many is not None else f"{one}s" if one else "")
+    return f"{number:,} {named}".strip()
+
+
+def share_words(part: float, whole: float) -> str:
+    """How much of the whole, in percent; never 0 or 100 % unless it is."""
+    if not whole:
+        return "–"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "< 0.1 %"
+    if 99.9 < percent < 100:
+        return "> 99.9 %"
+    return f"{percent:.1f} %".replace(".0 %", " %")
+
+
+def time_words(time_ms: int) -> str:
+    """A moment (ms since the epoch), UTC, to the second."""
+    try:
+        return datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def span_words(ms: float) -> str:
+    """How long: ``850 ms``, ``12 s``, ``3 min``, ``5 h``, ``2 days``."""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    for unit, length, most in (("s", 1000, 120), ("min", 60_000, 120), ("h", 3_600_000, 48)):
+        if ms / length < most:
+            return f"{ms / length:.0f} {unit}"
+    return f"{ms / 86_400_000:.0f} days"
