@@ -42,7 +42,7 @@ def explain_text(plan: Plan) -> str:
         lines.append(f"  limit      {plan.limit:,}")
     m = plan.metrics
     lines.append(f"  files      {len(plan.files):,} of {m.files:,} read" + _reasons(plan))
-    share = f" ({100 * m.rows_chosen / m.rows:.2g} %)" if m.rows else ""
+    share = f" ({_percent(m.rows_chosen / m.rows)})" if m.rows else ""
     lines.append(f"  rows       {m.rows_chosen:,} of {m.rows:,} chosen{share}")
     size = sum(f.entry.file.file_size for f in plan.files)
     lines.append(f"  data       {human_bytes(size)} in files to read, of {human_bytes(m.data_bytes)}")
@@ -68,6 +68,10 @@ def explain_text(plan: Plan) -> str:
     lines += [f"  warning    {p}" for p in plan.problems]
     lines += _files(plan.root, plan.files, plan.skipped)
     return "\n".join(lines)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.095 else f"{100 * share:.0f} %"
 
 
 def _phases(plan: Plan) -> str:

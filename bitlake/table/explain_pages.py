@@ -17,7 +17,7 @@ from bitlake.predicate.tree import sources_of
 from bitlake.storage import Store
 from bitlake.table.evolution import map_fields
 from bitlake.table.explain import describe_choice
-from bitlake.table.fetch import FileTask, footer_of, has_pages, stored_bytes
+from bitlake.table.fetch import FileTask, footer_of, has_pages
 from bitlake.table.plan import Plan, PlannedFile
 from bitlake.table.read import WHOLE_FILE_SHARE, tasks_of
 
@@ -119,7 +119,8 @@ def _map(
         flat = [footer.column(n).leaf for n in names if footer.column(n).flat]
         pairs = [(g, leaf) for g in groups for leaf in flat]
         load_pages(footer, lambda wanted: store.read_ranges(task.path, wanted), pairs)
-        column_bytes = stored_bytes(footer, names, groups)
+        wanted = [footer.row_groups[g].chunks[i] for g in groups for n in names for i in _leaf_numbers(footer, n)]
+        column_bytes = _with_gaps([(c.start, c.start + c.compressed) for c in wanted])
         page_bytes = _page_bytes(footer, names, file.selection.positions(rows), rows, column_bytes)
         column, cells = _cells(footer, flat, file, fetched)
     except BitlakeError:
@@ -144,14 +145,22 @@ def _page_bytes(footer: Footer, names: Sequence[str], positions: Int64s, rows: i
     columns = [footer.column(n) for n in names]
     flat, nested = [c for c in columns if c.flat], [c for c in columns if not c.flat]
     plans = [plan_group(footer, flat, nested, touched) for touched in split_rows(footer, positions)]
-    places = sorted((p.start, p.stop) for g in plans for c in (*g.flat, *g.nested) for p in c.pieces)
+    return _with_gaps([(p.start, p.stop) for g in plans for c in (*g.flat, *g.nested) for p in c.pieces])
+
+
+def _with_gaps(places: Sequence[tuple[int, int]]) -> int:
+    """Bytes of [start, stop) places; small gaps between them are read along (:mod:`bitlake.formats.parquet_pages`)."""
     if not places:
         return 0
-    starts, ends = np.array(places, np.int64).T
+    starts, ends = np.array(sorted(places), np.int64).T
     reach = np.maximum.accumulate(ends)
     gaps = starts[1:] - reach[:-1]
-    # Small gaps are read along (bitlake.formats.parquet_pages).
     return int(reach[-1] - starts[0] - gaps[gaps > MAX_GAP].sum())
+
+
+def _leaf_numbers(footer: Footer, name: str) -> range:
+    column = footer.column(name)
+    return range(column.leaf, column.leaf_end)
 
 
 def _cells(

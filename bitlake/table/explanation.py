@@ -70,12 +70,20 @@ class Explanation:
         """Bytes of data that were read, footers apart; None if it was not."""
         return next((p.bytes for p in self.phases if p.name == "read"), 0) if self.analyzed else None
 
+    @property
+    def read_more(self) -> str:
+        """Why more was read than the pages that were needed; empty if it was not."""
+        more = self.analyzed and len(self.steps) > 1 and self.steps[-1].bytes > self.steps[-2].bytes
+        return "files that are read in order have their footer read once more, with what stands before it" * more
+
     def text(self) -> str:
         """The explanation for people: the plan's text, then what each step left, phases, conditions and advice."""
         lines = [explain_text(self.plan), ""]
         lines += _table(
             ("left after", "files", "bytes"), [(s.name, f"{s.files:,}", human_bytes(s.bytes)) for s in self.steps]
         )
+        if self.read_more:
+            lines.append(f"  ({self.read_more})")
         if self.leaves:
             lines += ["", *_table(_LEAF_HEAD, [_leaf_row(s) for s in self.leaves])]
             for step in self.leaves:
