@@ -1,4 +1,4 @@
-"""``bitlake explain``: why each file is read or skipped."""
+"""``bitlake explain``: why each file and page is read or skipped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from bitlake.cli.failures import Usage
-from bitlake.cli.output import Screen
 from bitlake.cli.run import OptionalTable, Run, SnapshotOption, TagOption, WhenOption, Where, command
 
 
@@ -21,37 +20,40 @@ def explain(
     table: OptionalTable = None,
     where: Where = None,
     columns: Annotated[str | None, typer.Option("--columns", "-c", help="Of these columns: a,b,c.")] = None,
-    limit: Annotated[int | None, typer.Option(min=0, help="Of at most so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Of at most so many rows.")] = None,
     sql: Annotated[str | None, typer.Option("--sql", help="Explain a query instead; starts Spark.")] = None,
-    read: Annotated[bool, typer.Option("--read", help="Read the rows too, and tell what that took.")] = False,
+    analyze: Annotated[bool, typer.Option("--analyze", help="Read the rows too, and tell what that took.")] = False,
+    files: Annotated[bool, typer.Option("--files", help="Only the plan: every file with its rows.")] = False,
+    html: Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write a page with pictures.")] = None,
     snapshot: SnapshotOption = None,
     tag: TagOption = None,
     timestamp: WhenOption = None,
 ) -> None:
-    """Why each file of a table is read or skipped for a question, and what its indexes say.
+    """Why each file and page is read or skipped for a question, and what index would have helped.
 
-    Nothing of the data is read without --read.
+    Nothing of the data is read without --analyze.
     """
-    from bitlake.table.explain import explain_dict, explain_text
-
     if (table is None) == (sql is None):
         raise Usage("name a TABLE, or a query with --sql '…'")
+    if files and (analyze or html or sql):
+        raise Usage("--files is the plan alone: it goes without --analyze, --html and --sql")
+    told: Any
     if sql is not None:
-        plans = run.lake().plans(sql)
+        if where or columns or limit is not None or snapshot is not None or tag or timestamp:
+            raise Usage("a query says all of it: --sql goes without --where, --columns, --limit and moments")
+        told = run.lake().explanation(sql, analyze=analyze)
     else:
         names = [c.strip() for c in columns.split(",")] if columns else None
         assert table is not None
         scan = run.table(table).scan(names, where, limit, snapshot=snapshot, tag=tag, timestamp=timestamp)
-        if read:
-            for _ in scan.to_batches():
-                pass
-        plans = [scan.plan()]
-    document: dict[str, Any] = {"query": sql, "plans": [explain_dict(p) for p in plans]}
-
-    def show(screen: Screen) -> None:
-        for plan in plans:
-            screen.line(explain_text(plan))
-        if not plans:
-            screen.line("the query reads no table of the lake")
-
-    run.out.result(document, show)
+        if files:
+            run.out.result(scan.explain("dict"), lambda screen: screen.text(scan.explain()))
+            return
+        told = scan.explanation(analyze=analyze)
+    if html is not None:
+        with open(html, "w", encoding="utf-8") as page:
+            page.write(told.to_html())
+        run.out.note(f"written: {html}")
+        if not run.out.json:
+            return
+    run.out.result(told.to_dict(), lambda screen: screen.text(told.text()))

@@ -45,6 +45,11 @@ class Screen:
         """A line of text, wrapped at words; no markup."""
         self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=self.width == _ENDLESS)
 
+    def text(self, text: str) -> None:
+        """Lines that are aligned already: printed as they are, never wrapped."""
+        for line in text.splitlines():
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def title(self, text: str) -> None:
         """The head of a part."""
         self.line(text, "bold")

@@ -1,0 +1,34 @@
+"""``bitlake report``: a table on one HTML page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from bitlake.cli.run import Run, TableName, command
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    command(app, "report", report)
+
+
+def report(
+    run: Run,
+    table: TableName,
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="The page; default: TABLE.html here.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="So many partitions are named.")] = 15,
+) -> None:
+    """Write an HTML page about a table: its bytes, small files, indexes, snapshots, and what to do about them.
+
+    It is made of metadata alone: no data is read. With --json the same is printed, and a page is only written to FILE.
+    """
+    found = run.table(table)
+    made = found.report(top=top)
+    if file is None and not run.out.json:
+        file = f"{found.name.rsplit('.', 1)[-1]}.html"
+    if file is not None:
+        with open(file, "w", encoding="utf-8") as page:
+            page.write(made.to_html())
+    run.out.result(made.to_dict(), lambda screen: screen.line(f"{found.name}: {file}"))
