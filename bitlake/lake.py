@@ -118,6 +118,11 @@ class Lake:
     def __repr__(self) -> str:
         return f"Lake({self.path!r})"
 
+    def _repr_html_(self) -> str:
+        from bitlake.table.notebook import lake_html
+
+        return lake_html(self.path, self.catalog, self.database)
+
     # --- SQL ---------------------------------------------------------------------------------------------------------
 
     @property

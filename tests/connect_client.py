@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import bitlake
-from bitlake.spark.session import find_java
+from bitlake.spark.java import find_java
 
 _SETTINGS = {
     "spark.sql.shuffle.partitions": "2",

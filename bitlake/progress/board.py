@@ -38,7 +38,7 @@ def place() -> Callable[[], Screen] | None:
     """Where jobs would be shown now; None where they are not."""
     if os.environ.get(ENVIRONMENT, "").strip().lower() in _OFF:
         return None
-    if _in_notebook():
+    if in_notebook():
         return _notebook
     try:
         watched = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -47,7 +47,7 @@ def place() -> Callable[[], Screen] | None:
     return _terminal if watched else None
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     """Whether this is a kernel of Jupyter, or of what is built on it."""
     made = getattr(sys.modules.get("IPython"), "get_ipython", None)
     return made is not None and getattr(made(), "kernel", None) is not None

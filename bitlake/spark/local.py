@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
+from bitlake.html.notebook import rows_html
 from bitlake.spark.arrow import spark_arrow_schema
 
 _COLLECTED = (
@@ -90,6 +91,10 @@ class HeldFrame(ClassicDataFrame):
         if not all(isinstance(f.dataType, _COLLECTED) for f in self._types.fields):
             return super().collect()
         return ArrowTableToRowsConversion.convert(self._table, self._types)
+
+    def _repr_html_(self) -> str | None:
+        """A table of its rows, at most as many as eager evaluation shows: they are here, so nothing is run for it."""
+        return super()._repr_html_() if not is_simple(self._types) else rows_html(self._types.names, self._table)
 
     def toArrow(self) -> pa.Table:
         """All rows as an Arrow table of the types that Spark gives them."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from bitlake.progress.board import in_notebook
 from bitlake.spark.java import find_java
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -60,6 +61,8 @@ def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
     }
+    if in_notebook():
+        settings["spark.sql.repl.eagerEval.enabled"] = "true"  # a query at the end of a cell shows its first rows
     settings.update({name.replace("__", "."): value for name, value in conf.items()})
     builder = SparkSession.builder.appName(app_name)
     for name, value in settings.items():

@@ -177,3 +177,8 @@ class Plan:
     def chosen_rows(self) -> int:
         """Rows that will be read at most, over all files."""
         return sum(f.chosen_rows for f in self.files)
+
+    def _repr_html_(self) -> str:
+        from bitlake.table.notebook import plan_html
+
+        return plan_html(self)

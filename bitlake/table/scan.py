@@ -67,6 +67,11 @@ class Scan:
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: ScanRecorder | None = field(default=None, repr=False, compare=False)
 
+    def _repr_html_(self) -> str:
+        from bitlake.table.notebook import scan_html
+
+        return scan_html(self)
+
     # --- refining ----------------------------------------------------------------------------------------------------
 
     def select(self, columns: Sequence[str]) -> Scan:

@@ -41,8 +41,8 @@ from bitlake.table.create import check_options
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.history import Moment, When
 from bitlake.table.maintenance import TableMaintenance
-from bitlake.table.notebook import table_html
 from bitlake.table.modes import switch_deletion_vectors
+from bitlake.table.notebook import table_html
 from bitlake.table.option_rules import check_reading
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import branch_names

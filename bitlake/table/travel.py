@@ -44,9 +44,9 @@ def state_at_time(state: TableState, millis: int) -> TableState:
         ids = snapshot_ids(state.store, state.paths)
         if not ids:
             raise NotFound(f"table '{state.name}' has no snapshot yet")
-        first = _text(load_snapshot(state.store, state.paths, ids[0]).time_millis)
+        first = time_text(load_snapshot(state.store, state.paths, ids[0]).time_millis)
         raise NotFound(
-            f"table '{state.name}' has no snapshot as old as {_text(millis)}: the first one kept, {ids[0]}, "
+            f"table '{state.name}' has no snapshot as old as {time_text(millis)}: the first one kept, {ids[0]}, "
             f"is of {first}; ask for a later time, or a tag"
         )
     return state_of(state, found)
@@ -113,7 +113,8 @@ def _times(state: TableState) -> Callable[[int], int]:
     return lambda number: load_snapshot(state.store, state.paths, number).time_millis
 
 
-def _text(millis: int) -> str:
+def time_text(millis: int) -> str:
+    """A time in UTC, to the millisecond; a number that is no time stays one."""
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "milliseconds")
     except (OverflowError, ValueError, OSError):
