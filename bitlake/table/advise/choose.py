@@ -129,7 +129,8 @@ def reason(
     saved = f"the best index, {most.index_type}, would save {100 * most.bytes_saved / most.bytes_before:.0f} %"
     if most.bytes_saved >= LEAST_SHARE * most.bytes_before and most.bytes_saved >= LEAST_BYTES:
         return (
-            f"{values}: {saved} of what {asked} {reads}, which is little for {human_bytes(most.index_bytes)} of index"
+            f"{values}: {saved} of what {asked} {reads}, but takes {human_bytes(most.index_bytes)} beside "
+            f"{human_bytes(table_bytes)} of data"
         )
     if most.bytes_before < _FEW_PAGES * table_bytes:
         return (

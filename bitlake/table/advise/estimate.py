@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bitlake.table.advise.pages import FilePages
 from bitlake.table.advise.profile import ColumnProfile, RunProfile
 from bitlake.table.advise.questions import Question
 from bitlake.table.advise.sample import Run, data_files
 from bitlake.table.advise.trial import Candidate, Trial
-from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, Indexes, RunWeigher, Weight
+from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, FileWeigher, Indexes, Weight
 from bitlake.table.plan import PlannedFile
 from bitlake.table.scan import Scan
 
@@ -38,18 +39,17 @@ class Estimator:
     looked: Sequence[Looked]
     columns: Mapping[str, ColumnProfile]
     engine: str = "spark"
-    _weighers: dict[str, list[RunWeigher]] = field(default_factory=dict)
+    _weighers: dict[str, FileWeigher] = field(default_factory=dict)
     _left: dict[tuple[object, ...], list[PlannedFile]] = field(default_factory=dict)
     _known: dict[tuple[object, ...], Weight] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        small = self.table_rows <= DRIVER_ROWS and self.table_bytes <= DRIVER_BYTES
-        engine = "python" if small else self.engine
+        runs: dict[str, list[tuple[Run, Trial]]] = {}
         for found in self.looked:
-            weigher = RunWeigher(
-                self.scan.store, found.run, found.trial, self.scan.state.schema, engine, self.table_rows
-            )
-            self._weighers.setdefault(found.run.task.path, []).append(weigher)
+            runs.setdefault(found.run.task.path, []).append((found.run, found.trial))
+        for path, all_ in runs.items():
+            pages = FilePages(self.scan.store, all_[0][0].task, self.scan.state.schema)
+            self._weighers[path] = FileWeigher(pages, all_, self.table_rows)
 
     @property
     def table_bytes(self) -> int:
@@ -61,9 +61,9 @@ class Estimator:
         """Of all data files."""
         return sum(f.row_count for f in self.files)
 
-    def weighers(self) -> list[RunWeigher]:
-        """What weighs each run."""
-        return [w for all_ in self._weighers.values() for w in all_]
+    def weighers(self) -> list[FileWeigher]:
+        """What weighs each file that was looked at."""
+        return list(self._weighers.values())
 
     def column_share(self, columns: Sequence[str]) -> float:
         """About which part of the files' bytes these columns are."""
@@ -85,38 +85,44 @@ class Estimator:
         data = index = 0.0
         sampled: list[tuple[float, float, int]] = []
         others = 0
-        for file in self._survivors(question):
+        left = self._survivors(question)
+        engine = self._engine_for(left)
+        for file in left:
             size = file.entry.file.file_size
             if file.merge is not None:
                 # Files merged by key are read whole, whatever indexes say.
                 data += sum(f.entry.file.file_size for f in file.merge.files)
             elif file.path in self._weighers:
-                found = _of_runs(question, [w.weigh(question, indexes) for w in self._weighers[file.path]],
-                                 self._weighers[file.path])  # fmt: skip
+                found = self._weighers[file.path].weigh(question, indexes, engine)
                 data, index = data + found.data, index + found.index
                 sampled.append((found.data, found.index, size))
             else:
                 others += size
         if others:
-            data_share, index_share = self._shares(question, indexes, sampled)
+            data_share, index_share = self._shares(question, indexes, sampled, engine)
             data, index = data + others * data_share, index + others * index_share
         return Weight(data, index)
 
     def _shares(
-        self, question: Question, indexes: Indexes, sampled: Sequence[tuple[float, float, int]]
+        self, question: Question, indexes: Indexes, sampled: Sequence[tuple[float, float, int]], engine: str
     ) -> tuple[float, float]:
         """Bytes of data and index for each byte of a file that was not looked at."""
         known = list(sampled)
         if not known:
-            for path, weighers in self._weighers.items():
-                found = _of_runs(question, [w.weigh(question, indexes) for w in weighers], weighers)
+            for path, weigher in self._weighers.items():
+                found = weigher.weigh(question, indexes, engine)
                 size = next((f.entry.file.file_size for f in self.files if f.path == path), 0)
                 known.append((found.data, found.index, size))
-        if _picked(question) and len(known) > 2:
+        if question.picked and len(known) > 2:
             # The value comes from a file that was looked at, so that one has it more surely than any other.
             known = sorted(known, key=lambda k: k[0] / max(k[2], 1))[:-1]
         size = sum(k[2] for k in known)
         return (sum(k[0] for k in known) / size, sum(k[1] for k in known) / size) if size else (1.0, 0.0)
+
+    def _engine_for(self, files: Sequence[PlannedFile]) -> str:
+        """Who reads these files: few and small ones are read in this process also for Spark."""
+        size = sum(f.entry.file.file_size for f in files)
+        return "python" if sum(f.row_count for f in files) <= DRIVER_ROWS and size <= DRIVER_BYTES else self.engine
 
     def _survivors(self, question: Question) -> list[PlannedFile]:
         """The files that partitions, buckets and statistics leave."""
@@ -176,23 +182,6 @@ class Estimator:
                 rows += found.run.rows
         at_once = max(1, min(os.cpu_count() or 1, len(self.files)))
         return spent / rows * self.table_rows / at_once if rows else 0.0
-
-
-def _picked(question: Question) -> bool:
-    return question.kind in ("equality", "list")
-
-
-def _of_runs(question: Question, weights: Sequence[Weight], weighers: Sequence[RunWeigher]) -> Weight:
-    """What runs of a file say of it, together: their mean."""
-    if len(weights) == 1:
-        return weights[0]
-    index = sum(w.index for w in weights) / len(weights)
-    sizes = sorted(w.data for w in weights)
-    if _picked(question) and len(sizes) > 2:
-        # As between files: the run that the value comes from counts once, not for the others too.
-        own = sizes[-1] / weighers[0].run.scale
-        return Weight(max(own, sum(sizes[:-1]) / (len(sizes) - 1)), index)
-    return Weight(sum(sizes) / len(sizes), index)
 
 
 def all_files(scan: Scan) -> list[PlannedFile]:

@@ -13,7 +13,6 @@ from bitlake.predicate.tree import Leaf
 from bitlake.table.advise.estimate import Estimator
 from bitlake.table.advise.questions import Question, leaves_of
 from bitlake.table.advise.trial import Candidate
-from bitlake.table.advise.weigh import page_rows
 from bitlake.table.explain import human_bytes
 from bitlake.types import AtomicType, Root
 from bitlake.types.datatypes import TIMESTAMPS
@@ -33,7 +32,7 @@ class LayoutAdvice:
     """One advice on how rows lie.  ``kind``: ``sort``, ``zorder``, ``bucket`` or ``page``.
 
     ``bytes_before`` and ``bytes_after`` are of one query of those it is about, on average; None for buckets, which are
-    about how much work runs side by side.  ``statements`` rewrite data: the whole table is read and written.
+    about how much work runs side by side.  Sorting and rescaling read and write the whole table.
     """
 
     kind: str
@@ -106,8 +105,8 @@ def _leaves(question: Question) -> list[Leaf]:
 
 def _sorted_bytes(estimator: Estimator, question: Question, column: str, dimensions: int) -> float:
     """What a question would read of rows sorted by a column, or along a curve through so many."""
-    matching = sum(len(w.true(question.predicate)) for w in estimator.weighers())
-    rows = sum(w.run.rows for w in estimator.weighers()) or 1
+    matching = sum(len(m) for w in estimator.weighers() for m in w.matching(question.predicate))
+    rows = sum(w.rows for w in estimator.weighers()) or 1
     share = float((matching / rows) ** (1 / dimensions))
     edges = 2 * PAGE_ROWS / max(estimator.table_rows, 1)
     return min(1.0, share + edges) * estimator.table_bytes * estimator.column_share(question.needed)
@@ -144,7 +143,7 @@ def advise_pages(
 ) -> LayoutAdvice | None:
     """Whether smaller pages would save much of what is read for rows that indexes choose."""
     schema = estimator.scan.state.schema
-    known = [r for found in estimator.looked if (r := page_rows(estimator.scan.store, found.run)) is not None]
+    known = [r for w in estimator.weighers() if (r := w.pages.page_rows()) is not None]
     asked = [q for q in questions if any(leaf.column in chosen for leaf in _leaves(q))]
     if not known or not asked or schema.opts.of(opt.PARQUET_PAGE_ROWS) is not None:
         return None
@@ -166,11 +165,9 @@ def advise_pages(
         (),
         str(SMALL_PAGE),
         f"pages have {now:,.0f} rows, of which indexes choose few: with {SMALL_PAGE:,} rows a query would read "
-        f"{human_bytes(after)} instead of {human_bytes(before)}; reading whole columns takes up to twice the time",
-        (
-            f"ALTER TABLE {name} SET TBLPROPERTIES ('{opt.PARQUET_PAGE_ROWS.name}' = '{SMALL_PAGE}')",
-            f"CALL sys.compact(table => '{name}')",
-        ),
+        f"{human_bytes(after)} instead of {human_bytes(before)}; reading whole "
+        "columns takes up to twice the time.  It is for files that are written from then on",
+        (f"ALTER TABLE {name} SET TBLPROPERTIES ('{opt.PARQUET_PAGE_ROWS.name}' = '{SMALL_PAGE}')",),
         before,
         after,
     )

@@ -8,17 +8,19 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bitlake.predicate.tree import sources_of
+from bitlake.table.advise.pages import FilePages
 from bitlake.table.advise.questions import Question
-from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, SPARK_SHARE, spark_bytes
+from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, SPARK_SHARE, by_spark
 from bitlake.table.fetch import has_pages
 from bitlake.table.index_access import forget_all
 from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
 
 if TYPE_CHECKING:
-    from bitlake.table.advise.advice import Advice
+    from bitlake.table.advise.advice import Advice, QuestionEstimate
     from bitlake.table.table import Table
 
 _MOST_QUESTIONS = 40
+_MOST_OTHERS = 8
 _DRIVER_FILES = 64
 
 
@@ -118,7 +120,7 @@ class Measured:
 
 def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = None) -> Measured:
     """Carry advice on indexes out, and say what it brought."""
-    asked = sorted(advice.questions, key=lambda q: -q.question.weight)[:_MOST_QUESTIONS]
+    asked = _chosen(advice.questions)
     before = [bytes_of(table, q.question, advice.engine) for q in asked]
     started = time.perf_counter()
     if sql is not None:
@@ -153,6 +155,14 @@ def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = Non
     )
 
 
+def _chosen(questions: Sequence[QuestionEstimate]) -> list[QuestionEstimate]:
+    """Those that should change, evenly over all of them, and some of the others."""
+    changed = [q for q in questions if q.before != q.after]
+    others = sorted((q for q in questions if q.before == q.after), key=lambda q: -q.question.weight)
+    step = max(1, -(-len(changed) // _MOST_QUESTIONS))
+    return changed[::step] + others[:_MOST_OTHERS]
+
+
 def bytes_of(table: Table, question: Question, engine: str) -> int:
     """What a question reads, nothing of an index being in memory: bytes of data files and indexes.
 
@@ -177,7 +187,7 @@ def bytes_of(table: Table, question: Question, engine: str) -> int:
             for _ in read_file(table.store, task, request, counts):
                 pass
         else:
-            counts.add(bytes=spark_bytes(table.store, task, question, scan.state.schema))
+            counts.add(bytes=round(by_spark(FilePages(table.store, task, scan.state.schema), question)))
     return counts.bytes + metrics.index_bytes_read
 
 

@@ -64,6 +64,11 @@ class Question:
     """``equality``, ``list``, ``range``, ``pattern``, ``null`` or ``several`` (columns)."""
 
     @property
+    def picked(self) -> bool:
+        """Whether it asks for values, which typical questions pick from the sample."""
+        return self.kind in ("equality", "list")
+
+    @property
     def needed(self) -> tuple[str, ...]:
         """The columns that are read for it, the condition's among them."""
         more = sorted(c for c in sources_of(self.predicate) if c not in self.columns)

@@ -47,7 +47,7 @@ def advice_text(advice: Advice, width: int = 0) -> str:
     elif not advice.layout:
         lines += ["", "Nothing to change."]
     if advice.layout:
-        lines += ["", "To lay rows out anew (reads and writes the whole table):"]
+        lines += ["", "To lay rows out anew (sorting and rescaling read and write the whole table):"]
         lines += [f"  {s};" for s in advice.layout_statements()]
     if advice.measured is not None:
         lines += ["", *_measured(advice.measured)]
