@@ -136,10 +136,8 @@ def _few(chosen: int, task: FileTask) -> bool:
 
 
 def _late(task: FileTask, request: ReadRequest) -> _Late | None:
-    """How to read the predicate's columns first, where that can save anything: no index has chosen the rows."""
+    """How to read the predicate's columns first, where that can save anything: no index is sure of the rows."""
     if request.predicate is None or task.selection.exact or not has_pages(task):
-        return None
-    if _few(task.selection.count(task.row_count), task):
         return None
     judged = sorted(sources_of(request.predicate))
     first = _FileColumns(task, request, judged)
@@ -153,6 +151,7 @@ class _Late:
 
     Row groups are taken in runs of about ``_RUN_ROWS`` rows; memory holds the survivors' judged columns of one run.
     When the survivors are spread over few pages, only these are read; else the run's other columns are streamed.
+    Of few rows that an index chose without being sure, the pages of the judged columns come first, then the survivors'.
     Measured on 4M orders in one file (136 MB, 7 columns), all columns, 2 busy cores: 6 scattered rows
     2,080 → 256 ms, 4,000 clustered rows 2,220 → 249 ms, no row 2,210 → 435 ms; where all survive, no slower.
     """
@@ -163,6 +162,9 @@ class _Late:
 
     def read(self, store: Store, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
         """Yield the wanted rows in file order."""
+        if _few(self.task.selection.count(self.task.row_count), self.task):
+            yield from self._by_pages(store, request, counts, self.task.selection.positions(self.task.row_count))
+            return
         footer = footer_of(store, self.task)
         assert request.predicate is not None
         fields = {

@@ -109,3 +109,16 @@ def test_a_damaged_column_index_leaves_nothing_out(tmp_path: Path) -> None:
     forget_footers()
     scan = made.scan(where="id = 4000")
     assert scan.to_arrow().num_rows == 1 and scan.plan().metrics.rows_read == ROWS
+
+
+def test_other_columns_are_read_only_where_rows_survive_that_an_index_chose(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    data = rows().select(["id", "name", "payload"]).append_column("shade", [[f"s{i % 97}" for i in range(ROWS)]])
+    made = lake.create_table("t", data.schema, options=SMALL_PAGES | {"file-index.bitmap.columns": "shade"})
+    made.append(data)
+    scan = made.scan(where="shade = 's5' AND payload LIKE '%9'")
+    expected = data.filter(pc.and_(pc.equal(data["shade"], "s5"), pc.ends_with(data["payload"], "9")))
+    assert scan.to_arrow().cast(data.schema).equals(expected)
+    chosen, left = scan.plan().chosen_rows, expected.num_rows
+    assert 5 * left < chosen, "a page holds one of them at most"
+    assert scan.plan().metrics.pages_read <= 2 * chosen + 2 * left + 4
