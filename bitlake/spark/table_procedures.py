@@ -27,6 +27,7 @@ from bitlake.spark.procedure import (
     flag,
     integer,
     needed,
+    options_of,
     pattern,
     table_of,
     text,
@@ -119,19 +120,20 @@ def _repair_earliest(context: EngineContext, a: Arguments) -> DataFrame:
 
 def _compact_manifest(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
+    options = options_of(a)
     if flag(a, "dry_run"):
-        log.info("%s", _manifest_facts(table))
+        log.info("%s", _manifest_facts(table, options))
     else:
-        table.compact_manifests()
+        table.compact_manifests(options)
     return done(context)
 
 
-def _manifest_facts(table: Table) -> str:
+def _manifest_facts(table: Table, options: dict[str, str]) -> str:
     state = table.state()
     if state.snapshot is None:
         return f"table '{table.name}' has no manifests"
     metas = snapshot_manifests(state.store, state.paths, state.snapshot)
-    target = state.schema.opts.of(opt.MANIFEST_TARGET_SIZE)
+    target = state.schema.with_options(options).opts.of(opt.MANIFEST_TARGET_SIZE)
     due = [m for m in metas if m.num_deleted_files > 0 or m.file_size < target]
     size = sum(m.file_size for m in metas)
     return f"table '{table.name}': {len(metas)} manifests of {size} bytes, {len(due)} of them would be written anew"
@@ -151,7 +153,7 @@ PROCEDURES = (
     ),
     Procedure(
         "compact_manifest",
-        (TABLE, Parameter("dry_run", False, "true: only log what there is")),
+        (TABLE, OPTIONS, Parameter("dry_run", False, "true: only log what there is")),
         "Write small manifests and those with deletions anew, so that planning opens few.",
         _compact_manifest,
     ),

@@ -68,6 +68,7 @@ class TableMaintenance(TableHistory):
 
     # --- verifying ---------------------------------------------------------------------------------------------------
 
+    @tracked("verifying")
     def verify(
         self,
         deep: bool = True,
@@ -93,6 +94,7 @@ class TableMaintenance(TableHistory):
             orphans=orphans,
         )
 
+    @tracked("repairing")
     def repair(
         self,
         report: VerifyReport | None = None,
@@ -194,6 +196,7 @@ class TableMaintenance(TableHistory):
             self.expire_snapshots(Retention(1, 1, _clock.now_ms() + DAY_MS, 2**31 - 1))
         return len(self.remove_orphan_files(_clock.now_ms() + DAY_MS))
 
+    @tracked("repairing")
     def repair_hints(self) -> tuple[int, int] | None:
         """Write the hints of the first and last snapshot anew from the snapshots that are there; returns both ids."""
         state = self.state()
@@ -223,22 +226,24 @@ class TableMaintenance(TableHistory):
         return previous, snapshot_id
 
     @tracked("compacting the manifests of")
-    def compact_manifests(self) -> Snapshot | None:
+    def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:
         """Write the manifests anew that are small or hold deletions, so that planning opens few.
 
+        ``options`` go before the table's (``manifest.target-file-size``, say).
         Returns the COMPACT snapshot that has them; None if there is nothing to do.
         """
         state = self.state()
         self.check_writable(state, keyed=True)
         if state.snapshot is None:
             return None
-        target = state.schema.opts.of(opt.MANIFEST_TARGET_SIZE)
+        schema = state.schema.with_options(options) if options else state.schema
+        target = schema.opts.of(opt.MANIFEST_TARGET_SIZE)
         metas = snapshot_manifests(state.store, state.paths, state.snapshot)
         if sum(m.num_deleted_files > 0 or m.file_size < target for m in metas) < 2:
             return None
-        options = {**state.schema.options, opt.FORCE_SNAPSHOT.name: "true", opt.MANIFEST_FULL_SIZE.name: "1 b"}
+        made = {**schema.options, opt.FORCE_SNAPSHOT.name: "true", opt.MANIFEST_FULL_SIZE.name: "1 b"}
         return commit(
-            state.store, state.paths, CommitPlan("COMPACT"), state.schema, self._commit_user(state), options=options
+            state.store, state.paths, CommitPlan("COMPACT"), state.schema, self._commit_user(state), options=made
         )
 
     def create_automatic_tags(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.errors import AlreadyExists, InvalidRequest
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 
 pytestmark = pytest.mark.spark
 
@@ -108,6 +109,21 @@ def test_rollback(run: Run, history: bitlake.Table) -> None:
     assert run("SELECT * FROM T") == [[0]]
 
 
+def test_rollback_to_watermark(run: Run, history: bitlake.Table, lake: bitlake.Lake) -> None:
+    """Only streams of Paimon's leave watermarks: here they are written into the snapshots of a copy."""
+    copy = Path(history.path).with_name("W")
+    shutil.copytree(history.path, copy)
+    for number in range(3, 13):
+        path = copy / "snapshot" / f"snapshot-{number}"
+        text = path.read_text().rstrip().removesuffix("}")
+        path.write_text(f'{text}, "watermark" : {1730292023000 + number - 5}}}')
+    call = "CALL sys.rollback_to_watermark(table => 'default.W', watermark => {})"
+    assert run(call.format(1730292023000)) == [[12, 5]]
+    assert run("SELECT max(a) FROM W") == [[4]]
+    with pytest.raises(NotFound, match="no snapshot with a watermark of 5 or less"):
+        run(call.format(5))
+
+
 def test_expire_and_repair(run: Run, history: bitlake.Table) -> None:
     call = "CALL sys.expire_snapshots(table => 'default.T', retain_max => 10, options => 'snapshot.expire.limit=1')"
     assert run(call) == [[1]] and history.snapshots()[0].id == 2
@@ -116,6 +132,8 @@ def test_expire_and_repair(run: Run, history: bitlake.Table) -> None:
         run("CALL sys.repair_earliest_snapshot(table => 'default.T', snapshot_id => 9)")
     assert run("CALL sys.compact_manifest(`table` => 'default.T', dry_run => true)") == TRUE
     assert history.state().snapshot_id == 12
+    assert run("CALL sys.compact_manifest(`table` => 'default.T', options => 'manifest.target-file-size=1 b')") == TRUE
+    assert history.state().snapshot_id == 12, "none of them is small then"
     assert run("CALL sys.compact_manifest(`table` => 'default.T')") == TRUE
     assert history.state().snapshot_id == 13
     assert run("SELECT count(*), max(a) FROM T") == [[12, 11]]
