@@ -152,8 +152,9 @@ def delete_of_absent(p: Patient) -> str:
 def added_again(p: Patient) -> str:
     """What an older snapshot deleted is added by the last one: its delta's ADD has no effect."""
     gone: list[ManifestEntry] = []
-    for name in p.root.glob("manifest/manifest-[!l]*"):
-        gone += [e for e in decode_manifest(name.read_bytes()) if e.kind is EntryKind.DELETE]
+    for meta in decode_manifest_list(p.listed("base").read_bytes()):
+        entries = decode_manifest((p.root / "manifest" / meta.file_name).read_bytes())
+        gone += [e for e in entries if e.kind is EntryKind.DELETE]
     back = replace(gone[0], kind=EntryKind.ADD)
     last = decode_manifest_list(p.listed().read_bytes())[0].file_name
     mine = decode_manifest((p.root / "manifest" / last).read_bytes())
@@ -249,6 +250,11 @@ def mixed_buckets(p: Patient) -> str:
 
 def gone_snapshot_2(p: Patient) -> str:
     return p.remove(p.root / "snapshot/snapshot-2")
+
+
+def without_schema(p: Patient) -> str:
+    shutil.rmtree(p.root / "branch/branch-dev/schema")
+    return "branch-dev"
 
 
 def write(p: Patient, name: str, text: str) -> str:

@@ -106,6 +106,11 @@ def keyed(root: Path, **more: str) -> Table:
     return table
 
 
+def keyed_of(file_format: str, root: Path) -> Table:
+    """As :func:`keyed`, in another file format."""
+    return keyed(root, **{"file.format": file_format})
+
+
 def vectors(root: Path) -> Table:
     """A primary key with deletion vectors."""
     return keyed(root, **DV)
@@ -153,14 +158,19 @@ class Patient:
         self, which: int = 0, where: Callable[[ManifestEntry], bool] = lambda e: True
     ) -> tuple[Path, ManifestEntry]:
         """A live data file that fits, with its entry."""
-        state = self.table.state()
-        entries = [e for e in state.entries() if where(e)]
+        entries = [e for e in self.table.state().entries() if where(e)]
         entry = sorted(entries, key=lambda e: (e.partition, e.bucket, -e.file.row_count, e.file.file_name))[which]
-        return Path(PartitionReader(state.schema, state.paths).data_path(entry)), entry
+        return self.path(entry), entry
+
+    def path(self, entry: ManifestEntry) -> Path:
+        """Where a data file is."""
+        state = self.table.state()
+        return Path(PartitionReader(state.schema, state.paths).data_path(entry))
 
     def listed(self, kind: str = "delta") -> Path:
         """A manifest list of the latest snapshot."""
-        return self.root / "manifest" / self.snapshot()[f"{kind}ManifestList"]
+        name: str = self.snapshot()[f"{kind}ManifestList"]
+        return self.root / "manifest" / name
 
     def index(self, kind: str, which: int = 0) -> tuple[Path, IndexFileEntry]:
         """A table index file of the latest snapshot, with its entry."""
@@ -260,11 +270,13 @@ class Patient:
         self.resize()
         return name
 
-    def change_index(self, change: Callable[[IndexFileEntry], IndexFileEntry]) -> None:
-        """Change the entries of every index manifest."""
+    def change_index(self, change: Callable[[IndexFileEntry], IndexFileEntry]) -> str:
+        """Change the entries of every index manifest; returns the name of one index file of the latest snapshot."""
         for path in sorted(self.root.glob("manifest/index-manifest-*")):
             entries = decode_index_manifest(path.read_bytes())
             path.write_bytes(encode_index_manifest([change(e) for e in entries]))
+        entries = decode_index_manifest((self.root / "manifest" / self.snapshot()["indexManifest"]).read_bytes())
+        return next(e.file_name for e in entries if e.row_count)
 
     def replace_data(self, which: int, change: Callable[[pa.Table], pa.Table], **writing: Any) -> str:
         """Write a data file anew, with other rows; its size is made to agree.  Returns its name."""

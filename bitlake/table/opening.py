@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.paths import TablePaths
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.relation import split_relation
@@ -90,6 +90,20 @@ def _taken_apart(catalog: FileSystemCatalog, name: Identifier) -> tuple[Identifi
 
 def _shown(table: Identifier, branch: str | None) -> str:
     return str(table) if branch is None else f"{table}$branch_{branch}"
+
+
+def open_damaged(catalog: FileSystemCatalog, name: Identifier) -> Table:
+    """The table of a name although its latest schema cannot be read, to verify it and to read older snapshots.
+
+    Raises :class:`bitlake.errors.NotFound` for a table that is not there.
+    """
+    from bitlake.table.table import Table
+
+    try:
+        return open_table(catalog, name)
+    except CorruptError:
+        found = catalog.find(Identifier(name.database, name.table.split("$")[0]))
+        return Table(str(found), catalog.table_path(found), catalog.store, opened=True)
 
 
 def relation_exists(catalog: FileSystemCatalog, name: Identifier) -> bool:

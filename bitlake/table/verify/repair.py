@@ -181,8 +181,7 @@ class _Work:
                     self.covered.add(f)
             else:
                 slot = hashes.get(f.path) or folders.get(f.path)
-                folder = next((k for k, v in folders.items() if v == slot), None)
-                if slot is not None and folder not in bad:
+                if slot is not None and not any(folders.get(folder) == slot for folder in bad):
                     self.buckets.setdefault(f.path, (slot, f.code))
                     self.covered.add(f)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from bitlake.storage import Store
 from bitlake.table.index_files import index_path
 from bitlake.table.orphans import find_orphans
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.runner import Runner
+from bitlake.table.runner import REQUESTS, Item, LocalRunner, Result, Runner
 from bitlake.table.state import TableState
 from bitlake.table.verify.data import DataTask, check_data_file
 from bitlake.table.verify.file_indexes import Options, index_options
@@ -36,6 +36,8 @@ from bitlake.table.verify.manifests import (
 from bitlake.table.verify.vectors import VectorTask, check_vectors
 
 _DAY_MS = 86_400_000
+_FEW = 64
+"""Small files read in this process whatever the runner."""
 
 
 def verify_table(
@@ -52,6 +54,17 @@ def verify_table(
     return _Verify(name, paths, store, runner, deep, snapshots).run(orphans and snapshots is None)
 
 
+@dataclass(frozen=True, slots=True)
+class _FewHere:
+    """A runner that leaves many items to another one, and does few of them on threads of this process."""
+
+    many: Runner
+
+    def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
+        """Return ``[fn(item) for item in items]``, in order, raising the first error."""
+        return (LocalRunner(REQUESTS) if len(items) <= _FEW else self.many).run(items, fn)
+
+
 @dataclass(slots=True)
 class _Verify:
     name: str
@@ -65,6 +78,11 @@ class _Verify:
     """Rows of data files by name."""
     tasks: dict[tuple[str, str], tuple[DataTask, list[str]]] = field(default_factory=dict)
     """Data files to check by path and schema, with the moments that need them."""
+
+    @property
+    def light(self) -> Runner:
+        """For metadata: a job on executors takes longer than reading a few small files here."""
+        return _FewHere(self.runner)
 
     def run(self, orphans: bool) -> VerifyReport:
         lines = read_lines(self.store, self.paths, self.snapshots, self.book)
@@ -100,7 +118,7 @@ class _Verify:
             if moment.snapshot.index_manifest is not None and moment.path.rsplit("/", 2)[-2] != "changelog":
                 indexes.setdefault(moment.snapshot.index_manifest, []).append(moment.name)
         names = list(sizes)
-        lists = self.runner.run(
+        lists = self.light.run(
             [ListTask(self.paths.manifest(n), tuple(sizes[n])) for n in names], partial(read_list, self.store)
         )
         for listed, read in zip(names, lists, strict=True):
@@ -109,7 +127,7 @@ class _Verify:
         found = by_name(names, lists)
         manifests = self._manifests(lines, found, holders)
         index_names = list(indexes)
-        read_indexes = self.runner.run(
+        read_indexes = self.light.run(
             [self.paths.manifest(n) for n in index_names], partial(read_index_manifest, self.store)
         )
         for index, made in zip(index_names, read_indexes, strict=True):
@@ -134,7 +152,7 @@ class _Verify:
         types = () if schema is None else tuple(f.type for f in schema.partition_fields)
         names = list(metas)
         tasks = [ManifestTask(self.paths.manifest(n), tuple(metas[n]), types) for n in names]
-        read = self.runner.run(tasks, partial(read_manifest, self.store))
+        read = self.light.run(tasks, partial(read_manifest, self.store))
         for name, found in zip(names, read, strict=True):
             self.book.count("manifests")
             self.book.add_all(found.findings, list(named[name]))
@@ -244,7 +262,7 @@ class _Verify:
             return None
         state = TableState(self.name, TablePaths(self.paths.root), self.store, schema, None)
         try:
-            found = find_orphans(state, _clock.now_ms() - _DAY_MS, self.runner)
+            found = find_orphans(state, _clock.now_ms() - _DAY_MS, self.light)
         except BitlakeError:
             return None  # what a damaged file names is not known
         return len(found), sum(o.size for o in found)
@@ -254,7 +272,7 @@ class _Verify:
         paths = {m.name: m.path for m in _moments(lines)}
         missing = [f for f in self.book.findings() if f.code.endswith("-missing") and f.snapshots]
         asked = list(dict.fromkeys(m for f in missing for m in f.snapshots if m in paths))
-        there = self.runner.run([paths[m] for m in asked], self.store.exists) if asked else []
+        there = self.light.run([paths[m] for m in asked], self.store.exists) if asked else []
         gone = {m for m, here in zip(asked, there, strict=True) if not here}
         expired = {f for f in missing if all(m in gone for m in f.snapshots)} if gone else set()
         return tuple(f for f in self.book.findings() if f not in expired)
