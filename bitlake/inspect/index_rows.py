@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bitlake.codec.roaring import positions_of
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.fileindex.container import EMPTY
@@ -130,7 +128,9 @@ def _told(
         return ValueRows(column, index, value, "none", 0)
     if found.kind is Kind.ALL and not found.exact:
         return ValueRows(column, index, value, "unknown" if index in ROW_SELECTIVE else "maybe", rows)
-    positions = np.arange(rows, dtype=np.int64) if found.rows is None else positions_of(found.rows)
+    if found.rows is None:
+        return ValueRows(column, index, value, "rows" if rows else "none", rows, ((0, rows - 1),) if rows else ())
+    positions = positions_of(found.rows)
     runs, more = runs_of(positions, page)
     shown = tuple((a, b) for a, b in runs)
     return ValueRows(column, index, value, "rows" if found.exact else "maybe", len(positions), shown, more)

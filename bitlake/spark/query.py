@@ -180,7 +180,9 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
             if files
         ]
         how = ["the first rows are read here, in order (no Spark job)"] if here else how
-        parts.append(scan.explain() + "\n  read       " + ("; ".join(how) or "nothing"))
+        # Changes between snapshots and system tables are not told by steps and pages.
+        details = f"\n\n{scan.explanation().details()}" if type(scan) is Scan else ""
+        parts.append(f"{scan.explain()}\n  read       {'; '.join(how) or 'nothing'}{details}")
     frame = query(context, statement.query)
     mode = {"": "simple"}.get(statement.mode, statement.mode)
     parts.append(spark_plan(frame, mode))

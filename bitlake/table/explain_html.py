@@ -43,6 +43,8 @@ def page(scans: Sequence[Explanation], query: str | None = None, spark: str | No
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
+        # Nothing is fetched, whatever a page may hold.
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>{escape(title[:120])}</title><style>body{{margin:0}}</style></head>"
         f"<body>{fragment(scans, query, spark)}</body></html>\n"
     )

@@ -77,9 +77,14 @@ class Explanation:
         return "files that are read in order have their footer read once more, with what stands before it" * more
 
     def text(self) -> str:
-        """The explanation for people: the plan's text, then what each step left, phases, conditions and advice."""
-        lines = [explain_text(self.plan), ""]
-        lines += _table(
+        """The explanation for people: the plan's text, then :meth:`details`."""
+        return f"{explain_text(self.plan)}\n\n{self.details()}"
+
+    __str__ = text
+
+    def details(self) -> str:
+        """What each step left, what conditions' indexes did, phases and advice, as text."""
+        lines = _table(
             ("left after", "files", "bytes"), [(s.name, f"{s.files:,}", human_bytes(s.bytes)) for s in self.steps]
         )
         if self.read_more:
@@ -98,8 +103,6 @@ class Explanation:
         for advice in self.advice:
             lines += ["", f"  would have helped: {advice}", *(f"    {s}" for s in advice.statements)]
         return "\n".join(lines)
-
-    __str__ = text
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain values: :func:`bitlake.table.explain.explain_dict`'s, and more."""
