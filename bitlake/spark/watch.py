@@ -78,9 +78,11 @@ class _Tracker:
             if info is None:
                 continue
             stages = [found for found in map(tracker.getStageInfo, info.stageIds) if found is not None]
-            counts[number] = (sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages))
+            finished = sum(s.numCompletedTasks for s in stages)
+            counts[number] = finished, sum(s.numTasks for s in stages)
             if info.status != "RUNNING":
-                self._over[number] = counts[number]
+                # What is left are stages whose output was there already.
+                counts[number] = self._over[number] = finished, finished
         _count(made, counts.values())
 
 

@@ -1,0 +1,75 @@
+"""Statements as jobs: what Spark has done of their tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bitlake
+from bitlake.progress import Job
+from bitlake.progress import jobs as jobs_module
+from bitlake.progress.words import amounts
+from bitlake.spark import watch
+
+pytestmark = pytest.mark.spark
+
+
+class Wall:
+    """Takes the place of the board: remembers jobs, and how far they were at their end."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.ends: list[str] = []
+
+    def add(self, made: Job) -> None:
+        self.jobs.append(made)
+
+    def remove(self, gone: Job) -> None:
+        self.ends.append(amounts(gone))
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    made = Wall()
+    monkeypatch.setattr(jobs_module, "place", lambda: object)
+    monkeypatch.setattr(jobs_module, "board", made)
+    monkeypatch.setattr(watch, "_EVERY", 0.0)
+    return made
+
+
+def test_tasks_are_counted_by_statement(spark: Any, wall: Wall) -> None:
+    spark.range(10).count()  # somebody else's
+    with watch.watched(spark, "first", True):
+        assert spark.range(0, 100, 1, 5).selectExpr("sum(id)").collect()[0][0] == 4950
+        first = wall.jobs[0]
+        if first.look is not None:  # Spark Connect tells by itself
+            first.look(first)
+        assert first.unit == "tasks" and first.total is not None and first.total >= 6
+        assert first.done == first.total
+    assert first.look is None
+    with watch.watched(spark, "second", True):
+        if wall.jobs[1].look is not None:
+            wall.jobs[1].look(wall.jobs[1])
+        assert wall.jobs[1].total is None, "the tasks of another statement"
+
+
+def test_every_statement_is_one_job(lake: bitlake.Lake, wall: Wall) -> None:
+    lake.sql("CREATE TABLE t (id BIGINT)")
+    lake.sql("INSERT INTO t SELECT id FROM range(0, 100, 1, 3)")
+    lake.sql("CALL sys.compact(table => 't')")
+    assert [j.label for j in wall.jobs] == [
+        "CREATE TABLE t (id BIGINT)",
+        "INSERT INTO t SELECT id FROM range(0, 100, 1, 3)",
+        "CALL sys.compact(table => 't')",
+    ]
+    lake.write(lake.sql("SELECT id FROM t"), "t")
+    assert wall.jobs[-1].label == "writing to default.t"
+    lake.catalog.shows_progress = False
+    lake.sql("SELECT id FROM t")
+    assert wall.jobs[-1].label == "writing to default.t"
+
+
+def test_long_statements_are_cut() -> None:
+    assert watch._short("SELECT 1\n  FROM t") == "SELECT 1 FROM t"
+    assert len(watch._short("SELECT " + "x, " * 50)) == 60
