@@ -108,7 +108,8 @@ def _waterfall(told: Explanation) -> str:
             picture = bar([(step.bytes, "bl-read"), (took, kind)], told.steps[0].bytes, title)
         label = _STEP.get(step.name, f"after {step.name}")
         less = f"− {human_bytes(took)}" if took and step.name != "read" else ""
-        rows.append(_row(label, picture, human_bytes(step.bytes), f"{step.files:,} files {less}"))
+        size = f"{'about ' * step.estimated}{human_bytes(step.bytes)}"
+        rows.append(_row(label, picture, size, f"{step.files:,} files {less}"))
         before = step.bytes
     note = f"<p>More was read than needed: {escape(told.read_more)}.</p>" if told.read_more else ""
     return f"<section><h2>What was left after each step</h2>{''.join(rows)}{note}</section>"

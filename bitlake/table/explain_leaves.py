@@ -16,6 +16,7 @@ from bitlake.storage import Store
 from bitlake.table.evolution import map_fields, map_predicate
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.plan import Plan, SkipReason
+from bitlake.table.skipped import outlines_of
 
 MOST_FILES = 400
 """Files whose indexes are asked again, condition by condition."""
@@ -80,9 +81,11 @@ def _asked(plan: Plan, entry_of: Callable[[str], ManifestEntry | None]) -> Seque
             out += [Asked(f.entry, f.path, file.merge.predicate or And(()), f.spared) for f in found]
         else:
             out.append(Asked(file.entry, file.path, plan.predicate, file.spared))
-    for gone in plan.skipped:
-        if gone.reason is SkipReason.INDEX and (entry := entry_of(gone.path)) is not None:
-            out.append(Asked(entry, gone.path, plan.predicate))
+    for number, (reason, _) in enumerate(outlines_of(plan.skipped)):
+        if reason is SkipReason.INDEX:
+            gone = plan.skipped[number]
+            if (entry := entry_of(gone.path)) is not None:
+                out.append(Asked(entry, gone.path, plan.predicate))
     return out
 
 

@@ -70,19 +70,22 @@ class FileMap:
 
 def maps_of(
     plan: Plan, store: Store, ranges: dict[str, list[tuple[int, int]]] | None, most: int
-) -> tuple[list[FileMap], int, int]:
-    """The plan's files to read; returns maps of at most ``most``, and of all of them (column bytes, page bytes).
+) -> tuple[list[FileMap], int, int, int]:
+    """The plan's files to read: maps of at most ``most``; and of those looked at, column bytes, page bytes and sizes.
 
-    ``ranges``: what was fetched of each file, where the plan was read; without it pages count as read that have to be.
+    ``ranges``: what was fetched of each file, where the plan was read; without it pages count as read that have to be,
+    and only ``most`` files are looked at, for each takes its footer to be read.
     """
     out: list[FileMap] = []
-    columns = pages = 0
+    columns = pages = sizes = 0
     for planned, task in _leaves(plan.files, tasks_of(plan.files, plan.schemas)):
+        if len(out) == most and ranges is None:
+            break
         made = _map(plan, planned, task, store, ranges)
-        columns, pages = columns + made.column_bytes, pages + made.page_bytes
+        columns, pages, sizes = columns + made.column_bytes, pages + made.page_bytes, sizes + made.size
         if len(out) < most:
             out.append(made)
-    return out, columns, pages
+    return out, columns, pages, sizes
 
 
 def _leaves(files: Sequence[PlannedFile], tasks: Sequence[FileTask]) -> list[tuple[PlannedFile, FileTask]]:

@@ -19,6 +19,7 @@ from bitlake.table.explain_run import Phase, run_scan
 from bitlake.table.partition_files import files_to_plan
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import Plan, SkipReason
+from bitlake.table.skipped import outlines_of
 
 if TYPE_CHECKING:
     from bitlake.table.scan import Scan
@@ -34,11 +35,15 @@ _ALWAYS = (SkipReason.STATS, SkipReason.INDEX)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is left after a step: bytes, and files. ``name`` is what took the rest away."""
+    """What is left after a step: bytes, and files. ``name`` is what took the rest away.
+
+    ``estimated``: from some of the files, as the footers of so many were not read for this.
+    """
 
     name: str
     bytes: int
     files: int
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +90,8 @@ class Explanation:
     def details(self) -> str:
         """What each step left, what conditions' indexes did, phases and advice, as text."""
         lines = _table(
-            ("left after", "files", "bytes"), [(s.name, f"{s.files:,}", human_bytes(s.bytes)) for s in self.steps]
+            ("left after", "files", "bytes"),
+            [(s.name, f"{s.files:,}", f"{'about ' * s.estimated}{human_bytes(s.bytes)}") for s in self.steps],
         )
         if self.read_more:
             lines.append(f"  ({self.read_more})")
@@ -109,7 +115,9 @@ class Explanation:
         return {
             **explain_dict(self.plan),
             "analyzed": self.analyzed,
-            "left_after": [{"step": s.name, "files": s.files, "bytes": s.bytes} for s in self.steps],
+            "left_after": [
+                {"step": s.name, "files": s.files, "bytes": s.bytes, "estimated": s.estimated} for s in self.steps
+            ],
             "phases": [{"phase": p.name, "ms": p.ms, "bytes": p.bytes, "requests": p.requests} for p in self.phases],
             "conditions": [
                 {
@@ -203,11 +211,15 @@ def explain_scan(scan: Scan, analyze: bool) -> Explanation:
 
     entries: dict[str, ManifestEntry] = {}
     leaves, left_out = leaf_steps(plan, entry_of, scan.store, scan.use_index)
-    maps, column_bytes, page_bytes = maps_of(plan, scan.store, run.ranges if analyze else None, MOST_FILES)
+    maps, column_bytes, page_bytes, seen = maps_of(plan, scan.store, run.ranges if analyze else None, MOST_FILES)
     steps = _steps(plan, bool(scan.state.schema.partition_keys))
     if maps:
-        steps += [Step("columns that are needed", min(column_bytes, steps[-1].bytes), steps[-1].files)]
-        steps += [Step("pages without a chosen row", min(page_bytes, steps[-1].bytes), steps[-1].files)]
+        left, files = steps[-1].bytes, steps[-1].files
+        # What was not looked at is taken to be like the rest.
+        guessed, scale = seen < left, left / max(seen, 1)
+        for name, size in (("columns that are needed", column_bytes), ("pages without a chosen row", page_bytes)):
+            left = min(left, round(size * scale) if guessed else size)
+            steps.append(Step(name, left, files, guessed))
     if analyze:
         opened = sum(1 for r in run.ranges.values() if r)
         steps += [Step("read", sum(p.bytes for p in run.phases if p.name == "read"), opened)]
@@ -220,9 +232,9 @@ def _steps(plan: Plan, partitioned: bool) -> list[Step]:
     """The files and bytes that are left after each reason to skip files, in the order of planning."""
     sizes: dict[SkipReason, int] = {}
     counts: dict[SkipReason, int] = {}
-    for gone in plan.skipped:
-        sizes[gone.reason] = sizes.get(gone.reason, 0) + gone.size
-        counts[gone.reason] = counts.get(gone.reason, 0) + 1
+    for reason, size in outlines_of(plan.skipped):
+        sizes[reason] = sizes.get(reason, 0) + size
+        counts[reason] = counts.get(reason, 0) + 1
     m = plan.metrics
     left, files = m.data_bytes, m.files - m.files_unseen
     steps = [Step("all files" if not m.files_unseen else "all files of these partitions", left, files)]

@@ -121,7 +121,7 @@ def plan_files(
         predicate=request.predicate,
         limit=request.limit,
         files=tuple(files),
-        skipped=SkippedFiles(pruned.gone.tolist(), pruned.describe, skipped),
+        skipped=SkippedFiles(pruned.gone.tolist(), pruned.describe, skipped, pruned.outline),
         problems=tuple(problems),
         metrics=metrics,
         order=request.order,

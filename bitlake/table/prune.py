@@ -94,6 +94,12 @@ class MetadataPruning:
         path, file = self.partitions.data_path(entry), entry.file
         return SkippedFile(path, reason, self._detail(entry, reason), file.row_count, file.file_size)
 
+    def outline(self, number: int) -> tuple[SkipReason, int]:
+        """Reason and bytes of one of :attr:`gone`."""
+        reason = _REASONS[self._reasons[number]]
+        assert reason is not None
+        return reason, self._files.entries[number].file.file_size
+
     def _detail(self, entry: ManifestEntry, reason: SkipReason) -> str:
         if reason is SkipReason.PARTITION:
             folder = self.partitions.folder(entry.partition)

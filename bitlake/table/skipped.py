@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
-from bitlake.table.plan import SkippedFile
+from bitlake.table.plan import SkippedFile, SkipReason
 
 
 class SkippedFiles(Sequence[SkippedFile]):
@@ -15,14 +15,29 @@ class SkippedFiles(Sequence[SkippedFile]):
     find out that it is skipped.  Compares and pickles like a tuple.
     """
 
-    __slots__ = ("_describe", "_more", "_numbers")
+    __slots__ = ("_describe", "_more", "_numbers", "_outline")
 
     def __init__(
-        self, numbers: Sequence[int], describe: Callable[[int], SkippedFile], more: Sequence[SkippedFile] = ()
+        self,
+        numbers: Sequence[int],
+        describe: Callable[[int], SkippedFile],
+        more: Sequence[SkippedFile] = (),
+        outline: Callable[[int], tuple[SkipReason, int]] | None = None,
     ) -> None:
+        """``outline`` tells reason and bytes of a number alone, which is quicker than to describe it."""
         self._numbers = numbers
         self._describe = describe
         self._more = tuple(more)
+        self._outline = outline
+
+    def outlines(self) -> Iterator[tuple[SkipReason, int]]:
+        """Reason and bytes of each file, in order."""
+        if self._outline is None:
+            yield from ((s.reason, s.size) for s in self)
+            return
+        for number in self._numbers:
+            yield self._outline(int(number))
+        yield from ((s.reason, s.size) for s in self._more)
 
     def __len__(self) -> int:
         return len(self._numbers) + len(self._more)
@@ -56,3 +71,11 @@ class SkippedFiles(Sequence[SkippedFile]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, (tuple(self),)
+
+
+def outlines_of(skipped: Sequence[SkippedFile]) -> Iterator[tuple[SkipReason, int]]:
+    """Reason and bytes of each skipped file of a plan, in order."""
+    if isinstance(skipped, SkippedFiles):
+        yield from skipped.outlines()
+    else:
+        yield from ((s.reason, s.size) for s in skipped)

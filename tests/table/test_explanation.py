@@ -287,6 +287,21 @@ def test_large_tables_are_bounded(tmp_path: Path) -> None:
     assert len(html) < 1_000_000
 
 
+def test_of_very_many_files_some_are_looked_at(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without reading the scan, footers are read of so many files only, and what they tell is scaled."""
+    every = table.scan(["id"]).explanation()
+    monkeypatch.setattr("bitlake.table.explanation.MOST_FILES", 2)
+    some = table.scan(["id"]).explanation()
+    assert len(some.files) == 2 and some.files_left_out == 4 and "about" in some.text()
+    for a, b in zip(every.steps, some.steps, strict=True):
+        assert a.name == b.name and b.estimated == (b.name in ("columns that are needed", "pages without a chosen row"))
+        assert 0.7 * a.bytes <= b.bytes <= 1.3 * a.bytes
+    read = table.scan(["id"]).explanation(analyze=True)
+    assert not any(s.estimated for s in read.steps) and len(read.files) == 2
+    few = table.scan(where="id < 20000").explanation()
+    assert [f.state for f in few.files] == ["read", "statistics"]
+
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
