@@ -126,7 +126,9 @@ PARQUET_PAGE_SIZE = _maybe_int(
     "parquet.page.size", 1024, "Uncompressed bytes of a Parquet page at which the next begins; unset: 262144."
 )
 PARQUET_PAGE_ROWS = _maybe_int(
-    "parquet.page.row.count.limit", 64, "Rows of a Parquet page at which the next begins; unset: 4096."
+    "parquet.page.row.count.limit",
+    64,
+    "Rows of a Parquet page at which the next begins; unset: 4096 with file indexes or a primary key, else 20000.",
 )
 FILE_SUFFIX_COMPRESSION = _bool("file.suffix.include.compression", False, "Put the codec into data file names.")
 TARGET_FILE_SIZE = _maybe_memory("target-file-size", "Roll data files at this size; unset: 256 MB for append tables.")

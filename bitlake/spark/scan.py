@@ -63,6 +63,10 @@ _SPARKS = (FILE_PATH, ROW_INDEX)
 _MOST_NUMBERED = 1000
 """More paths than this would make the query's own text large."""
 _frames: Cache[tuple[object, ...], DataFrame] = Cache(64)
+SMALL_BYTES = 1 << 20
+"""Files of up to this many bytes in all are a small table: what was read of one stays for the next query over it."""
+_small: Cache[tuple[object, ...], DataFrame] = Cache(32 << 20)
+"""Local relations of small tables; by bytes of Arrow, which the JVM holds too."""
 _lasting: weakref.WeakSet[DataFrame] = weakref.WeakSet()
 
 
@@ -138,7 +142,7 @@ def _spark_column(name: str, raw_paths: bool) -> Column:
 
 def chosen_bytes(file: PlannedFile) -> int:
     """About how many bytes the pages that hold chosen rows take, if pages are as large as bitlake's own."""
-    if file.chosen_rows > DRIVER_ROWS or format_of(file.path) != "parquet":
+    if file.whole or file.chosen_rows > DRIVER_ROWS or format_of(file.path) != "parquet":
         return file.entry.file.file_size
     pages = len(np.unique(file.selection.positions(file.row_count) // PAGE_ROWS))
     return math.ceil(file.entry.file.file_size * min(1.0, pages * PAGE_ROWS / file.row_count))
@@ -191,7 +195,8 @@ class SparkReader:
             choice = ReadChoice(choice.driver, sure, (*choice.selective, *(f for f in choice.native if f not in sure)))
         types = frame_schema(scan)
         if choice.driver or not plan.files:
-            return self.local(scan, types)
+            return self._small(scan, plan, types) or self.local(scan, types)
+        scan.record("spark", was_read=False)
         parts = []
         if choice.native:
             parts.append(self._native(plan, choice.native, types, raw_paths))
@@ -206,6 +211,29 @@ class SparkReader:
             # Only the number of rows is asked for; an Arrow table without columns could not carry it to Spark.
             return self._spark.range(0, scan.count(), 1, 1).select()
         return local_frame(self._spark, scan.to_arrow(), types)
+
+    def _small(self, scan: Scan, plan: Plan, types: T.StructType) -> DataFrame | None:
+        """The same frame for the same rows of a small table, so that a dimension is not read for each query.
+
+        Files never change, and a snapshot's are told by the manifest list that it alone has.  None for what is not
+        small, or not whole files.
+        """
+        snapshot = scan.state.snapshot
+        whole = all(f.whole and f.merge is None for f in plan.files)
+        if snapshot is None or not whole or not types.fields:
+            return None
+        if type(scan) is not Scan or sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
+            return None
+        what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone)
+        paths = tuple(f.path for f in plan.files)
+        key = (id(self._spark), types.json(), snapshot.delta_manifest_list, paths, what)
+        found = _small.get(key)
+        if found is None:
+            rows = scan.to_arrow()
+            found = local_frame(self._spark, rows, types)
+            _small.put(key, found, max(1, rows.nbytes))
+            _lasting.add(found)
+        return found
 
     def _native(self, plan: Plan, files: Sequence[PlannedFile], types: T.StructType, raw_paths: bool) -> DataFrame:
         """Spark's Parquet reader over the files; nothing of them is read before the query runs."""

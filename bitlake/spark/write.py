@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 
 from bitlake import _clock
 from bitlake.fileindex.registry import parse_index_options
-from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
@@ -39,7 +38,7 @@ from bitlake.table.data_file import file_format
 from bitlake.table.orphans import STAGING
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import LocalRunner
-from bitlake.table.sizing import rows_per_file
+from bitlake.table.sizing import page_rows, rows_per_file
 from bitlake.table.state import TableState
 
 log = logging.getLogger("bitlake")
@@ -106,7 +105,7 @@ class SparkWriter:
             prepared.write.mode("append")
             .option("compression", options.get(opt.FILE_COMPRESSION))
             .option("parquet.compression.codec.zstd.level", str(options.get(opt.ZSTD_LEVEL)))
-            .option("parquet.page.row.count.limit", str(options.of(opt.PARQUET_PAGE_ROWS) or PAGE_ROWS))
+            .option("parquet.page.row.count.limit", str(page_rows(schema)))
             .option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
             .option("maxRecordsPerFile", str(rows_per_file(state)))
         )

@@ -18,14 +18,14 @@ import pyarrow as pa
 from bitlake.errors import StorageUnavailable
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.registry import ROW_SELECTIVE, IndexSpec, parse_index_options
-from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, WrittenFile
+from bitlake.formats.parquet_write import PAGE_BYTES, WrittenFile
 from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.sizing import target_file_size
+from bitlake.table.sizing import page_rows, target_file_size
 from bitlake.types import DataField
 
 log = logging.getLogger("bitlake")
@@ -108,7 +108,7 @@ class FileShape:
             options.of(opt.TARGET_FILE_ROWS),
             max(1 << 20, min(options.of(opt.FILE_BLOCK_SIZE) or 128 << 20, target)),
             options.of(opt.PARQUET_PAGE_SIZE) or PAGE_BYTES,
-            options.of(opt.PARQUET_PAGE_ROWS) or PAGE_ROWS,
+            page_rows(schema),
         )
 
 
