@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -34,12 +36,17 @@ _OURS, _UNINDEXED, _PYARROW = "bitlake", "the same without index", "pyarrow data
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one read took: requests, bytes of answers' bodies, rows found, seconds."""
+    """What one read took: requests by what they are for, bytes of answers' bodies, rows found, seconds."""
 
-    requests: int
+    asked: dict[str, int]
     received: int
     rows: int
     seconds: float
+
+    @property
+    def requests(self) -> int:
+        """How many in all."""
+        return sum(self.asked.values())
 
 
 def s3_read(bench: Bench) -> list[Result]:
@@ -64,7 +71,10 @@ def s3_read(bench: Bench) -> list[Result]:
         table.append(_head(source, rows))
         sizes = [e.file.file_size for e in table.state().entries()]
         files = [f.path.removeprefix("s3://") for f in table.scan().plan().files]
-        user = table.scan(columns=["user_id"], limit=1).to_arrow().column("user_id")[0].as_py()
+        users = table.scan(columns=["user_id"]).to_arrow().column("user_id").to_numpy()
+        user = int(users[0])
+        # One that statistics cannot rule out.
+        nobody = int(np.setdiff1d(np.arange(users.min(), users.max()), users)[0])
         about = f"{rows:,} rows in {len(files)} files of {sum(sizes) / 1e6:.0f} MB together; metadata included"
 
         def ours(where: str, indexed: bool) -> int:
@@ -75,7 +85,7 @@ def s3_read(bench: Bench) -> list[Result]:
         questions = (
             ("status = 'PENDING'", "status = 'PENDING'", ds.field("status") == "PENDING"),
             ("user_id = ?", f"user_id = {user}", ds.field("user_id") == user),
-            ("a user_id that is not there", "user_id = 123456789", ds.field("user_id") == 123_456_789),
+            ("a user_id that is not there", f"user_id = {nobody}", ds.field("user_id") == nobody),
         )
         for name, where, expression in questions:
             reads: dict[str, Callable[[], int]] = {
@@ -94,7 +104,16 @@ def _cost(proxy: Any, read: Callable[[], int]) -> Cost:
     proxy.received = 0
     found: list[int] = []
     seconds = timed(lambda: found.append(read()))
-    return Cost(len(proxy.seen), proxy.received, found[0], seconds)
+    asked = Counter(_kind(path) for _, path, _ in proxy.seen)
+    return Cost(dict(asked.most_common()), proxy.received, found[0], seconds)
+
+
+def _kind(path: str) -> str:
+    """What a request is for, by the path of its object."""
+    name = path.partition("?")[0]
+    if name.endswith((".parquet", ".index")):
+        return "data" if name.endswith(".parquet") else "index"
+    return "metadata"
 
 
 def _pyarrow(endpoint: str, files: list[str], expression: ds.Expression) -> int:
@@ -119,7 +138,8 @@ def _lines(bench: Bench, name: str, costs: dict[str, Sequence[Cost]], size: int,
         bench.say(f"S3, {name}, {who}: {c.requests} requests, {c.received:,} bytes, {c.seconds:.2f} s")
     runs = len(costs[_OURS])
     ours = middle.pop(_OURS)
-    note = f"{first.rows:,} rows found; {ours.received / size:.4f} of the data files' bytes; {about}"
+    asked = ", ".join(f"{count} {kind}" for kind, count in ours.asked.items())
+    note = f"{first.rows:,} rows found; requests: {asked}; {ours.received / size:.4f} of the data files' bytes; {about}"
     out = []
     for base, c in middle.items():
         told, note = note, ""
@@ -132,12 +152,8 @@ def _lines(bench: Bench, name: str, costs: dict[str, Sequence[Cost]], size: int,
 
 
 def _median(taken: Sequence[Cost]) -> Cost:
-    return Cost(
-        statistics.median_low([c.requests for c in taken]),
-        statistics.median_low([c.received for c in taken]),
-        taken[0].rows,
-        statistics.median([c.seconds for c in taken]),
-    )
+    typical = sorted(taken, key=lambda c: (c.requests, c.received))[len(taken) // 2]
+    return replace(typical, seconds=statistics.median(c.seconds for c in taken))
 
 
 def _head(source: pq.ParquetFile, rows: int) -> pa.RecordBatchReader:
