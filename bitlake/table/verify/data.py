@@ -77,7 +77,10 @@ def check_data_file(store: Store, task: DataTask) -> DataChecked:
             rows = read
             found += facts.faults()
     except NotFound as e:
-        found.append(Finding("data-unreadable", task.path, str(e)))
+        # A column is not there; or the file went meanwhile.
+        there = store.exists(task.path)
+        gone = Finding("data-missing", task.path, "the file is not there")
+        found.append(Finding("data-unreadable", task.path, str(e)) if there else gone)
         return DataChecked(tuple(found), 0, size, len(indexes))
     except (BitlakeError, pa.ArrowException) as e:
         error = e if isinstance(e, BitlakeError) else CorruptError(f"its bytes cannot be decoded ({e})")
