@@ -333,7 +333,7 @@ class Changes:
         try:
             # 0: computed when there was no snapshot yet.
             snapshot = load_snapshot(self.store, self.paths, since) if since else None
-            files = () if snapshot is None else live_files(self.store, self.paths, snapshot)
+            files = self._live(snapshot)
             seen = {e.identity for e in files}
         except NotFound as e:
             raise CommitConflict(

@@ -1,4 +1,4 @@
-"""Which live files planning has to look at, in a table of very many files of which a scan asks for some partitions.
+"""Which live files a plan or a write has to look at, in a table of very many files of which it needs some partitions.
 
 Manifests say in their list which partitions they hold; and one in which the wanted partitions are a small part is
 decoded only around them (:func:`bitlake.metadata.manifest_records.decode_entries`).  A small table is read whole: its
@@ -8,18 +8,19 @@ plan then names every file and why it goes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bitlake.codec.binary_row import encode_row_with_arity
-from bitlake.metadata.manifest import ManifestFileMeta
+from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import And, Comparison, In, Op, Predicate, columns_of, conjuncts
 from bitlake.table import live
 from bitlake.table.file_columns import LiveFiles
+from bitlake.table.manifests import PartitionSet
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType, Root
 
@@ -42,6 +43,26 @@ class FilesToPlan:
     manifests: int = 0
     """How many manifests there are, if any files are unseen."""
     manifests_read: int = 0
+
+
+def is_large(state: TableState) -> bool:
+    """Whether a table has so many files that those of other partitions than the wanted ones should stay unseen."""
+    snapshot = state.snapshot
+    if snapshot is None or not state.is_snapshot or not state.schema.partition_keys:
+        return False
+    if live.is_cached(state.paths, snapshot):
+        return False
+    metas = live.snapshot_manifests(state.store, state.paths, snapshot)
+    return sum(m.num_added_files - m.num_deleted_files for m in metas) >= MANY_FILES
+
+
+def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[ManifestEntry]:
+    """The live files of some partitions (BinaryRows with arity), and maybe others', where the table is not large."""
+    if not is_large(state):
+        return state.entries()
+    rows = frozenset(partitions)
+    types = [f.type for f in state.schema.partition_fields]
+    return state.entries(live.PartitionFilter(PartitionSet(rows, types).meets, rows))
 
 
 def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan:

@@ -31,7 +31,8 @@ from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import postpone_writer, unnumbered
 from bitlake.table.lsm.publish import Slot, bucket_states, discard_changes, lsm_context, state_of
-from bitlake.table.lsm.spread import Share, spread
+from bitlake.table.lsm.spread import Share, partitions_of, spread
+from bitlake.table.partition_files import is_large
 from bitlake.table.runner import LocalRunner
 from bitlake.table.state import TableState
 from bitlake.table.write import fit, split_groups
@@ -92,8 +93,11 @@ class _Writing:
         self._reserved = reserved
         self._schema = state.schema
         self._user = user
-        self._context = lsm_context(state)
-        self._states = {} if fresh else bucket_states(state)
+        # Keys that are unique over partitions may be in any of them.
+        self._later = not fresh and not is_cross_partition(self._schema) and is_large(state)
+        self._looked: set[bytes] = set()
+        self._context = lsm_context(state, () if fresh or self._later else None)
+        self._states = {} if fresh or self._later else bucket_states(state)
         self._writers: dict[Slot, BucketWriter] = {}
         self._postponed: dict[bytes, KeyValueWriter] = {}
         self._hashes: dict[Slot, list[Int32s]] = {}
@@ -126,6 +130,8 @@ class _Writing:
             return
         rows = pa.concat_tables(self._pending)
         self._pending, self._bytes = [], 0
+        if self._later:
+            self._look_at(partitions_of(rows, self._schema) - self._looked)
         if self._places is not None:
             rows, buckets = self._places.place(rows)
             shares = list(spread(rows, self._schema, buckets=buckets))
@@ -140,6 +146,17 @@ class _Writing:
                 self._writers[slot] = BucketWriter(self._context, self._state.store, bucket)
         of_items("buckets written")
         LocalRunner().run(shares, self._put)
+
+    def _look_at(self, partitions: set[bytes]) -> None:
+        """Find out what is there in partitions that rows come for: of a large table nothing else is looked at."""
+        self._looked |= partitions
+        found = bucket_states(self._state, partitions=partitions) if partitions else {}
+        self._states |= found
+        # Writers that are made from now on know the schemas of these files; those before need no others.
+        schemas = lsm_context(self._state, [f for b in found.values() for f in b.files]).schemas
+        self._context = replace(self._context, schemas={**self._context.schemas, **schemas})
+        if self._assigner is not None:
+            self._assigner.know(found)
 
     def _put(self, share: Share) -> None:
         writer = self._writers[share.partition, share.bucket]

@@ -45,6 +45,10 @@ class DynamicAssigner:
         self._channel = channel
         self._partitions: dict[bytes, PartitionAssigner] = {}
         self._states: dict[bytes, list[BucketState]] = {}
+        self.know(states)
+
+    def know(self, states: Mapping[tuple[bytes, int], BucketState]) -> None:
+        """Add the buckets of partitions that no row has come for yet."""
         for (partition, _), state in states.items():
             self._states.setdefault(partition, []).append(state)
 

@@ -222,7 +222,7 @@ class Publisher:
         def undo(done: Iterable[tuple[ManifestEntry, ...]]) -> None:
             discard_entries(state.store, state.paths, state.schema, [e for entries in done for e in entries])
 
-        work = partial(renumber_file, lsm_context(state), state.store)
+        work = partial(renumber_file, lsm_context(state, adds), state.store)
         return [*kept, *(e for entries in _all(self.runner, jobs, work, undo) for e in entries)]
 
     def _commit_compactions(
@@ -320,7 +320,7 @@ def compact_buckets(
 
     Raises the first error, after deleting what the others made.
     """
-    work = partial(_compact_one, lsm_context(state), state.store, full)
+    work = partial(_compact_one, lsm_context(state, [f for b in buckets for f in b.files]), state.store, full)
     of_items("buckets", size=lambda bucket: sum(e.file.file_size for e in bucket.files))
     done = _all(runner, buckets, work, lambda good: discard_compactions(state, good))
     return {(b.partition, b.bucket): c for b, c in zip(buckets, done, strict=True) if c}

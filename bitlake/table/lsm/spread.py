@@ -38,6 +38,12 @@ class Share:
     hashes: Int32s | None = None
 
 
+def partitions_of(rows: pa.Table, schema: TableSchema) -> set[bytes]:
+    """The partitions that rows are of, as BinaryRows with arity."""
+    codes = group_codes(rows, schema.partition_fields, np.zeros(rows.num_rows, np.int32))
+    return set(_partitions(rows, schema, np.unique(codes, return_index=True)[1]))
+
+
 def spread(
     rows: pa.Table, schema: TableSchema, assign: Assign | None = None, buckets: Int32s | None = None
 ) -> Iterator[Share]:
