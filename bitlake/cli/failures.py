@@ -48,14 +48,20 @@ def told(arguments: Sequence[str]) -> Iterator[Outcome]:
         sys.stdout.flush()
         outcome.code = FAILED
     except BrokenPipeError:
-        # Whoever read us went away (``bitlake files t | head``): no more output, and none when Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        outcome.code = PIPE
+        outcome.code = _unread()
+    except SystemExit as e:  # typer's way with a broken pipe
+        outcome.code = _unread() if isinstance(e.__context__, BrokenPipeError) else FAILED
     except KeyboardInterrupt:
         say("interrupted")
         outcome.code = INTERRUPTED
     except Exception as e:  # noqa: BLE001  (the last line of defence)
         outcome.code = _failed(e, as_json, debug)
+
+
+def _unread() -> int:
+    """Whoever read us went away (``bitlake files t | head``): no more output, and none when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE
 
 
 def _failed(error: Exception, as_json: bool, debug: bool) -> int:

@@ -128,14 +128,19 @@ def _create(
     import pyarrow as pa
 
     from bitlake.errors import InvalidRequest
-    from bitlake.types import arrow_type, parse_type
+    from bitlake.types import arrow_type, from_arrow, parse_type
 
     schema = _storable(source.schema())
     for column, text in pairs("--type", types).items():
         at = schema.get_field_index(column)
         if at < 0:
             raise InvalidRequest(f"{source.path} has no column '{column}'; it has {', '.join(schema.names)}")
-        schema = schema.set(at, pa.field(column, arrow_type(parse_type(text))))
+        made = arrow_type(parse_type(text))
+        if from_arrow(made) != parse_type(text):
+            raise Usage(
+                f"--type {column}={text}: with such a type make the table by bitlake sql 'CREATE TABLE …' first"
+            )
+        schema = schema.set(at, pa.field(column, made))
     return run.lake().create_table(
         name,
         schema,

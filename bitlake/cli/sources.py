@@ -56,6 +56,8 @@ class Source:
     format: Format
     style: CsvStyle = field(default_factory=CsvStyle)
     options: dict[str, str] = field(default_factory=dict)
+    _held: list[bytes] = field(default_factory=list, repr=False, compare=False)
+    """What stdin gave, once its columns were looked at."""
 
     def batches(self, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         """The rows.
@@ -83,6 +85,8 @@ class Source:
 
     def schema(self) -> pa.Schema:
         """The columns as the file has them, or as its first rows look."""
+        if self.path == "-":
+            self._held[:] = [sys.stdin.buffer.read()]
         batches = self.batches(None)
         first = next(batches, None)
         batches.close()  # type: ignore[attr-defined]
@@ -92,7 +96,7 @@ class Source:
 
     def _opened(self) -> Any:
         if self.path == "-":
-            return pa.PythonFile(sys.stdin.buffer, "r")
+            return pa.BufferReader(self._held[0]) if self._held else pa.PythonFile(sys.stdin.buffer, "r")
         if scheme_of(self.path) != "file":
             raw = open_store(self.path, self.options).open_input(self.path)
         else:

@@ -1,0 +1,198 @@
+"""Every command that needs no Spark, as a process: what a person reads, and what a program does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli.conftest import Cli, orders
+
+import bitlake
+
+
+def test_tables(cli: Cli) -> None:
+    lines = cli("tables").out.splitlines()
+    assert lines[0].split() == ["table", "primary", "key", "rows", "last", "commit"]
+    assert lines[1].startswith("default.orders  –") and " 90  20" in lines[1]
+    found = cli("tables", "--json").json
+    assert [(t["database"], t["table"], t["rows"], t["primary_key"]) for t in found["tables"]] == [
+        ("default", "orders", 90, []),
+        ("default", "users", 2, ["id"]),
+    ]
+    assert cli("tables", "--names").out == "default.orders\ndefault.users\n"
+
+
+def test_describe(cli: Cli) -> None:
+    out = cli("describe", "orders").out
+    assert "comment   what was bought\n" in out and "rows      90\n" in out
+    assert "status    STRING  " in out and "bitmap" in out
+    found = cli("describe", "ORDERS", "--json").json
+    assert found["table"] == "default.orders" and found["snapshot"] == 2
+    assert found["columns"][1] == {
+        "name": "status",
+        "type": "STRING",
+        "nullable": True,
+        "indexes": ["bitmap"],
+        "default": None,
+        "comment": None,
+    }
+    assert cli("describe", "users", "--json").json["primary_key"] == ["id"]
+
+
+def test_history(cli: Cli) -> None:
+    lines = cli("history", "orders").out.splitlines()
+    assert lines[0].split() == ["id", "committed", "kind", "operation", "change", "rows", "tags"]
+    assert [line.split()[0] for line in lines[1:]] == ["2", "1"]
+    assert lines[1].split()[-2:] == ["+60", "90"] and lines[2].split()[-3:] == ["+30", "30", "monday"]
+    found = cli("history", "orders", "--json", "-n", "1").json
+    assert found["total"] == 2 and [s["id"] for s in found["snapshots"]] == [2]
+    assert "1 earlier ones: --limit 0 shows all" in cli("history", "orders", "-n", "1").out
+
+
+def test_files(cli: Cli, lake: bitlake.Lake) -> None:
+    out = cli("files", "orders").out
+    assert out.splitlines()[0].split() == ["bucket", "rows", "size", "index", "file"]
+    assert out.splitlines()[-1].startswith("2 files, 90 rows, ")
+    found = cli("files", "orders", "--json").json
+    assert found["total"]["rows"] == 90 and {Path(f["path"]).stat().st_size == f["bytes"] for f in found["files"]} == {
+        True
+    }
+    assert cli("files", "orders", "--tag", "monday", "--json").json["total"]["rows"] == 30
+    assert cli("files", "orders", "--snapshot", "1", "--json").json["snapshot"] == 1
+
+
+def test_explain(cli: Cli, home: Path) -> None:
+    out = cli("explain", "orders", "--where", "status = 'NONE'").out
+    assert "files      0 of 2 read; skipped by file index: 2" in out
+    found = cli("explain", "orders", "-w", "status = 'LOST'", "--analyze", "--json").json
+    assert found["plan"]["rows"]["returned"] == 30 if "plan" in found else found
+    cli("explain", "orders", "-w", "status = 'LOST'", "--html", "page.html")
+    assert (home / "page.html").read_text().startswith("<!")
+    cli("explain", code=2)
+
+
+def test_inspect(cli: Cli, lake: bitlake.Lake) -> None:
+    assert "snapshot" in cli("inspect", "-t", "orders", "snapshot-2").out
+    name = lake.table("orders").state().entries()[0].file.file_name
+    tree = cli("inspect", "-t", "orders", name, "--json").json
+    assert tree["faults"] == [] and tree["path"].endswith(name)
+    assert "50 41 52 31" in cli("inspect", "-t", "orders", name, "--hex", "0:16").out
+    cli("inspect", "-t", "orders", name, "--hex", "x", code=2)
+
+
+def test_verify(cli: Cli) -> None:
+    assert "no fault found" in cli("verify", "orders").out
+    found = cli("verify", "orders", "--quick", "--json").json
+    assert found["ok"] and found["findings"] == [] and not found["deep"]
+
+
+def test_verify_finds_and_repairs(cli: Cli, lake: bitlake.Lake) -> None:
+    table = lake.create_table(
+        "broken",
+        orders(0, 1).schema,
+        options={"file-index.bitmap.columns": "status", "file-index.in-manifest-threshold": "1 b"},
+    )
+    table.append(orders(0, 30))
+    [index] = Path(table.path).rglob("*.index")
+    index.unlink()
+    out = cli("verify", "broken", code=1).out
+    assert "index-missing" in out and index.name in out
+    plan = cli("verify", "broken", "--repair", "--json", code=1).json
+    assert plan["repair"]["actions"] and not plan["repair"]["done"]
+    assert "repaired in snapshot 2" in cli("verify", "broken", "--repair", "--yes").out
+    assert lake.table("broken").state().entries()[0].file.extra_files != (index.name,)  # snapshot 1 names it for ever
+    lake.drop_table("broken")
+
+
+def test_advise(cli: Cli) -> None:
+    assert "Advice for default.orders at snapshot 2" in cli("advise", "orders").out
+    found = cli("advise", "orders", "-q", "status = 'LOST'", "--json").json
+    assert [c["column"] for c in found["columns"]] == ["order_id", "status", "amount"]
+    cli("advise", "orders", "--engine", "none", code=2)
+
+
+def test_report(cli: Cli, home: Path) -> None:
+    assert cli("report", "orders").out == "default.orders: orders.html\n"
+    assert "default.orders" in (home / "orders.html").read_text()
+    assert cli("report", "orders", "--json").json["snapshot"]["id"] == 2
+
+
+def test_tags_and_branches(cli: Cli) -> None:
+    assert (
+        cli("tag", "create", "orders", "tuesday", "--keep", "30d").out
+        == "created tag tuesday of default.orders, snapshot 2\n"
+    )
+    cli("tag", "create", "orders", "tuesday", code=1)
+    cli("tag", "move", "orders", "tuesday", "--snapshot", "1")
+    cli("tag", "rename", "orders", "tuesday", "wednesday")
+    found = cli("tag", "list", "orders", "--json").json["tags"]
+    assert [(t["name"], t["snapshot"]) for t in found] == [("monday", 1), ("wednesday", 1)]
+    assert cli("branch", "create", "orders", "dev", "--tag", "wednesday").out == "created branch dev of orders\n"
+    lines = cli("branch", "list", "orders").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["branch", "main", "dev"] and lines[2].endswith(" 30")
+    assert cli("describe", "orders$branch_dev", "--json").json["rows"] == 30
+    cli("branch", "rename", "orders", "dev", "test")
+    cli("branch", "delete", "orders", "test")
+    cli("tag", "delete", "orders", "wednesday")
+    assert cli("tag", "list", "orders").out.splitlines()[1:][0].split()[0] == "monday"
+    cli("tag", "create", "orders", "x", "--keep", "7", code=2)
+
+
+def test_compact_and_rewrite_index(cli: Cli, lake: bitlake.Lake) -> None:
+    table = lake.create_table("small", orders(0, 1).schema)
+    for i in range(3):
+        table.append(orders(i, 1))
+    assert cli("compact", "small", "--full").out.startswith("default.small: 3 files (")
+    assert cli("compact", "small").out == "default.small: nothing to compact\n"
+    table.alter_options({"file-index.bloom-filter.columns": "order_id"})
+    found = cli("rewrite-index", "small", "--json").json
+    assert (found["files_rewritten"], found["indexes"]) == (1, ["bloom-filter(order_id)"])
+    assert "all 1 files have the indexes" in cli("rewrite-index", "small").out
+    lake.drop_table("small")
+
+
+def test_expire_shows_its_plan_first(cli: Cli, lake: bitlake.Lake) -> None:
+    table = lake.create_table("old", orders(0, 1).schema)
+    for i in range(4):
+        table.append(orders(i, 1))
+    keep = ("--retain-max", "1", "--retain-min", "1")
+    out = cli("expire", "old", *keep).out
+    assert "snapshots       3: 1 to 3" in out and out.endswith("nothing was deleted; --yes does it\n")
+    assert len(table.snapshots()) == 4
+    found = cli("expire", "old", *keep, "--dry-run", "--yes", "--json").json
+    assert found["snapshots"] == [1, 2, 3] and not found["done"] and len(table.snapshots()) == 4
+    assert cli("expire", "old", *keep, "--yes", "--json").json["done"]
+    assert [s.id for s in table.snapshots()] == [4]
+    assert cli("expire", "old", *keep, "--yes").out == "default.old: no snapshots to delete\n"
+    assert cli("expire", "old", "--what", "orphans").out == "default.old: no orphans to delete\n"
+    assert cli("expire", "old", "--what", "tags").out == "default.old: no tags to delete\n"
+    assert "partition" in cli("expire", "old", "--what", "partitions", code=1).err
+    cli("expire", "old", "--what", "tags", "--retain-max", "1", code=2)
+    lake.drop_table("old")
+
+
+def test_doctor(cli: Cli) -> None:
+    out = cli("doctor").out
+    assert "pyarrow" in out and "Java" in out and " tables" in out
+    found = cli("doctor", "--json").json
+    assert found["ok"] and {"what", "status", "found", "fix"} == set(found["checks"][0])
+
+
+def test_doctor_says_what_fixes_it(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "warehouse").write_text("a file, where a folder should be")
+    found = cli("doctor", "--json", at="s3x://nowhere", code=1).json
+    [lake] = [c for c in found["checks"] if c["what"] == "lake"]
+    assert lake["status"] == "problem" and "s3x" in lake["found"] and lake["fix"]
+
+
+def test_completion(cli: Cli) -> None:
+    env = {"_BITLAKE_COMPLETE": "complete_bash", "COMP_WORDS": "bitlake describe ord", "COMP_CWORD": "2"}
+    assert cli(**env).out.split() == ["orders"]
+    env = {"_BITLAKE_COMPLETE": "complete_bash", "COMP_WORDS": "bitlake des", "COMP_CWORD": "1"}
+    assert cli(**env).out.split() == ["describe"]
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["tag", "--help"], ["import", "-h"]], ids=" ".join)
+def test_help(cli: Cli, arguments: list[str]) -> None:
+    out = cli(*arguments).out
+    assert "Usage: bitlake" in out and max(map(len, out.splitlines())) <= 80

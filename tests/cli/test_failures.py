@@ -1,0 +1,133 @@
+"""What goes wrong is said in one line, with an exit code for scripts; and output is fit for where it goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.conftest import Cli, environment
+
+import bitlake
+
+
+def one_line(text: str) -> str:
+    [line] = text.splitlines()
+    return line
+
+
+def test_a_name_that_is_nearly_right(cli: Cli) -> None:
+    assert one_line(cli("describe", "ordrs", code=1).err) == (
+        "error: table 'default.ordrs' does not exist; did you mean orders?"
+    )
+    assert "no column 'stats'; did you mean 'status'?" in cli("explain", "orders", "-w", "stats = 1", code=1).err
+    assert cli("descibe", "orders", code=2).err.startswith("error: No such command 'descibe'. Did you mean 'describe'?")
+
+
+def test_errors_of_json_commands_are_json(cli: Cli) -> None:
+    done = cli("describe", "ordrs", "--json", code=1)
+    assert done.out == ""
+    assert json.loads(done.err)["error"]["type"] == "NotFound"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["tables", "--nope"],
+        ["describe"],
+        ["history", "orders", "-n", "many"],
+        ["history", "orders", "-n", "-1"],
+        ["tables", "--option", "novalue"],
+        ["expire", "orders", "--what", "everything"],
+        ["export", "orders", "x.weird"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_command_lines_are_usage(cli: Cli, arguments: list[str]) -> None:
+    err = cli(*arguments, code=2).err
+    assert err.startswith("error: ") and len(err.splitlines()) <= 3
+
+
+def test_no_lake_named(cli: Cli) -> None:
+    err = cli("tables", at=None, code=2).err
+    assert "--lake" in err and "BITLAKE_LAKE" in err
+
+
+def test_options_may_stand_before_the_command(cli: Cli, lake: bitlake.Lake) -> None:
+    out = cli("--lake", lake.path, "--json", "tables", at=None).out
+    assert json.loads(out)["lake"] == lake.path
+    assert cli(f"--lake={lake.path}", "tables", "--names", at=None).out.startswith("default.orders\n")
+
+
+def test_a_store_that_cannot_be_reached(cli: Cli) -> None:
+    options = [
+        "--option",
+        "s3.endpoint=http://127.0.0.1:9",
+        "--option",
+        "s3.access-key=a",
+        "--option",
+        "s3.secret-key=secret-b",
+    ]
+    done = cli("tables", "--lake", "s3://bucket/lake", *options, at=None, code=1)
+    assert one_line(done.err).startswith("error: ") and "secret-b" not in done.err
+    assert cli("tables", "--lake", "ftp://x/y", at=None, code=1).err.startswith("error: storage scheme 'ftp://'")
+
+
+def test_damaged_metadata(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    other = bitlake.connect(tmp_path / "w")
+    table = other.create_table("t", lake.table("users").arrow_schema)
+    table.append(lake.table("users").scan().to_arrow())
+    (Path(table.path) / "snapshot" / "snapshot-1").write_text("{")
+    assert "snapshot-1" in one_line(cli("describe", "t", at=other.path, code=1).err)
+    done = cli("tables", at=other.path, code=1)
+    assert "error: " in done.out and "default.t" in done.out
+
+
+def test_debug_shows_the_stack(cli: Cli) -> None:
+    err = cli("describe", "ordrs", "--debug", code=1).err
+    assert "Traceback" in err and err.splitlines()[-1].startswith("error: ")
+
+
+def test_no_colour_in_a_pipe(cli: Cli) -> None:
+    for arguments in (["tables"], ["describe", "orders"], ["doctor"], ["-h"]):
+        assert "\x1b" not in cli(*arguments).out
+
+
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)], ids=["plain", "NO_COLOR"])
+def test_colour_at_a_terminal(lake: bitlake.Lake, home: Path, env: dict[str, str], coloured: bool) -> None:
+    out = at_terminal(["describe", "orders"], environment(home, BITLAKE_LAKE=lake.path, TERM="xterm-256color", **env))
+    assert ("\x1b[" in out) is coloured and "order_id" in out
+
+
+def at_terminal(arguments: list[str], env: dict[str, str]) -> str:
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-m", "bitlake", *arguments], stdout=theirs, stderr=theirs, env=env)
+    os.close(theirs)
+    out = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # the other end was closed
+            break
+        if not piece:
+            break
+        out += piece
+    os.close(ours)
+    assert process.wait(60) == 0
+    return out.decode()
+
+
+def test_whoever_reads_may_go_away(lake: bitlake.Lake, home: Path) -> None:
+    env = environment(home, BITLAKE_LAKE=lake.path)
+    with subprocess.Popen(
+        [sys.executable, "-m", "bitlake", "export", "orders", "-", "-f", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read().decode()
+    assert process.returncode in (0, 141) and "Traceback" not in err and "Exception" not in err

@@ -1,0 +1,108 @@
+"""Import and export as processes: files of every kind, there and back."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cli.conftest import Cli, orders
+
+import bitlake
+
+
+def rows_of(table: pa.Table) -> list[dict[str, object]]:
+    return sorted(table.to_pylist(), key=lambda r: r["order_id"])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.jsonl"])
+def test_there_and_back(cli: Cli, lake: bitlake.Lake, tmp_path: Path, name: str) -> None:
+    file = str(tmp_path / name)
+    said = cli("export", "orders", file, "-w", "order_id < 50", "--json").json
+    assert said["rows"] == 50 and said["bytes"] == Path(file).stat().st_size
+    cli("export", "orders", file, code=1)
+    target = "back_" + name.partition(".")[2]
+    made = cli("import", target, file, "--create", "--json").json
+    assert (made["created"], made["rows"], made["snapshot"]) == (True, 50, 1)
+    assert rows_of(lake.table(target).scan().to_arrow()) == rows_of(orders(0, 50))
+    assert cli("import", target, file).out.startswith(f"default.{target}: 50 rows of 1 file, snapshot 2, ")
+    cli("import", target, file, "--overwrite")
+    assert lake.table(target).scan().count() == 50
+    lake.drop_table(target)
+
+
+def test_export_to_stdout(cli: Cli) -> None:
+    out = cli("export", "orders", "-", "-f", "json", "-c", "order_id,amount", "-w", "order_id in (7, 8)").out
+    assert [json.loads(line) for line in out.splitlines()] == [
+        {"order_id": 7, "amount": None},
+        {"order_id": 8, "amount": 2.0},
+    ]
+    out = cli("export", "orders", "-", "-f", "csv", "--tag", "monday", "-c", "status", "--limit", "2").out
+    assert list(csv.reader(io.StringIO(out))) == [["status"], ["PENDING"], ["SHIPPED"]]
+
+
+def test_csv_by_its_header_or_by_position(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    lake.create_table("people", pa.schema([("id", pa.int32()), ("name", pa.string()), ("born", pa.date32())]))
+    (tmp_path / "a.csv").write_text('Name,ID\n"Ada, Countess",1\n"",2\n,3\n')
+    (tmp_path / "b.tsv").write_text("4\tAlan\t1912-06-23\n5\t-\t\n")
+    with gzip.open(tmp_path / "c.csv.gz", "wt") as f:
+        f.write("id,born\n6,1906-12-09\n")
+    cli("import", "people", str(tmp_path / "a.csv"), str(tmp_path / "c.csv.gz"))
+    cli("import", "people", str(tmp_path / "b.tsv"), "--no-header", "--null", "-")
+    found = sorted(lake.table("people").scan().to_arrow().to_pylist(), key=lambda r: r["id"])
+    assert [(r["name"], str(r["born"])) for r in found] == [
+        ("Ada, Countess", "None"), ("", "None"), (None, "None"),
+        ("Alan", "1912-06-23"), (None, "None"), (None, "1906-12-09"),
+    ]  # fmt: skip
+    lake.drop_table("people")
+
+
+def test_what_cannot_be_imported(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    before = lake.table("users").snapshot
+    (tmp_path / "bad.csv").write_text("id,name\n1,a\nx,b\n")
+    err = cli("import", "users", str(tmp_path / "bad.csv"), code=1).err
+    assert "bad.csv" in err and "'x'" in err
+    (tmp_path / "more.csv").write_text("id,nam\n1,a\n")
+    assert "column 'nam', and the table has id, name" in cli("import", "users", str(tmp_path / "more.csv"), code=1).err
+    (tmp_path / "no.parquet").write_bytes(b"PAR1nothing")
+    assert "no.parquet" in cli("import", "users", str(tmp_path / "no.parquet"), code=1).err
+    assert "--create makes it" in cli("import", "nobody", str(tmp_path / "bad.csv"), code=1).err
+    assert "there is no file" in cli("import", "users", "nowhere.csv", code=1).err
+    assert "Say --format" in cli("import", "users", "-", code=1).err
+    (tmp_path / "list.json").write_text('[{"id": 1}]')
+    assert "one JSON array" in cli("import", "users", str(tmp_path / "list.json"), code=1).err
+    assert lake.table("users").snapshot == before and "nobody" not in lake.tables()
+
+
+def test_a_table_made_of_a_file(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    rows = pa.table({"k": [1, 2, 2], "day": ["a", "a", "b"], "v": pa.array(["x", "y", "z"]).dictionary_encode()})
+    pq.write_table(rows, folder / "1.parquet")
+    pq.write_table(rows, folder / "2.parquet")
+    options = [
+        "--primary-key",
+        "k,day",
+        "--partition-by",
+        "day",
+        "--table-option",
+        "bucket=1",
+        "--type",
+        "k=INT",
+    ]
+    assert cli("import", "made", str(folder), "--create", *options, "--json").json["files"] == 2
+    described = cli("describe", "made", "--json").json
+    assert (described["primary_key"], described["partitioned_by"]) == (["k", "day"], ["day"])
+    assert [c["type"] for c in described["columns"]] == ["INT", "STRING", "STRING"]
+    assert lake.table("made").scan().count() == 3  # rows of a key are one
+    lake.drop_table("made")
+    cli("import", "made", str(folder), "--primary-key", "k", code=2)
+    piped = '{"a": 1, "b": {"c": [1, 2]}}\n'
+    assert cli("import", "piped", "-", "-f", "json", "--create", "--json", stdin=piped).json["rows"] == 1
+    assert lake.table("piped").scan().to_arrow().to_pylist() == [{"a": 1, "b": {"c": [1, 2]}}]
+    lake.drop_table("piped")
