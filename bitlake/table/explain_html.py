@@ -146,12 +146,13 @@ def _conditions(told: Explanation) -> str:
         rows.append(
             f"<tr><td><code>{escape(step.condition)}</code>{told_notes}</td>"
             f"<td>{escape(', '.join(step.indexes) or 'no index')}</td>"
-            f"<td class=n>{step.rows_before:,}</td><td class=n>{step.rows_after:,}</td><td class=n>{share}</td></tr>"
+            f"<td class='n bl-wide'>{step.rows_before:,}</td><td class=n>{step.rows_after:,}</td>"
+            f"<td class=n>{share}</td></tr>"
         )
     more = f"<p>{told.leaves_left_out:,} more files were not asked again for this.</p>" if told.leaves_left_out else ""
     return (
         "<section><h2>What each condition's indexes left</h2><div class=bl-scroll><table><tr><th>condition</th>"
-        "<th>asked</th><th class=n>rows before</th><th class=n>rows after</th><th class=n>left</th></tr>"
+        "<th>asked</th><th class='n bl-wide'>rows before</th><th class=n>rows after</th><th class=n>left</th></tr>"
         f"{''.join(rows)}</table></div>{more}</section>"
     )
 

@@ -58,6 +58,6 @@ rect.bl-time{fill:var(--time)}rect.bl-empty{fill:var(--empty)}
 @media(max-width:700px){.bl-page{padding:.8rem}
 .bl-row,.bl-file summary{grid-template-columns:minmax(0,1fr) auto}
 .bl-row svg,.bl-file svg{grid-column:1/-1;grid-row:2}.bl-file .bl-value{text-align:right}
-.bl-page th,.bl-page td{padding:.3rem .35rem}}
+.bl-page th,.bl-page td{padding:.3rem .35rem}.bl-page .bl-wide{display:none}.bl-page td:first-child{min-width:9rem}}
 """
 """Every rule is about elements below ``.bl-page``, so that a notebook around it stays as it is."""

@@ -224,6 +224,22 @@ def test_a_value_may_be_written_as_sql_reads_it(table: Table) -> None:
         table.inspect(name, column="id", value="abc")
 
 
+def test_values_of_a_map_have_indexes_of_their_own(paimon: bitlake.Lake) -> None:
+    table = paimon.table("map_key_index")
+    name = data_file(table)
+    told = table.inspect(f"{name}.index")
+    columns = [c.name for c in told.root.children if c.name.endswith("]")]
+    assert columns
+    data = pq.read_table(table.scan().plan().files[0].path)
+    for column in columns:
+        top, key = column[:-1].split("[")
+        values = [dict(m or []).get(key) for m in data.column(top).to_pylist()]
+        for value in [v for v in dict.fromkeys(values) if v is not None][:4]:
+            for answer in table.inspect(name, column=column, value=value, limit=1000).rows:
+                rows = [r for a, b in answer.runs for r in range(a, b + 1)]
+                assert rows == [i for i, v in enumerate(values) if v == value] or answer.answer == "maybe"
+
+
 def test_values_of_an_index_are_paged(table: Table) -> None:
     name = data_file(table) + ".index"
     found = checked(table.inspect(name, column="status"))

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
@@ -20,6 +21,8 @@ from fixtures import warehouse
 
 import bitlake
 from bitlake.storage.counting import CountingStore
+from bitlake.storage.local import LocalStore
+from bitlake.table.explain_meter import Meter, MeteringStore
 from bitlake.table.explain_pages import MOST_CELLS
 from bitlake.table.explanation import MOST_FILES, Explanation
 from bitlake.table.fetch import forget_footers
@@ -300,6 +303,34 @@ def test_of_very_many_files_some_are_looked_at(table: Table, monkeypatch: pytest
     assert not any(s.estimated for s in read.steps) and len(read.files) == 2
     few = table.scan(where="id < 20000").explanation()
     assert [f.state for f in few.files] == ["read", "statistics"]
+
+
+def test_who_does_not_ask_pays_nothing(table: Table) -> None:
+    """Found when planning is benchmarked: nothing of explanations is even loaded by a scan."""
+    code = (
+        "import bitlake, sys; lake = bitlake.connect(sys.argv[1]); scan = lake.table('orders').scan(where='id = 7');"
+        "scan.to_arrow(); scan.explain(); print([m for m in sys.modules if 'explain_' in m or 'explanation' in m])"
+    )
+    warehouse_of = str(Path(table.path).parent.parent)
+    done = subprocess.run([sys.executable, "-c", code, warehouse_of], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_measuring_store_sees_every_read(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(bytes(range(256)) * 40)
+    meter = Meter()
+    store = MeteringStore(LocalStore(), meter)
+    path = str(tmp_path / "f")
+    assert len(store.read(path)) == 10_240 and store.size(path) == 10_240
+    assert store.read_range(path, 256, 3) == b"\0\1\2" and store.read_start(path, 100)[1] == 10_240
+    meter.phase = "read"
+    assert store.read_ranges(path, [(1, 1), (512, 2)]) == [b"\1", b"\0\1"]
+    with store.open_input(path) as source:
+        source.seek(10_000)
+        assert len(source.read()) == 240 and source.size() == 10_240
+    assert (meter.of("plan").bytes, meter.of("plan").requests) == (10_343, 3)
+    assert meter.of("read").bytes == 243 and meter.ranges[path][:2] == [(1, 1), (512, 2)]
+    assert meter.of("filter").bytes == 0
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
