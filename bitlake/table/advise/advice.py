@@ -74,6 +74,8 @@ class Advice:
     unset_options: tuple[str, ...]
     notes: tuple[str, ...] = ()
     measured: Measured | None = None
+    keyed: bool = False
+    """Whether the table has a primary key: its files get their indexes when they are written or compacted next."""
     _apply: Callable[[Advice, Callable[[str], Any] | None], Measured] | None = field(
         default=None, repr=False, compare=False
     )
@@ -103,7 +105,8 @@ class Advice:
         if self.set_options:
             pairs = ", ".join(f"{_quoted(k)} = {_quoted(v)}" for k, v in self.set_options.items())
             found.append(f"ALTER TABLE {self.table} SET TBLPROPERTIES ({pairs})")
-        found.append(f"CALL sys.rewrite_file_index(table => {_quoted(self.table)})")
+        work = "compact" if self.keyed else "rewrite_file_index"
+        found.append(f"CALL sys.{work}(table => {_quoted(self.table)})")
         return found
 
     def layout_statements(self) -> list[str]:

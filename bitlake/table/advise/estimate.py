@@ -49,7 +49,7 @@ class Estimator:
             runs.setdefault(found.run.task.path, []).append((found.run, found.trial))
         for path, all_ in runs.items():
             pages = FilePages(self.scan.store, all_[0][0].task, self.scan.state.schema)
-            self._weighers[path] = FileWeigher(pages, all_, self.table_rows)
+            self._weighers[path] = FileWeigher(pages, all_, self.table_rows, self.columns)
 
     @property
     def table_bytes(self) -> int:

@@ -10,17 +10,20 @@ fetched.  Of a file of which runs were looked at, the pages of the runs are coun
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from pyroaring import BitMap
 
+from bitlake.fileindex.registry import ROW_SELECTIVE
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.worth import MOST_SHARE, SMALL_ROWS
 from bitlake.formats.parquet_write import PAGE_ROWS
-from bitlake.predicate.tree import And, Constant, Leaf, Or, Predicate, sources_of
+from bitlake.predicate.tree import And, Constant, In, Leaf, Or, Predicate, sources_of
 from bitlake.table.advise.pages import FilePages, positions_of
+from bitlake.table.advise.profile import ColumnProfile
 from bitlake.table.advise.questions import Question, leaves_of
 from bitlake.table.advise.sample import Run
 from bitlake.table.advise.trial import Candidate, Trial, selection_of
@@ -56,11 +59,12 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class FileWeigher:
-    """Weighs questions about one file, of which these runs were looked at; ``table_rows``: of all files."""
+    """Weighs questions about a file, of which runs were looked at; ``table_rows`` and ``columns``: of all files."""
 
     pages: FilePages
     runs: Sequence[tuple[Run, Trial]]
     table_rows: int
+    columns: Mapping[str, ColumnProfile]
 
     @property
     def rows(self) -> int:
@@ -71,7 +75,7 @@ class FileWeigher:
         """What the question reads of the whole file, with these indexes, where an engine reads."""
         selections, asked = self._select(question.predicate, indexes)
         if all(s.is_empty for s in selections):
-            return Weight(0, asked)
+            return Weight(self._elsewhere(question, indexes, engine), asked)
         chosen: list[Ints] | None = None
         if all(s.rows is not None or s.is_empty for s in selections):
             chosen = [s.positions(run.rows) + run.start for s, (run, _) in zip(selections, self.runs, strict=True)]
@@ -80,7 +84,9 @@ class FileWeigher:
                 chosen = None
         if not self.pages.told:
             return Weight(self.pages.task.size, asked)
-        if chosen is not None and count <= self.rows * self._most_share(count, engine):
+        if chosen is not None and count / max(self.rows, 1) * self.table_rows <= DRIVER_ROWS:
+            engine = "python"  # few rows that an index chose are read on the driver
+        if chosen is not None and count <= self.rows * (SPARK_SHARE if engine == "spark" else WHOLE_FILE_SHARE):
             return Weight(self._scaled(question, question.needed, chosen), asked)
         if engine == "spark":
             return Weight(by_spark(self.pages, question), asked)
@@ -88,11 +94,18 @@ class FileWeigher:
             return Weight(self.pages.whole(question.needed), asked)
         return Weight(self._late(question), asked)
 
-    def _most_share(self, chosen: int, engine: str) -> float:
-        """Up to which part of a file's rows those that an index chose are read by their pages."""
-        if engine == "spark" and chosen / max(self.rows, 1) * self.table_rows > DRIVER_ROWS:
-            return SPARK_SHARE
-        return WHOLE_FILE_SHARE
+    def _elsewhere(self, question: Question, indexes: Indexes, engine: str) -> float:
+        """What is read, on average, of a file whose runs do not hold a value, as the rest of it may."""
+        names = {leaf.column for leaf in leaves_of(question.predicate)}
+        profile = self.columns.get(min(names)) if len(names) == 1 and question.picked else None
+        left = self.pages.task.row_count - self.rows
+        if profile is None or left <= 0 or not self.pages.told:
+            return 0.0
+        values = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in leaves_of(question.predicate))
+        chance = -math.expm1(-left * values / max(profile.distinct, 1.0))
+        if indexes[profile.name].index_type in ROW_SELECTIVE:
+            return chance * self.pages.fetched(question.needed, np.array([self.runs[0][0].start], np.int64))
+        return chance * (by_spark(self.pages, question) if engine == "spark" else self._late(question))
 
     def _late(self, question: Question) -> float:
         judged = tuple(sorted(sources_of(question.predicate)))
