@@ -25,10 +25,12 @@ def register(app: typer.Typer) -> None:
 
 def list_branches(run: Run, table: TableName) -> None:
     """The branches of a table, main first."""
-    lake, found = run.lake(), run.table(table)
+    from bitlake.table.versions import branch_names
+
+    found = run.state(table)
     branches = []
-    for name in ("main", *found.branches()):
-        snapshot = found.snapshot if name == "main" else lake.table(f"{found.name}$branch_{name}").snapshot
+    for name in ("main", *branch_names(found.store, found.paths)):
+        snapshot = (found if name == "main" else run.state(f"{found.name}$branch_{name}")).snapshot
         branches.append(
             {
                 "name": name,

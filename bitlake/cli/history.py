@@ -21,15 +21,18 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="So many snapshots; 0 for all.")] = 20,
 ) -> None:
     """What was committed to a table, the latest first: each snapshot with its rows and tags."""
-    found = run.table(table)
-    snapshots = found.snapshots()[::-1]
-    shown = snapshots[:limit] if limit else snapshots
+    from bitlake.table.tag_files import list_tags
+    from bitlake.table.versions import existing_snapshots, snapshot_ids
+
+    found = run.state(table)
+    ids = snapshot_ids(found.store, found.paths)[::-1]
+    shown = list(existing_snapshots(found.store, found.paths, ids[:limit] if limit else ids))
     tags: dict[int, list[str]] = {}
-    for tag in found.tags().values():
+    for tag in list_tags(found):
         tags.setdefault(tag.snapshot.id, []).append(tag.name)
     document = {
         "table": found.name,
-        "total": len(snapshots),
+        "total": len(ids),
         "snapshots": [
             {
                 "id": s.id,

@@ -137,9 +137,7 @@ def _create(
             raise InvalidRequest(f"{source.path} has no column '{column}'; it has {', '.join(schema.names)}")
         made = arrow_type(parse_type(text))
         if from_arrow(made) != parse_type(text):
-            raise Usage(
-                f"--type {column}={text}: with such a type make the table by bitlake sql 'CREATE TABLE …' first"
-            )
+            raise Usage(f"--type {column}={text}: make the table first, by bitlake sql 'CREATE TABLE …'")
         schema = schema.set(at, pa.field(column, made))
     return run.lake().create_table(
         name,

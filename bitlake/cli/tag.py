@@ -26,7 +26,9 @@ def register(app: typer.Typer) -> None:
 
 def list_tags(run: Run, table: TableName) -> None:
     """The tags of a table."""
-    found = run.table(table)
+    from bitlake.table.tag_files import list_tags as read_tags
+
+    found = run.state(table)
     document = {
         "table": found.name,
         "tags": [
@@ -37,7 +39,7 @@ def list_tags(run: Run, table: TableName) -> None:
                 "rows": t.snapshot.total_record_count,
                 "kept_ms": t.retained_ms,
             }
-            for t in found.tags().values()
+            for t in read_tags(found)
         ],
     }
     run.out.result(document, lambda screen: _show(screen, document))

@@ -14,31 +14,23 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.expiring import load_line
 from bitlake.table.index_files import index_path, read_index_manifest
-from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list
+from bitlake.table.live import live_files, read_manifest, read_manifest_list
 from bitlake.table.runner import REQUESTS, LocalRunner
+from bitlake.table.versions import branch_names, existing_snapshots, tag_names, tag_snapshot
 
-
-def existing_snapshots(store: Store, paths: TablePaths, ids: Iterable[int]) -> Iterator[Snapshot]:
-    """The snapshots of these ids that are still there."""
-    for number in ids:
-        with contextlib.suppress(NotFound):
-            yield load_snapshot(store, paths, number)
-
-
-def tag_names(store: Store, paths: TablePaths) -> list[str]:
-    """The names of a table's (or branch's) tags."""
-    return sorted(f.name.removeprefix("tag-") for f in store.list(paths.tag_dir) if f.name.startswith("tag-"))
-
-
-def tag_snapshot(store: Store, paths: TablePaths, name: str) -> Snapshot:
-    """The snapshot a tag holds; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
-    return Snapshot.from_json(store.read(paths.tag(name)), paths.tag(name))
-
-
-def branch_names(store: Store, paths: TablePaths) -> list[str]:
-    """The names of a table's branches, without main."""
-    found = (f.name for f in store.list(f"{paths.root}/branch"))
-    return sorted(n.removeprefix("branch-") for n in found if n.startswith("branch-"))
+__all__ = [
+    "Holder",
+    "Needed",
+    "branch_names",
+    "existing_snapshots",
+    "holders",
+    "lines",
+    "listed_entries",
+    "metadata_files",
+    "removed_files",
+    "tag_names",
+    "tag_snapshot",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,4 @@
-"""Tags: names for snapshots, which keep them and all their files until the tag is deleted.
-
-``tag/tag-<name>`` is a copy of the snapshot's file; with a retention it has two members more:
-``tagCreateTime`` (local time as [year, month, day, hour, minute, second, nanosecond]) and ``tagTimeRetained`` (seconds
-with nine decimals).
+"""Tags made, moved and deleted; :mod:`bitlake.table.tag_files` reads them and draws their files.
 
 Source: table-format spec, section 3; deleting follows Paimon's tag deletion, except that files which another branch
 needs stay.
@@ -10,14 +6,11 @@ needs stay.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from bitlake import _clock
-from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.tag_options import DEFAULT_RETAINED
@@ -25,55 +18,24 @@ from bitlake.table.data_file import discard_files
 from bitlake.table.expiring import load_line
 from bitlake.table.live import live_files, load_snapshot, snapshot_ids
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.references import Needed, metadata_files, tag_names, tag_snapshot
+from bitlake.table.references import Needed, metadata_files, tag_snapshot
 from bitlake.table.state import TableState
+from bitlake.table.tag_files import Tag, list_tags, load_tag
+
+__all__ = [
+    "Tag",
+    "create_tag",
+    "delete_tag",
+    "expire_tags",
+    "list_tags",
+    "load_tag",
+    "rename_tag",
+    "replace_tag",
+]
 
 _EPOCH = datetime(1970, 1, 1)
 _RACES = 20
 """Times that the first snapshot may expire while a tag is deleted; then its files are left to the orphans."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tag:
-    """A tag: the snapshot it holds, and if it ends by itself, when it was made and how long it stays (milliseconds)."""
-
-    name: str
-    snapshot: Snapshot
-    created_ms: int | None = None
-    retained_ms: int | None = None
-
-    def expired(self, now_local_ms: int) -> bool:
-        """Whether its time is over; ``now_local_ms`` is the wall clock as :func:`bitlake._clock.local_ms` gives it."""
-        return (
-            self.created_ms is not None
-            and self.retained_ms is not None
-            and self.created_ms + self.retained_ms < now_local_ms
-        )
-
-
-def list_tags(state: TableState) -> list[Tag]:
-    """All tags by name, without those deleted meanwhile; raises :class:`CorruptError` naming one that cannot be read."""
-    found = []
-    for name in tag_names(state.store, state.paths):
-        with contextlib.suppress(NotFound):
-            found.append(load_tag(state, name))
-    return found
-
-
-def load_tag(state: TableState, name: str) -> Tag:
-    """One tag; raises :class:`NotFound` naming those that there are."""
-    path = state.paths.tag(name)
-    try:
-        data = state.store.read(path)
-    except NotFound as e:
-        have = ", ".join(tag_names(state.store, state.paths)) or "none"
-        raise NotFound(f"table '{state.name}' has no tag '{name}'; its tags: {have}") from e
-    snapshot = Snapshot.from_json(data, path)
-    members = json.loads(data)
-    try:
-        return Tag(name, snapshot, _created(members), _retained(members))
-    except (TypeError, ValueError, OverflowError) as e:
-        raise CorruptError(f"the retention of a tag cannot be read ({e})", 0, path=path) from e
 
 
 def create_tag(
@@ -233,18 +195,3 @@ def _unneeded(partitions: PartitionReader, files: Iterable[ManifestEntry], neede
             folder = path.rsplit("/", 1)[0]
             out += [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)]
     return out
-
-
-def _created(members: dict[str, object]) -> int | None:
-    parts = members.get("tagCreateTime")
-    if not isinstance(parts, list):
-        return None
-    # Java leaves out seconds and nanoseconds that are 0.
-    year, month, day, hour, minute, second, nanos = [*map(int, parts), 0, 0][:7]
-    at = datetime(year, month, day, hour, minute, second, nanos // 1000, UTC)
-    return int(at.timestamp() * 1000)
-
-
-def _retained(members: dict[str, object]) -> int | None:
-    seconds = members.get("tagTimeRetained")
-    return None if seconds is None else int(float(str(seconds)) * 1000)

@@ -1,9 +1,12 @@
-"""Which schemas and snapshots a table has, and which are the latest; no manifest is opened.
+"""Which schemas, snapshots, tags and branches a table has, and which are the latest; no manifest is opened.
 
 Source for the hints: table-format spec, section 1.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
 
 from bitlake.errors import NotFound
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
@@ -107,3 +110,29 @@ def latest_schema(store: Store, paths: TablePaths) -> TableSchema | None:
     """The current schema; None if the table does not exist."""
     latest = latest_schema_id(store, paths)
     return None if latest is None else load_schema(store, paths, latest)
+
+
+# --- tags and branches ------------------------------------------------------------------------------------------------
+
+
+def existing_snapshots(store: Store, paths: TablePaths, ids: Iterable[int]) -> Iterator[Snapshot]:
+    """The snapshots of these ids that are still there."""
+    for number in ids:
+        with contextlib.suppress(NotFound):
+            yield load_snapshot(store, paths, number)
+
+
+def tag_names(store: Store, paths: TablePaths) -> list[str]:
+    """The names of a table's (or branch's) tags."""
+    return sorted(f.name.removeprefix("tag-") for f in store.list(paths.tag_dir) if f.name.startswith("tag-"))
+
+
+def tag_snapshot(store: Store, paths: TablePaths, name: str) -> Snapshot:
+    """The snapshot a tag holds; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
+    return Snapshot.from_json(store.read(paths.tag(name)), paths.tag(name))
+
+
+def branch_names(store: Store, paths: TablePaths) -> list[str]:
+    """The names of a table's branches, without main."""
+    found = (f.name for f in store.list(f"{paths.root}/branch"))
+    return sorted(n.removeprefix("branch-") for n in found if n.startswith("branch-"))
