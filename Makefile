@@ -8,11 +8,13 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
+DOCS := .venv-docs
+DOCS_LOCK := scripts/requirements-docs.lock
 OLDEST := .venv-oldest
 OLDEST_LOCK := tests/spark/requirements-oldest.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress maintenance model cluster versions interop lint format bench lock clean python-version
+.PHONY: help demo test stress maintenance model cluster versions interop lint format bench docs lock clean python-version
 
 ## help      this list
 help:
@@ -69,13 +71,20 @@ bench: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
 	$(BIN)/python -m bench.harness $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(CASES),--cases $(CASES))
 
+## docs      the documentation site in site/, with its references made from the code and its notebook run; a broken link fails
+docs: $(READY) $(DOCS)/.ready
+	$(BIN)/python scripts/docs_site.py
+	$(DOCS)/bin/python scripts/docs_notebook.py
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict --quiet --config-file .site/mkdocs.yml --site-dir $(CURDIR)/site
+	$(BIN)/python scripts/docs_check.py
+
 ## lock      choose versions anew and write requirements.lock (Python 3.11)
 lock: $(READY)
 	$(BIN)/python scripts/lock.py
 
 ## clean     remove the environments and everything generated
 clean:
-	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) $(DOCS) .site site .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
 
 python-version:
 	@command -v $(PYTHON) >/dev/null || { echo "bitlake needs Python >= 3.11, and '$(PYTHON)' was not found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
@@ -91,6 +100,14 @@ $(READY): pyproject.toml requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@echo "[3/3] $(VENV): bitlake itself, editable"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# What makes the documentation site, with bitlake's own needs (not Spark) for the notebook.
+$(DOCS)/.ready: $(DOCS_LOCK)
+	@$(MAKE) --no-print-directory python-version
+	@echo "[1/1] $(DOCS): mkdocs and a Jupyter kernel"
+	@rm -rf $(DOCS) && $(PYTHON) -m venv $(DOCS)
+	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(DOCS_LOCK)
 	@touch $@
 
 # pypaimon pins pyarrow below 20 and pandas below 3, so it lives in an environment of its own.

@@ -1,7 +1,7 @@
 """Write requirements.lock: every package of `.[spark,dev]` and of the build, pinned, as pip itself resolves it.
 
-Beside it the lock of the environment with the oldest PySpark we support, in which `make versions` runs tests: what it
-shares with the first has the same versions.
+Beside it the locks of the environment with the oldest PySpark we support, in which `make versions` runs tests, and of
+the one that makes the documentation site: what they share with the first has the same versions.
 
     make lock        (or: python scripts/lock.py)
 
@@ -36,6 +36,9 @@ HEAD = """\
 OLDEST_HEAD = (
     "# The environment with the oldest PySpark we support, for `make versions`.  Made by `make lock`; do not edit.\n"
 )
+SITE = ROOT / "scripts" / "requirements-docs.lock"
+SITE_TOOLS = ("mkdocs-material>=9.6", "nbclient>=0.10", "nbformat>=5.10", "ipykernel>=6.29")
+SITE_HEAD = "# The environment that makes the documentation site, for `make docs`.  Made by `make lock`; do not edit.\n"
 
 
 def direct_requirements() -> list[Requirement]:
@@ -54,6 +57,12 @@ def oldest_requirements() -> list[Requirement]:
     texts = [*project["dependencies"], *optional["spark"], *optional["connect"]]
     texts += [t for t in optional["dev"] if re.split(r"[<>=; ]", t)[0] in TESTING]
     return [Requirement(re.sub(r"^(pyspark.*)>=([\d.]+)$", r"\1==\2.0", t)) for t in texts]
+
+
+def site_requirements() -> list[Requirement]:
+    """What the environment of the documentation site asks for: it runs notebooks without Spark."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return [Requirement(t) for t in (*project["dependencies"], *SITE_TOOLS)]
 
 
 def resolve(requirements: list[Requirement], *given: str) -> dict[str, dict[str, Any]]:
@@ -109,6 +118,8 @@ def main() -> None:
         same.write("".join(line for line in lines if not line.startswith(("pyspark=", "py4j="))))
         same.flush()
         write(OLDEST, OLDEST_HEAD, oldest, resolve(oldest, "--constraint", same.name))
+        site = site_requirements()
+        write(SITE, SITE_HEAD, site, resolve(site, "--constraint", same.name))
 
 
 def write(path: Path, head: str, direct: list[Requirement], chosen: dict[str, dict[str, Any]]) -> list[str]:

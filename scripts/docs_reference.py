@@ -1,0 +1,258 @@
+"""Pages of the documentation that are made from the code: options, SQL, procedures, commands, Python, formats."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import click
+import typer
+from docs_statements import checked
+from docs_text import code, markdown, sentence, table
+
+import bitlake
+from bitlake.cli.app import make_app
+from bitlake.metadata.options import OPTIONS
+from bitlake.metadata.optiontypes import Option
+from bitlake.spark.procedures import PROCEDURES
+from bitlake.storage import hdfs_options, object_options
+from bitlake.table.system.table import TABLES, VIEWS
+
+
+def options() -> str:
+    """Table options by their first word."""
+    given = OPTIONS.values() if isinstance(OPTIONS, dict) else OPTIONS
+    groups: dict[str, list[Option[object]]] = {}
+    for option in sorted(given, key=lambda o: o.name):
+        groups.setdefault(option.name.partition(".")[0], []).append(option)
+    small = sorted(o.name for g in groups.values() if len(g) < 3 for o in g)
+    out = [
+        "# Table options\n",
+        "Options are set by `CREATE TABLE … TBLPROPERTIES ('name' = 'value')` and changed by `ALTER TABLE …\n"
+        "SET TBLPROPERTIES`; in Python by `create_table(options=…)` and `table.alter_options(…)`. Others that Paimon\n"
+        "knows are kept as they are given. Options marked *fixed* cannot change once a table has rows.\n",
+        "Which indexes a table has is told by `file-index.<type>.columns = a, b, m[key]` (types `bloom-filter`,\n"
+        "`bitmap`, `range-bitmap`, `bsi`) and `file-index.<type>.<column>.<option>`; options of one column are\n"
+        "`fields.<column>.…`.\n",
+    ]
+    for name, group in [*((n, g) for n, g in groups.items() if len(g) >= 3), ("others", _named(groups, small))]:
+        rows = [
+            (code(o.name), o.doc + (" *Fixed.*" if o.immutable else ""), o.allowed, code(_default(o))) for o in group
+        ]
+        out.append(f"## {name}\n\n" + table(("Option", "What it does", "Takes", "Default"), rows))
+    return "\n".join(out)
+
+
+def _named(groups: dict[str, list[Option[object]]], names: list[str]) -> list[Option[object]]:
+    every = {o.name: o for g in groups.values() for o in g}
+    return [every[n] for n in names]
+
+
+def _default(option: Option[object]) -> str | None:
+    if option.default_text is not None:
+        return option.default_text
+    return None if option.default is None else str(option.default)
+
+
+def storage() -> str:
+    """How to reach stores."""
+    out = ["# Storage options\n", markdown(object_options.__doc__).split("\n\n", 1)[1]]
+    out.append(
+        "Give them as `bitlake.connect(url, storage_options={…})`, or as `spark.hadoop.…` of the Spark session.\n"
+    )
+    titles = {"s3": "S3 and what speaks it", "gcs": "Google Cloud Storage", "azure": "Azure", "memory": "Memory"}
+    for kind, title in titles.items():
+        schemes = ", ".join(f"`{s}://`" for s, k in object_options.KINDS.items() if k == kind)
+        own = object_options._OWN[kind].split()
+        out.append(f"## {title}\n\nAddresses: {schemes}\n")
+        if own:
+            names = object_options._NAMES[kind]
+            spelt = {own_name: [n for n, o in names.items() if o == own_name] for own_name in {*own, *names.values()}}
+            rows = [(code(n), ", ".join(map(code, sorted(spelt.get(n, [])))) or "–") for n in sorted(spelt)]
+            out.append(table(("Option", "Also as Paimon and Hadoop spell it"), rows))
+            prefixes = ", ".join(map(code, object_options._PREFIXES[kind]))
+            out.append(f"Each may have one of the prefixes {prefixes} before it.\n")
+    client = ", ".join(map(code, object_options._CLIENT.split()))
+    out.append(f"## All object stores\n\nThe client itself takes {client}.\n")
+    out.append("## HDFS\n\n" + markdown(hdfs_options.__doc__))
+    return "\n".join(out)
+
+
+def sql() -> str:
+    """The statements, by example, and the system tables."""
+    out = [
+        "# SQL\n",
+        "`lake.sql(text)` takes the statements below and any `SELECT` that Spark takes, over lake tables and\n"
+        "temporary views together. What is about none of the lake's tables goes to Spark as it is. Each example here\n"
+        "is parsed when this page is made.\n",
+    ]
+    for title, examples in checked().items():
+        out.append(f"## {title}\n\n```sql\n" + ";\n".join(examples) + ";\n```\n")
+    systems = [(code(f"t${n}"), ", ".join(code(f.name) for f in m.fields)) for n, m in sorted(TABLES.items())]
+    views = [(code(f"t${n}"), sentence(v.__doc__)) for n, v in sorted(VIEWS.items())]
+    out.append("## System tables\n\nEach is read with its name in backticks: `` SELECT * FROM `t$files` ``.\n")
+    out.append(table(("Table", "Columns"), systems))
+    out.append(table(("View of the rows", "What it is"), views))
+    return "\n".join(out)
+
+
+def procedures() -> str:
+    """Procedures with their arguments."""
+    out = [
+        "# Procedures\n",
+        "Arguments are given by position or by name: `CALL sys.expire_snapshots(table => 't', retain_max => 10)`. "
+        "`SHOW PROCEDURES` lists the same in SQL. Those in square brackets may be left out.\n",
+    ]
+    for p in sorted(PROCEDURES.values(), key=lambda p: p.name):
+        rows = [(code(a.name), "yes" if a.required else "", a.doc) for a in p.parameters]
+        out.append(f"## {p.name}\n\n{p.doc}\n\n```sql\nCALL {p.signature}\n```\n")
+        out.append(table(("Argument", "Needed", "What it is"), rows) if rows else "")
+    return "\n".join(out)
+
+
+def commands() -> str:
+    """The command line."""
+    app = typer.main.get_command(make_app(_there()))
+    out = ["# The command `bitlake`\n", (app.help or "") + "\n"]
+    common = _common(app)
+    rows = [(_switches(o), o.help or "") for o in common.values()]
+    out.append("## Options of every command\n\n" + table(("Option", "What it does"), rows))
+    assert hasattr(app, "commands")
+    for name, command in app.commands.items():
+        context = click.Context(command, info_name=f"bitlake {name}")
+        usage = " ".join(command.collect_usage_pieces(context))
+        out.append(f"## {name}\n\n{command.help or ''}\n\n```console\nbitlake {name} {usage}\n```\n")
+        own = [p for p in command.params if p.name not in common and p.name != "help"]
+        told = [(_switches(p), getattr(p, "help", None) or "", _value(p)) for p in own]
+        if told:
+            out.append(table(("Argument or option", "What it is", "Default"), told))
+    return "\n".join(out)
+
+
+def _there() -> list[str]:
+    """The commands whose modules are there."""
+    from importlib.util import find_spec
+
+    from bitlake.cli.app import COMMANDS
+
+    return [name for name, module in COMMANDS.items() if find_spec(f"bitlake.cli.{module}")]
+
+
+def _common(app: click.Command) -> dict[str, click.Parameter]:
+    every = [{str(p.name): p for p in c.params} for c in getattr(app, "commands", {}).values()]
+    often = Counter(name for params in every for name, p in params.items() if name != "help" and p.opts[0] != name)
+    return {n: next(params[n] for params in every if n in params) for n, k in often.items() if 2 * k > len(every)}
+
+
+def _switches(p: click.Parameter) -> str:
+    if getattr(p, "param_type_name", "") == "argument":
+        return code(p.metavar or p.name)
+    return ", ".join(map(code, [*p.opts, *p.secondary_opts]))
+
+
+def _value(p: click.Parameter) -> str:
+    default = p.default
+    return code(None if default is None or default is False or callable(default) else default)
+
+
+def python() -> str:
+    """What ``bitlake`` exports, by its docstrings."""
+    out = ["# Python\n", "Everything a program should use; what is not here may change.\n"]
+    names = sorted(bitlake.__all__, key=lambda n: (n != "connect", n != "Lake", n != "Table", n))
+    for name in names:
+        found = getattr(bitlake, name)
+        if inspect.isclass(found) and issubclass(found, Exception):
+            continue
+        out.append("\n".join(_class(name, found) if inspect.isclass(found) else _function(f"bitlake.{name}", found, 2)))
+    errors = [n for n in names if inspect.isclass(getattr(bitlake, n)) and issubclass(getattr(bitlake, n), Exception)]
+    rows = [(code(n), sentence(getattr(bitlake, n).__doc__)) for n in errors]
+    out.append("## Errors\n\n" + table(("Error", "When"), rows))
+    return "\n".join(out)
+
+
+def _class(name: str, kind: type) -> Iterator[str]:
+    yield f"## {name}\n\n{markdown(kind.__doc__)}"
+    for member, found in sorted(inspect.getmembers(kind)):
+        if member.startswith("_"):
+            continue
+        if isinstance(found, property):
+            yield f"### {name}.{member} {{ .property }}\n\n{markdown(found.__doc__)}"
+        elif callable(found):
+            yield from _function(f"{name}.{member}", inspect.unwrap(found), 3)
+
+
+def _function(name: str, found: Callable[..., object], depth: int) -> Iterator[str]:
+    shown = str(_plain(inspect.signature(found)))
+    short = name.rpartition(".")[2]
+    if len(short) + len(shown) > 88 and "(" in shown:
+        inside, _, back = shown[1:].rpartition(")")
+        shown = "(\n    " + ",\n    ".join(_split(inside)) + ",\n)" + back
+    yield f"{'#' * depth} {name}\n\n```python\n{short}{shown}\n```\n\n{markdown(found.__doc__)}"
+
+
+class _Bare:
+    """An annotation that shows as it is written."""
+
+    def __init__(self, text: object) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text if isinstance(self._text, str) else inspect.formatannotation(self._text)
+
+
+def _plain(found: inspect.Signature) -> inspect.Signature:
+    """A signature without ``self``, and its annotations as they are written."""
+    told = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
+    empty = inspect.Parameter.empty
+    told = [p if p.annotation is empty else p.replace(annotation=_Bare(p.annotation)) for p in told]
+    back = found.return_annotation
+    return inspect.Signature(told, return_annotation=back if back is empty else _Bare(back))
+
+
+def _split(text: str) -> list[str]:
+    parts, deep = [""], 0
+    for c in text:
+        deep += (c in "[({") - (c in "])}")
+        if c == "," and not deep:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p.strip() for p in parts]
+
+
+FORMATS = (
+    ("Files of a table", ("metadata.paths", "metadata.snapshot", "metadata.schema", "table.branches", "table.tags",
+                          "table.consumers", "table.expiring", "table.scan_log")),
+    ("Manifests", ("metadata.manifest", "metadata.index_manifest", "metadata.stats", "codec.binary_row")),
+    ("File indexes", ("fileindex.container", "fileindex.keys", "fileindex.bloom", "fileindex.bitmap",
+                      "fileindex.range_bitmap", "fileindex.range_dictionary", "fileindex.bsi", "fileindex.checksums")),
+    ("Deletion vectors and hash indexes", ("tableindex.deletion_vectors", "tableindex.hash_index")),
+)  # fmt: skip
+
+
+def formats() -> str:
+    """How bytes lie: what the modules say at their tops."""
+    out = [
+        "# Formats\n",
+        "The format is Apache Paimon's. These notes stand at the top of the modules that read and write each.\n",
+    ]
+    for title, modules in FORMATS:
+        out.append(f"## {title}\n")
+        for name in modules:
+            doc = importlib.import_module(f"bitlake.{name}").__doc__
+            out.append(f"### bitlake.{name}\n\n{markdown(doc)}")
+    return "\n".join(out)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "sql": sql,
+    "procedures": procedures,
+    "options": options,
+    "storage-options": storage,
+    "python": python,
+    "commands": commands,
+    "formats": formats,
+}
+"""The pages, by the names of their files."""
