@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.client import DefaultChannelBuilder
 
 import bitlake
 from bitlake.spark.java import find_java
@@ -58,8 +60,12 @@ def connected() -> Any:
     here = Path(__file__).resolve().parent
     places = [str(here.parent), str(here), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in places if p))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    # PySpark's own server listens where any other does, and its client looks there: one at a time for a machine.
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
     builder = SparkSession.builder.remote("local[2]")
-    for name, value in _SETTINGS.items():
+    for name, value in {**_SETTINGS, "spark.connect.grpc.binding.port": str(port)}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

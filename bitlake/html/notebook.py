@@ -24,7 +24,7 @@ def grid(headers: Sequence[str], rows: Iterable[Sequence[Child]], numbers: Itera
     body = [
         markup("tr", [markup("td", cell, style=side) for cell, side in zip(row, sides, strict=True)]) for row in rows
     ]
-    return markup("table", markup("thead", head), markup("tbody", body))
+    return markup("table", markup("thead", head), markup("tbody", body), style="color: inherit")
 
 
 def rows_html(names: Sequence[str], table: Any, most: int = 20) -> str:

@@ -72,7 +72,7 @@ def _snapshot(state: TableState) -> str:
         return "no snapshot yet: the table is empty"
     stored = "stored versions of rows" if state.schema.primary_keys else "rows"
     count = f"{snapshot.total_record_count or 0:,} {stored}"
-    return f"snapshot {snapshot.id} ({snapshot.commit_kind}), {time_text(snapshot.time_millis)} UTC: {count}"
+    return f"snapshot {snapshot.id} ({snapshot.commit_kind}), {time_text(snapshot.time_millis)}: {count}"
 
 
 def scan_html(scan: Scan) -> str:

@@ -71,7 +71,7 @@ def test_a_table_shows_columns_options_and_its_snapshot(lake: bitlake.Lake) -> N
     text = shown(lake.table("orders"))
     assert f"id | BIGINT | NOT NULL | {EVIL} | STRING | p | INT | partition" in text
     assert "file-index.bitmap.columns | p" in text
-    assert "snapshot 1 (APPEND), " in text and " UTC: 2 rows" in text
+    assert "snapshot 1 (APPEND), " in text and "+00:00: 2 rows" in text
     keyed = lake.create_table("k", pa.schema([("id", pa.int64())]), primary_key=["id"])
     assert "primary key" in shown(keyed) and "no snapshot yet: the table is empty" in shown(keyed)
     lake.drop_table("k")
