@@ -91,6 +91,14 @@ def vector_file(p: Patient, positions: list[int], *, cardinality: int | None = N
     return path.name
 
 
+def lost_vector(p: Patient) -> str:
+    """The old rows of a data file come back, beside the new ones: its vector is gone, and nobody says it was there."""
+    path, _ = p.index("DELETION_VECTORS")
+    path.write_bytes(b"\1")
+    p.change_index(lambda e: replace(e, ranges=(), row_count=0, file_size=1) if e.file_name == path.name else e)
+    return "data-"
+
+
 def of_another_table(p: Patient) -> str:
     """The deletion vectors of another table: a file of the right name, with other frames in it."""
     path, entry = p.index("DELETION_VECTORS")

@@ -276,7 +276,7 @@ class Patient:
             entries = decode_index_manifest(path.read_bytes())
             path.write_bytes(encode_index_manifest([change(e) for e in entries]))
         entries = decode_index_manifest((self.root / "manifest" / self.snapshot()["indexManifest"]).read_bytes())
-        return next(e.file_name for e in entries if e.row_count)
+        return entries[0].file_name
 
     def replace_data(self, which: int, change: Callable[[pa.Table], pa.Table], **writing: Any) -> str:
         """Write a data file anew, with other rows; its size is made to agree.  Returns its name."""

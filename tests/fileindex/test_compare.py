@@ -19,7 +19,7 @@ INTS = pa.array([None if i % 7 == 3 else (i * i) % 97 - 40 for i in range(ROWS)]
 TEXTS = pa.array([None if i % 11 == 5 else f"text {i * i % 59}" for i in range(ROWS)])
 FLOATS = pa.array([float("nan"), -0.0, 0.0, None, *np.linspace(-3, 3, ROWS - 4).tolist()])
 COLUMNS = {"BIGINT": INTS, "STRING": TEXTS, "DOUBLE": FLOATS}
-KINDS = [
+KINDS: list[tuple[str, str, dict[str, str], dict[str, str]]] = [
     ("bitmap", "BIGINT", {}, {"version": "1"}),
     ("bitmap", "STRING", {}, {"index-block-size": "64b"}),
     ("bitmap", "DOUBLE", {}, {"version": "1"}),

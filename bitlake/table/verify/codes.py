@@ -120,6 +120,10 @@ CODES: dict[str, Code] = {
             levels_overlap="data files of a level above 0 have keys in common",
             extra_file_missing="a file kept beside a data file is not there",
         ),
+        *_errors(
+            "compact the table fully (CALL sys.compact), which keeps the last row of each key",
+            key_in_two_files="a key has two rows above level 0, where readers of this table do not merge",
+        ),
         # File indexes.
         *_errors(
             "repair builds it anew from the data file, or drops it",

@@ -6,7 +6,7 @@ once.  Memory: 4 bytes for each distinct key of the bucket's data files, and one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from bitlake.storage import Store
 from bitlake.table.lsm.keys import key_fields
 from bitlake.table.verify.findings import Finding, of_error
 from bitlake.tableindex.hash_index import decode_hashes
-from bitlake.types import arrow_type
+from bitlake.types import DataField, arrow_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class KeyFile:
 
     path: str
     schema: TableSchema
+
+    @property
+    def fields(self) -> tuple[DataField, ...]:
+        """The columns of the key."""
+        return key_fields(self.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +84,20 @@ def _lacking(path: str, hashes: Int32s, known: Mapping[str, Int32s]) -> Sequence
     return []
 
 
+def key_batches(store: Store, file: KeyFile) -> Iterator[list[pa.Array]]:
+    """The key columns of a data file, batch by batch, in the types of the key; raises what reading does."""
+    with store.open_input(file.path) as source:
+        for batch in reader_for(file.path)(source, [f.name for f in file.fields]):
+            yield [
+                cast_column(c, arrow_type(f.type)) if c.type != arrow_type(f.type) else c
+                for c, f in zip(batch.columns, file.fields, strict=True)
+            ]
+
+
 def key_hashes(store: Store, file: KeyFile) -> Int32s:
     """The distinct hashes of the keys of a data file, ascending; raises what reading it does."""
-    fields = key_fields(file.schema)
-    names, parts = [f.name for f in fields], [np.zeros(0, np.int32)]
-    with store.open_input(file.path) as source:
-        for batch in reader_for(file.path)(source, names):
-            columns = [
-                cast_column(c, arrow_type(f.type)) if c.type != arrow_type(f.type) else c
-                for c, f in zip(batch.columns, fields, strict=True)
-            ]
-            parts.append(np.unique(row_hash([f.type for f in fields], columns).view(np.int32)))
+    types, parts = [f.type for f in file.fields], [np.zeros(0, np.int32)]
+    for columns in key_batches(store, file):
+        parts.append(np.unique(row_hash(types, columns).view(np.int32)))
     hashes: Int32s = np.unique(np.concatenate(parts))
     return hashes

@@ -59,6 +59,9 @@ class Files:
     hashed: dict[Slot, dict[str, set[str]]] = field(default_factory=dict)
     """By bucket and HASH file the data files that it must have all keys of."""
 
+    last: tuple[Moment, LiveSet] | None = None
+    """The latest snapshot and its live files, if they are known."""
+
     def need(self, kind: str, entries: Iterable[ManifestEntry], moment: str) -> None:
         """Note that a moment needs these data files."""
         into = self.data if kind == "data" else self.changelogs
@@ -138,6 +141,8 @@ class HistoryCheck:
         """After the last snapshot: what it needs was noted when it came, and may be told as needed now."""
         if self._live is not None and self._last is not None:
             self._files.need("data", self._live.entries(), self._last.name)
+            if self._last.is_snapshot:
+                self._files.last = self._last, self._live
         self._live = self._last = None
 
     def _note(self, finding: Finding, moment: Moment) -> None:

@@ -17,8 +17,8 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import KINDS, OPERATIONS, Snapshot
 from bitlake.storage import Store
 from bitlake.table.live import snapshot_ids
-from bitlake.table.references import branch_names, tag_names
 from bitlake.table.verify.findings import Book, Finding, of_error
+from bitlake.table.versions import branch_names, tag_names
 from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
 
 _PLACE = "snapshot"

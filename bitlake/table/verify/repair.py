@@ -31,12 +31,12 @@ from bitlake.table.index_changes import IndexChange
 from bitlake.table.index_files import index_entries, index_path, read_hashes, write_hashes
 from bitlake.table.live import snapshot_ids
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.references import branch_names
 from bitlake.table.rewrite_index import RewriteTask, plan_rewrite, rewrite_file
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.table.verify.findings import Finding, VerifyReport
 from bitlake.table.verify.hashes import KeyFile, key_hashes
+from bitlake.table.versions import branch_names
 from bitlake.tableindex.hash_index import java_order
 
 Indexes = Literal["rebuild", "drop"]

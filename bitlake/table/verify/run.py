@@ -8,6 +8,7 @@ from functools import partial
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError
+from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
 from bitlake.metadata.paths import TablePaths
@@ -22,7 +23,7 @@ from bitlake.table.verify.data import DataTask, check_data_file
 from bitlake.table.verify.file_indexes import Options, index_options
 from bitlake.table.verify.findings import Book, Finding, VerifyReport
 from bitlake.table.verify.hashes import HashTask, KeyFile, check_hashes
-from bitlake.table.verify.history import Files, HistoryCheck, Known, Slot
+from bitlake.table.verify.history import Files, HistoryCheck, Known, LiveSet, Slot
 from bitlake.table.verify.lines import Line, Moment, check_hints, read_lines
 from bitlake.table.verify.manifests import (
     ListTask,
@@ -33,6 +34,7 @@ from bitlake.table.verify.manifests import (
     read_list,
     read_manifest,
 )
+from bitlake.table.verify.once import LiveFile, OnceTask, check_once
 from bitlake.table.verify.vectors import VectorTask, check_vectors
 
 _DAY_MS = 86_400_000
@@ -94,7 +96,7 @@ class _Verify:
             HistoryCheck(line, known, files, self.book).run()
             if line.latest is not None:
                 self._gather(line, line.latest, files)
-                self._table_indexes(line, line.latest, files)
+                self._table_indexes(line, line.latest, files, known)
         self._data()
         for line in lines if self.snapshots is None else ():
             check_hints(self.store, line, self.book)
@@ -214,7 +216,7 @@ class _Verify:
 
     # --- table indexes ------------------------------------------------------------------------------------------------
 
-    def _table_indexes(self, line: Line, latest: TableSchema, files: Files) -> None:
+    def _table_indexes(self, line: Line, latest: TableSchema, files: Files, known: Known) -> None:
         vectors = [e for e in files.indexes if e.index_type == DELETION_VECTORS]
         tasks = []
         for e in vectors:
@@ -225,6 +227,35 @@ class _Verify:
             self.book.count("vectors", len(e.ranges or ()))
             self.book.add_all(found, files.indexes[e])
         self._hashes(line, latest, files)
+        if self.deep and files.last is not None:
+            self._once(line, latest, files.last, known)
+
+    def _once(self, line: Line, latest: TableSchema, last: tuple[Moment, LiveSet], known: Known) -> None:
+        """Of the latest snapshot: tables whose rows above level 0 are read as they are have each key once there."""
+        moment, live = last
+        vectors = latest.opts.of(opt.DV_ENABLED)
+        if not latest.primary_keys or not (vectors or latest.opts.of(opt.MERGE_ENGINE) == "first-row"):
+            return
+        index = moment.snapshot.index_manifest
+        if vectors and index is not None and index not in known.indexes:
+            return
+        places = {
+            place.data_file: (index_path(line.paths, latest, e), e.file_size, place)
+            for e in (known.indexes[index] if vectors and index is not None else ())
+            for place in e.ranges or ()
+        }
+        reader = PartitionReader(latest, line.paths)
+        tasks = []
+        for entries in live.buckets.values():
+            files = [
+                LiveFile(KeyFile(reader.data_path(e), schema), e.file.row_count, places.get(e.file.file_name))
+                for e in entries.values()
+                if e.file.level > 0 and (schema := line.schemas.get(e.file.schema_id)) is not None
+            ]
+            if len(files) > 1:
+                tasks.append(OnceTask(tuple(files)))
+        for found in self.runner.run(tasks, partial(check_once, self.store)):
+            self.book.add_all(found, [moment.name])
 
     def _hashes(self, line: Line, latest: TableSchema, files: Files) -> None:
         by_slot: dict[Slot, list[IndexFileEntry]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from verify_damage import (
     index_of,
     key,
     lacking_hash,
+    lost_vector,
     manifest,
     mixed_buckets,
     moved_to_level,
@@ -51,7 +52,7 @@ from verify_tables import Patient
 from bitlake.storage.local import LocalStore
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.table import Table
-from bitlake.table.verify import CODES
+from bitlake.table.verify import CODES, Finding
 from bitlake.table.verify.data import DataTask, check_data_file
 from bitlake.table.verify.hashes import HashTask, KeyFile, check_hashes
 from bitlake.table.verify.vectors import VectorTask, check_vectors
@@ -255,7 +256,7 @@ FAULTS = [
     Fault("a vector's cardinality is wrong", "vectors", "vector-cardinality-wrong", lambda p: vector_file(p, [1, 2],
           cardinality=9)),
     Fault("a vector of a file that is not there", "vectors", "vector-of-absent-file", lambda p: vector_file(p, [1],
-          name="data-of-another-table-0.parquet")),
+          name="data-of-another-table-0.parquet"), also=("key-in-two-files",)),
     Fault("the vectors of another table", "append", "vector-unreadable", of_another_table),
     Fault("the number of vectors is wrong", "append", "vectors-count-wrong",
           lambda p: p.change_index(lambda e: replace(e, row_count=9))),
@@ -264,6 +265,7 @@ FAULTS = [
     Fault("a vector under another bucket", "vectors", "vector-misplaced",
           lambda p: p.change_index(lambda e: replace(e, bucket=1 - e.bucket)) and "index-"),
     Fault("a data file has two vectors", "append", "vector-twice", two_vectors),
+    Fault("a vector is lost", "vectors", "key-in-two-files", lost_vector),
     Fault("a HASH index is missing", "dynamic", "hash-missing", lambda p: p.remove(p.index("HASH")[0])),
     Fault("a HASH index is cut", "dynamic", "hash-unreadable", lambda p: p.cut(p.index("HASH")[0], 0.9)),
     Fault("a HASH index lacks a key", "dynamic", "hash-incomplete", lacking_hash),
@@ -310,11 +312,12 @@ def test_each_byte_of_what_has_a_checksum(templates: Callable[[str], Path], tmp_
     files = {e.file.file_name: d.path(e) for e in d.table.state().entries() if e.bucket == held.bucket}
     keys = {name: KeyFile(str(file), d.table.schema) for name, file in files.items()}
     hashed = HashTask(((str(hashes), held, frozenset(keys)),), keys)
-    for file, check in (
+    checks: list[tuple[Path, Callable[[], Sequence[Finding]]]] = [
         (index_of(p), lambda: check_data_file(store, data).findings),
         (vectors, lambda: check_vectors(store, vector)),
         (hashes, lambda: check_hashes(store, hashed)),
-    ):
+    ]
+    for file, check in checks:
         whole = file.read_bytes()
         assert not check()
         # Without the mark of its checksums an index is one that never had any: what it says is what it said.
