@@ -91,7 +91,8 @@ def _purge_files(context: EngineContext, a: Arguments) -> DataFrame:
 
 
 def _repair(context: EngineContext, a: Arguments) -> DataFrame:
-    for name in needed(a, "database_or_table").split(","):
+    given = str(a["database_or_table"])
+    for name in given.split(",") if given.strip() else context.catalog.databases():
         one = name.strip()
         if "." not in one and context.catalog.database_exists(one):
             one = f"{one}.*"

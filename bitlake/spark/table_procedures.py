@@ -32,6 +32,7 @@ from bitlake.spark.procedure import (
     table_of,
     text,
 )
+from bitlake.spark.views import alter_dialect
 from bitlake.sql.ddl_statements import CreateTableLike
 from bitlake.sql.parse import parse_table_name
 from bitlake.table.branches import MAIN
@@ -139,7 +140,25 @@ def _manifest_facts(table: Table, options: dict[str, str]) -> str:
     return f"table '{table.name}': {len(metas)} manifests of {size} bytes, {len(due)} of them would be written anew"
 
 
+def _alter_view_dialect(context: EngineContext, a: Arguments) -> DataFrame:
+    view = parse_table_name(needed(a, "view"))
+    query = text(a, "query")
+    alter_dialect(context, view, needed(a, "action").lower(), (text(a, "engine") or "").strip() or "spark", query)
+    return done(context)
+
+
 PROCEDURES = (
+    Procedure(
+        "alter_view_dialect",
+        (
+            Parameter("view", True, "the view, as 'db.view', of a jdbc catalog"),
+            Parameter("action", True, "'add', 'update' or 'drop'"),
+            Parameter("engine", False, "whose query it is; default: spark"),
+            Parameter("query", False, "the query, to add or update"),
+        ),
+        "Say what a view that the catalog keeps is to an engine.",
+        _alter_view_dialect,
+    ),
     Procedure(
         "compact_database",
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import AlreadyExists, NotFound
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.schema import assign_ids, near
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -42,6 +42,23 @@ def create_view(context: EngineContext, statement: ds.CreateKeptView) -> DataFra
     columns, _ = assign_ids([(f.name, from_spark_field(f), None) for f in fields])
     context.catalog.create_view(name, View(whole, columns, statement.comment), replace=statement.replace)
     return context.nothing()
+
+
+def alter_dialect(context: EngineContext, name: TableName, action: str, engine: str, text: str | None) -> None:
+    """Add, update or drop what a kept view is to an engine; Spark's own query must be one that can be run now."""
+    if action not in ("add", "update", "drop"):
+        raise InvalidRequest(f"a view's dialect is added, updated or dropped: 'add', 'update', 'drop', not '{action}'")
+    if (action == "drop") != (text is None):
+        raise InvalidRequest(f"'{action}' goes {'without' if action == 'drop' else 'with'} a query")
+    if text is not None and engine == "spark":
+
+        def known(table: TableName) -> bool:
+            return context.view(table) is not None or context.has(table)
+
+        text = whole_names(text, context.database, known)
+        _ = query(context, context.begin(text)).schema
+    place = Identifier(name.database or context.database, name.table)
+    context.catalog.alter_view_dialect(place, action, engine, text)
 
 
 def drop_view(context: EngineContext, statement: ds.DropView) -> DataFrame:

@@ -234,6 +234,10 @@ class FileSystemCatalog:
             "catalog='jdbc'"
         )
 
+    def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:
+        """Change what a kept view is to one engine; raises :class:`NotFound`: no view is kept."""
+        raise NotFound(f"view '{name}' does not exist")
+
     def drop_view(self, name: Identifier) -> None:
         """Forget a view; raises :class:`NotFound`."""
         raise NotFound(f"view '{name}' does not exist")

@@ -286,6 +286,10 @@ class JdbcCatalog(FileSystemCatalog):
             raise AlreadyExists(f"'{name}' is a table; a view needs a name of its own")
         self._views.create(name.database, name.table, view, replace=replace)
 
+    def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:
+        """Add, update or drop what a view is to one engine; see :meth:`JdbcViews.alter_dialect`."""
+        self._views.alter_dialect(name.database, name.table, action, engine, query)
+
     def drop_view(self, name: Identifier) -> None:
         """Forget a view; raises :class:`NotFound`."""
         self._views.drop(name.database, name.table)

@@ -95,6 +95,30 @@ class JdbcViews:
                 (*place, view.to_json()),
             )
 
+    def alter_dialect(self, database: str, name: str, action: str, engine: str, query: str | None) -> None:
+        """Add an engine's query to a view, update it, or drop it (``action``); all else about the view stays.
+
+        Raises :class:`NotFound` for a view, or an engine's query, that is not there, and :class:`AlreadyExists`.
+        """
+        view = f"view '{database}.{name}'"
+        if self.find(database, name) is None:
+            raise NotFound(f"{view} does not exist")
+        place = (self._key, database, name)
+        with self._database.transaction(write=True) as t:
+            ((text,),) = t.rows(f"SELECT view_schema FROM paimon_views WHERE {_OF_VIEW}", place)
+            kept = json.loads(text)
+            queries = dict(kept.get("dialects") or {})
+            if action == "add" and engine in queries:
+                raise AlreadyExists(f"{view} has a query for '{engine}' already: update it")
+            if action != "add" and engine not in queries:
+                raise NotFound(f"{view} has no query for '{engine}'; it has: {', '.join(sorted(queries)) or 'none'}")
+            if query is None:
+                del queries[engine]
+            else:
+                queries[engine] = query
+            made = dumps({**kept, "dialects": queries})
+            t.run(f"UPDATE paimon_views SET view_schema = ? WHERE {_OF_VIEW}", (made, *place))
+
     def drop(self, database: str, name: str | None = None) -> None:
         """Forget a view, or with no name all of a database; raises :class:`NotFound` for a view that is not there."""
         if name is None and not self._ready():

@@ -139,6 +139,7 @@ def test_expire_and_repair(run: Run, history: bitlake.Table) -> None:
     assert run("SELECT count(*), max(a) FROM T") == [[12, 11]]
     assert run("SELECT count(*) FROM `T$manifests`") == [[1]]
     assert run("CALL sys.repair('default.T,default')") == TRUE
+    assert run("CALL sys.repair('')") == TRUE
     assert run("CALL sys.repair_earliest_snapshot(table => 'default.T', snapshot_id => 2)") == [[2, 2]]
     assert run("CALL sys.purge_files(table => 'default.T')") == [["Success purge files with table: default.T."]]
     assert run("SELECT * FROM T") == []

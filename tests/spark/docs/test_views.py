@@ -50,6 +50,24 @@ def test_views_of_a_jdbc_catalog(spark: Any, tmp_path: Path) -> None:
     kept = json.loads(text)
     assert kept["query"] == kept["dialects"]["spark"] == "SELECT a, 'new' AS b FROM mydb.t1 WHERE a = 1"
     assert [(f["id"], f["name"], f["type"]) for f in kept["fields"]] == [(0, "a", "INT"), (1, "b", "STRING")]
+    # The calls of page "Procedures".
+    call = "CALL sys.alter_view_dialect"
+    lake.sql(f"{call}(`view` => 'mydb.v1', `action` => 'update', `query` => 'SELECT a, b FROM t1 WHERE a = 2')")
+    assert ask("SELECT * FROM mydb.v1", other) == [[2, "y"]]
+    lake.sql(f"{call}('mydb.v1', 'add', 'flink', 'SELECT of_flink')")
+    with pytest.raises(AlreadyExists, match="has a query for 'flink' already"):
+        lake.sql(f"{call}('mydb.v1', 'add', 'flink', 'SELECT 2')")
+    with pytest.raises(NotFound, match="no query for 'trino'; it has: flink, spark"):
+        lake.sql(f"{call}('mydb.v1', 'drop', 'trino')")
+    with pytest.raises(InvalidRequest, match="'update' goes with a query"):
+        lake.sql(f"{call}('mydb.v1', 'update', 'spark')")
+    with pytest.raises(NotFound, match=r"mydb\.v9"):
+        lake.sql(f"{call}(`view` => 'mydb.v9', `action` => 'drop')")
+    assert ask(f"{call}(`view` => 'mydb.v1', `action` => 'drop')") == [[True]]
+    assert ask("SELECT * FROM v1") == [[1, "new"]], "the query without a dialect"
+    with sqlite3.connect(names) as database:
+        text = database.execute("SELECT view_schema FROM paimon_views WHERE view_name = 'v1'").fetchone()[0]
+    assert json.loads(text)["dialects"] == {"flink": "SELECT of_flink"} and json.loads(text)["query"] == kept["query"]
     with pytest.raises(AlreadyExists, match="is a view"):
         lake.sql("CREATE TABLE v1 (a INT)")
     with pytest.raises(AlreadyExists, match="is a table"):
