@@ -68,7 +68,7 @@ def _config(there: set[str]) -> str:
     rest = sorted(there - named)
     lines = [f"INHERIT: {ROOT / 'mkdocs.yml'}", f"docs_dir: {SITE / 'docs'}", "nav:"]
     for title, group in NAV:
-        more = [p for p in rest if title == "How to" and "/" not in p]
+        more = [p for p in rest if title == "How to" and ("/" not in p or p.startswith("how-to/"))]
         lines += [f"  - {title}:", *(f"      - {p}" for p in (*group, *more))]
     decisions = [p for p in rest if p.startswith("decisions/")]
     lines += ["  - Decisions:", *(f"      - {p}" for p in decisions)] if decisions else []
