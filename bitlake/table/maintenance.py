@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
@@ -31,8 +31,10 @@ from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import branch_names, tag_names
 from bitlake.table.runner import REQUESTS, LocalRunner, Runner, delete_files
 from bitlake.table.state import TableState
-from bitlake.table.verify import VerifyReport, verify_table
-from bitlake.table.verify.repair import Indexes, Repair, carry_out, plan_repair
+
+if TYPE_CHECKING:
+    from bitlake.table.verify import VerifyReport
+    from bitlake.table.verify.repair import Indexes, Repair
 
 DAY_MS = 86_400_000
 
@@ -84,6 +86,9 @@ class TableMaintenance(TableHistory):
         nothing names, which is no fault.  ``runner`` does the reading; default: the table's, threads or executors.
         Never raises for what is in the files: that is what the report is for.
         """
+        # Loaded here: whoever reads or writes needs none of it.
+        from bitlake.table.verify import verify_table
+
         return verify_table(
             self.name,
             self._paths,
@@ -110,6 +115,8 @@ class TableMaintenance(TableHistory):
         them.  No row is touched, ever.  Raises :class:`CommitConflict` if another writer changed the same files
         meanwhile, and what reading the table raises if its latest snapshot cannot be read.
         """
+        from bitlake.table.verify.repair import carry_out, plan_repair
+
         found = self.verify(runner=runner, orphans=False) if report is None else report
         state = self.state()
         if dry_run:
