@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from bitlake.cli.light import LightGroup
+
 COMMANDS = {
     "sql": "sql",
     "tables": "tables",
@@ -53,6 +55,7 @@ def make_app(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The application with these commands."""
     app = typer.Typer(
         name="bitlake",
+        cls=LightGroup,
         help=_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,

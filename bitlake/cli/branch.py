@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bitlake.cli.light import LightGroup
 from bitlake.cli.output import Screen, iso, when
 from bitlake.cli.run import Run, TableName, TagOption, command
 
@@ -14,7 +15,9 @@ BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch's 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(name="branch", help="Lines of a table's history beside main.", no_args_is_help=True)
+    group = typer.Typer(
+        name="branch", cls=LightGroup, help="Lines of a table's history beside main.", no_args_is_help=True
+    )
     command(group, "list", list_branches)
     command(group, "create", create)
     command(group, "rename", rename)

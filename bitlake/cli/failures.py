@@ -50,7 +50,8 @@ def told(arguments: Sequence[str]) -> Iterator[Outcome]:
     except BrokenPipeError:
         outcome.code = _unread()
     except SystemExit as e:  # typer's way with a broken pipe
-        outcome.code = _unread() if isinstance(e.__context__, BrokenPipeError) else FAILED
+        broken = isinstance(e.__context__, BrokenPipeError)
+        outcome.code = _unread() if broken else e.code if isinstance(e.code, int) else 0
     except KeyboardInterrupt:
         say("interrupted")
         outcome.code = INTERRUPTED

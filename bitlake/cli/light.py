@@ -6,9 +6,10 @@ flags and whole numbers need none of it.  Any other value, and any that is wrong
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 _TEXTS = (str, str | None)
 _LISTS = (list[str], list[str] | None)
@@ -38,11 +39,25 @@ class _Plain:
 class LightCommand(TyperCommand):
     """A command whose plain parameters are read at once."""
 
-    def __init__(self, *args: Any, **given: Any) -> None:
-        super().__init__(*args, **given)
-        for param in self.params:
-            if getattr(param, "_runtime_param", 0) is None and hasattr(param, "type_descriptor"):
-                param._runtime_param = _Plain()  # type: ignore[attr-defined]
+    def get_params(self, ctx: Any) -> Any:
+        """All parameters, ``--help`` too."""
+        return _lightened(super().get_params(ctx))
+
+
+class LightGroup(TyperGroup):
+    """A group of commands, of whose own options the same is true."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """All parameters, ``--help`` and those of completion too."""
+        return _lightened(super().get_params(ctx))
+
+
+def _lightened(params: Sequence[Any]) -> Sequence[Any]:
+    # The name is typer's own: where another version keeps nothing there, its way is taken for all values.
+    for param in params:
+        if getattr(param, "_runtime_param", 0) is None and hasattr(param, "type_descriptor"):
+            param._runtime_param = _Plain()
+    return params
 
 
 def _whole(value: Any) -> int | None:

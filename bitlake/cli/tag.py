@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from bitlake.cli.light import LightGroup
 from bitlake.cli.output import Screen, iso, when
 from bitlake.cli.run import Run, SnapshotOption, TableName, command, duration
 
@@ -15,7 +16,9 @@ Keep = Annotated[str | None, typer.Option(metavar="TIME", help="Let it expire af
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(name="tag", help="Names for snapshots, which keep them readable.", no_args_is_help=True)
+    group = typer.Typer(
+        name="tag", cls=LightGroup, help="Names for snapshots, which keep them readable.", no_args_is_help=True
+    )
     command(group, "list", list_tags)
     command(group, "create", create)
     command(group, "move", move)
