@@ -11,7 +11,13 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.schema import near
-from bitlake.spark import history_procedures, maintenance_procedures, table_procedures, verify_procedures
+from bitlake.spark import (
+    advise_procedures,
+    history_procedures,
+    maintenance_procedures,
+    table_procedures,
+    verify_procedures,
+)
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
 from bitlake.spark.procedure import (
@@ -130,6 +136,7 @@ PROCEDURES = {
         *maintenance_procedures.PROCEDURES,
         *table_procedures.PROCEDURES,
         *verify_procedures.PROCEDURES,
+        *advise_procedures.PROCEDURES,
         Procedure(
             "compact",
             (

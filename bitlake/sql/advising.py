@@ -12,6 +12,7 @@ from bitlake.sql.workload import read_workload
 from bitlake.table.advise.advice import Advice
 from bitlake.table.advise.questions import Query, not_understood
 from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.runner import Runner
 from bitlake.table.scan_log import ScanRecord
 from bitlake.table.table import Table
 from bitlake.types import DataField
@@ -24,13 +25,14 @@ def advise_for(
     database: str,
     recorded: bool,
     sample: int | None,
-    engine: str,
+    engine: str = "spark",
+    runner: Runner | None = None,
 ) -> Advice:
     """:meth:`bitlake.table.table.Table.advise` for SQL text; names without a database are of ``database``."""
     if isinstance(queries, str):
         raise InvalidRequest(f"table '{table.name}': queries are a list of texts, not one text")
     if queries is None:
-        return table.advise("recorded" if recorded else None, sample=sample, engine=engine)
+        return table.advise("recorded" if recorded else None, sample=sample, engine=engine, runner=runner)
     fields = table.schema.fields
 
     def resolve(name: TableName) -> Sequence[DataField] | None:
@@ -44,7 +46,7 @@ def advise_for(
     asked: list[str | Predicate | Query | ScanRecord] = [*work.queries]
     if recorded:
         asked += table.recorded_scans(None)
-    advice = table.advise(asked, sample=sample, engine=engine)
+    advice = table.advise(asked, sample=sample, engine=engine, runner=runner)
     notes = [not_understood(text) for text in work.unread[:10]]
     if work.elsewhere:
         notes.append(f"of other tables, and passed over: {work.elsewhere:,} of the queries")
