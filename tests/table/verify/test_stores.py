@@ -1,0 +1,70 @@
+"""Verifying and repairing where paths are not of this machine: object stores, and a catalog that is a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import rest_server
+import verify_tables as made
+from faults import forget
+
+import bitlake
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.table import Table
+
+
+def filled(lake: bitlake.Lake) -> Table:
+    table = lake.create_table("t", made.KEYED, options={"bucket": "1", "primary-key": "id", **made.SEPARATE, **made.DV})
+    for i in range(3):
+        table.upsert(made.keyed_rows(range(i * 10, i * 10 + 30), f"round {i}"))
+    table.upsert(made.keyed_rows([1, 2], "gone"), kinds=pa.array([3, 3], pa.int8()))
+    return table
+
+
+def damaged_and_repaired(table: Table) -> None:
+    assert not table.verify().findings
+    state = table.state()
+    entry = next(iter(state.entries()))
+    folder = PartitionReader(state.schema, state.paths).data_path(entry).rsplit("/", 1)[0]
+    index = f"{folder}/{entry.file.extra_files[0]}"
+    table.store.write(index, table.store.read(index)[:-1] + b"?")
+    forget()
+    report = table.verify()
+    assert {(f.code, f.path) for f in report.findings} == {("index-unreadable", index)}
+    done = table.repair(report, dry_run=False)
+    forget()
+    assert done.snapshot is not None
+    assert not table.verify(snapshots=[done.snapshot]).findings
+    data = f"{folder}/{entry.file.file_name}"
+    table.store.delete(data)
+    forget()
+    assert ("data-missing", data) in {(f.code, f.path) for f in table.verify().findings}
+
+
+def test_an_object_store() -> None:
+    table = filled(bitlake.connect("memory://verify/lake"))
+    table.create_tag("monday")
+    damaged_and_repaired(table)
+
+
+def test_a_rest_catalog(tmp_path: Path) -> None:
+    options = {"token.provider": "bear", "token": rest_server.TOKEN}
+    with rest_server.running(tmp_path) as server:
+        lake = bitlake.connect(rest_server.WAREHOUSE, catalog="rest", uri=server.uri, catalog_options=options)
+        damaged_and_repaired(filled(lake))
+
+
+@pytest.mark.parametrize("bucket", ["1", "-1"])
+def test_keys_that_move_between_partitions(tmp_path: Path, bucket: str) -> None:
+    """Keys that are unique over partitions, and keys with their partition's columns, in partitions."""
+    keys = "p,id" if bucket == "1" else "id"
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("p", pa.string(), nullable=False)])
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", schema, partition_by=["p"], options={"bucket": bucket, "primary-key": keys})
+    for i in range(4):
+        ids = range(i * 5, i * 5 + 20)
+        table.upsert(pa.table({"id": list(ids), "p": [f"p{(j + i) % 3}" for j in ids]}, schema=schema))
+    report = table.verify()
+    assert not report.findings, report.text()
