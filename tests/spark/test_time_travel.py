@@ -11,6 +11,8 @@ from answers import rows_of
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark import scan as spark_scan
+from bitlake.table.system.table import TABLES
+from bitlake.table.system.views import VIEWS
 
 pytestmark = pytest.mark.spark
 
@@ -99,6 +101,15 @@ def test_system_tables_join_and_filter(lake: bitlake.Lake) -> None:
     assert ask(lake, "SELECT min(record_count), max(level) FROM `t$files`") == [[1, 0]]
     assert ask(lake, "SELECT snapshot_id FROM `t$snapshots` ORDER BY snapshot_id DESC LIMIT 1") == [[4]]
     assert [r[0] for r in rows_of(lake.sql("DESCRIBE `t$tags`"))][:2] == ["tag_name", "snapshot_id"]
+
+
+@pytest.mark.parametrize("system", sorted({*TABLES, *VIEWS}))
+def test_every_system_table_joins_in_sql(lake: bitlake.Lake, system: str) -> None:
+    rows = lake.table(f"k${system}").scan().to_arrow()
+    first = f"`{rows.column_names[0]}`"
+    text = f"SELECT count(a.{first}), max(n) FROM `k${system}` a CROSS JOIN (SELECT count(*) AS n FROM k) b"
+    wanted = rows.num_rows - rows.column(0).null_count
+    assert ask(lake, text) == [[wanted, 2 if rows.num_rows else None]]
 
 
 def test_metadata_columns(lake: bitlake.Lake) -> None:
