@@ -120,7 +120,7 @@ def reason(
             f"{values}: {chosen.index_type} {human_bytes(chosen.index_bytes)}; {asked} on it would read {part} of the "
             f"bytes ({human_bytes(chosen.bytes_after)} instead of {human_bytes(chosen.bytes_before)}){told}"
         )
-    reads = "read" if " and " in asked or asked == "queries" else "reads"
+    reads = "reads" if asked in ("equality", "IN", "IS NULL") else "read"
     if not tried:
         return f"{values}: no index would tell rows apart"
     most = max(tried, key=lambda t: t.bytes_saved)

@@ -166,7 +166,8 @@ def advise_pages(
         str(SMALL_PAGE),
         f"pages have {now:,.0f} rows, of which indexes choose few: with {SMALL_PAGE:,} rows a query would read "
         f"{human_bytes(after)} instead of {human_bytes(before)}; reading whole "
-        "columns takes up to twice the time.  It is for files that are written from then on",
+        "columns takes up to twice the time.  It is for files that are written from then on; those of a table with "
+        f"indexes have pages of {PAGE_ROWS:,} rows anyhow",
         (f"ALTER TABLE {name} SET TBLPROPERTIES ('{opt.PARQUET_PAGE_ROWS.name}' = '{SMALL_PAGE}')",),
         before,
         after,

@@ -88,14 +88,14 @@ class FileWeigher:
             engine = "python"  # few rows that an index chose are read on the driver
         if chosen is not None and count <= self.rows * (SPARK_SHARE if engine == "spark" else WHOLE_FILE_SHARE):
             return Weight(self._scaled(question, question.needed, chosen), asked)
-        if engine == "spark":
-            return Weight(by_spark(self.pages, question), asked)
-        if chosen is not None and all(s.exact for s in selections):
+        if engine == "python" and chosen is not None and all(s.exact for s in selections):
             return Weight(self.pages.whole(question.needed), asked)
-        return Weight(self._late(question), asked)
+        return Weight(self._bare(question, engine), asked)
 
     def _elsewhere(self, question: Question, indexes: Indexes, engine: str) -> float:
         """What is read, on average, of a file whose runs do not hold a value, as the rest of it may."""
+        if self.pages.told and not self._seen(self.pages.possible(question.predicate)[0]):
+            return self._bare(question, engine)  # nothing is known of an index there: it saves nothing
         names = {leaf.column for leaf in leaves_of(question.predicate)}
         profile = self.columns.get(min(names)) if len(names) == 1 and question.picked else None
         left = self.pages.task.row_count - self.rows
@@ -105,7 +105,17 @@ class FileWeigher:
         chance = -math.expm1(-left * values / max(profile.distinct, 1.0))
         if indexes[profile.name].index_type in ROW_SELECTIVE:
             return chance * self.pages.fetched(question.needed, np.array([self.runs[0][0].start], np.int64))
-        return chance * (by_spark(self.pages, question) if engine == "spark" else self._late(question))
+        return chance * self._bare(question, engine)
+
+    def _bare(self, question: Question, engine: str) -> float:
+        """What is read where no index chooses rows."""
+        return by_spark(self.pages, question) if engine == "spark" else self._late(question)
+
+    def _seen(self, possible: Ints | None) -> bool:
+        """Whether a run holds any of the rows that the bounds of pages leave possible."""
+        if possible is None or not len(possible):
+            return True
+        return any(np.searchsorted(possible, run.start) < np.searchsorted(possible, run.stop) for run, _ in self.runs)
 
     def _late(self, question: Question) -> float:
         judged = tuple(sorted(sources_of(question.predicate)))
@@ -119,7 +129,8 @@ class FileWeigher:
             # Bounds are of the whole file: nothing is multiplied.  Of a file of which little was looked at, other pages
             # may match too, but none beside those.
             most = self.pages.fetched(rest, possible)
-            return looked + self.pages.fetched(judged, possible) + min(most, self._scaled(question, rest, matching))
+            size = min(most, self._scaled(question, rest, matching)) if self._seen(possible) else most
+            return looked + self.pages.fetched(judged, possible) + size
         size = looked + self.pages.whole(judged)
         if not count:
             return size
