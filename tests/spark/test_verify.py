@@ -77,3 +77,30 @@ def test_a_table_whose_schema_is_damaged(lake: bitlake.Lake) -> None:
 def test_wrong_arguments(lake: bitlake.Lake, arguments: str, message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         lake.sql(f"CALL sys.verify('t', {arguments})")
+
+
+def test_tables_that_spark_wrote_are_well(lake: bitlake.Lake) -> None:
+    columns = (
+        "id BIGINT NOT NULL, s STRING, c CHAR(8), d DECIMAL(20, 3), f FLOAT, x DOUBLE, b BOOLEAN, t TINYINT, dt DATE, "
+        "ts TIMESTAMP, ntz TIMESTAMP_NTZ, bin BINARY, m MAP<STRING, INT>, st STRUCT<a: INT, b: STRING>, p INT"
+    )
+    values = (
+        "id, IF(id % 5 = 0, NULL, CONCAT('a long text of ', id)), CONCAT('c', id % 3), CAST(id / 3 AS DECIMAL(20, 3)), "
+        "IF(id % 7 = 0, FLOAT('NaN'), CAST(id AS FLOAT)), -id / 9, id % 2 = 0, CAST(id % 100 AS TINYINT), "
+        "DATE_ADD(DATE'1969-12-30', CAST(id AS INT)), TIMESTAMP_MICROS(id * 1000001 - 5), "
+        "CAST(TIMESTAMP_MICROS(id * 7777777 - 99) AS TIMESTAMP_NTZ), CAST(CONCAT('b', id) AS BINARY), "
+        "MAP('k', CAST(id AS INT)), NAMED_STRUCT('a', CAST(id AS INT), 'b', 'x'), CAST(id % 2 AS INT)"
+    )
+    indexes = "'file-index.bitmap.columns' = 's,c,m[k]', 'file-index.range-bitmap.columns' = 'id,ntz,dt'"
+    for name, how in (
+        ("plain", f"PARTITIONED BY (p) TBLPROPERTIES ({indexes}, 'deletion-vectors.enabled' = 'true')"),
+        ("keyed", f"TBLPROPERTIES ({indexes}, 'bucket' = '2', 'primary-key' = 'id', 'changelog-producer' = 'lookup')"),
+    ):
+        lake.sql(f"CREATE TABLE {name} ({columns}) {how}")
+        lake.sql(f"INSERT INTO {name} SELECT {values} FROM RANGE(60)")
+        lake.sql(f"INSERT INTO {name} SELECT {values} FROM RANGE(40, 90)")
+        lake.sql(f"DELETE FROM {name} WHERE id % 11 = 4")
+        forget()
+        report = lake.verify(name)
+        assert not report.findings, report.text()
+        assert report.checked["file_indexes"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,22 @@ def test_values_at_the_edges_of_statistics(tmp_path: Path) -> None:
             schema=schema,
         )
     )
+    healthy(table)
+
+
+def test_buckets_by_keys_of_several_types(tmp_path: Path) -> None:
+    schema = pa.schema([("s", pa.string()), ("d", pa.decimal128(20, 3)), ("t", pa.timestamp("us")), ("n", pa.int16())])
+    table = made.create(tmp_path, schema, {"bucket": "5", "bucket-key": "t,s,d"})
+    ids = range(200)
+    values = {
+        "s": [None if i % 9 == 0 else f"text {i}" * (i % 4) for i in ids],
+        "d": [None if i % 7 == 0 else Decimal(i) / 8 for i in ids],
+        "t": [None if i % 5 == 0 else i * 1_000_003 - 7 for i in ids],
+        "n": list(ids),
+    }
+    arrays = [pa.array(values["s"]), pa.array(values["d"]).cast(pa.decimal128(20, 3))]
+    arrays += [pa.array(values["t"], pa.int64()).cast(pa.timestamp("us")), pa.array(values["n"], pa.int16())]
+    table.append(pa.table(arrays, schema=schema))
     healthy(table)
 
 
