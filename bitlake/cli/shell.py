@@ -31,6 +31,8 @@ SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT JOIN LEFT RIGHT FULL INNER ON USIN
 DISTINCT UNION ALL CASE WHEN THEN ELSE END CREATE TABLE DROP ALTER INSERT INTO OVERWRITE VALUES DELETE UPDATE SET MERGE
 MATCHED TRUNCATE DESCRIBE SHOW TABLES DATABASES USE EXPLAIN CALL ANALYZE TBLPROPERTIES PARTITIONED COMMENT COUNT SUM MIN
 MAX AVG VERSION OF TIMESTAMP WITH""".split()
+_BEFORE_TABLES = frozenset(("FROM", "JOIN", "INTO", "TABLE", "UPDATE", "DESCRIBE", "DESC", "USING"))
+"""After these words stands a table."""
 
 
 class Shell:
@@ -122,13 +124,18 @@ class Names(Completer):
         if not word and not document.text_before_cursor.endswith((" ", "(", ",", "\n")):
             return
         upper = not word or word[0].isupper()
-        for name, kind in self._candidates(document.text):
+        before = document.text_before_cursor[: len(document.text_before_cursor) - len(word)].split()
+        only_tables = bool(before) and before[-1].upper() in _BEFORE_TABLES
+        for name, kind in self._candidates(document.text, only_tables):
             if name.lower().startswith(word.lower()):
                 text = name if kind != "word" or upper else name.lower()
                 yield Completion(text, -len(word), display_meta="" if kind == "word" else kind)
 
-    def _candidates(self, text: str) -> Iterable[tuple[str, str]]:
+    def _candidates(self, text: str, only_tables: bool) -> Iterable[tuple[str, str]]:
         tables = _quietly(self._all_tables)
+        if only_tables:
+            yield from ((t, "table") for t in tables)
+            return
         named = {w.lower() for w in re.findall(r"[\w.]+", text)}
         for table in tables:
             if table.lower() in named:
