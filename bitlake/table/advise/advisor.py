@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 SAMPLE_ROWS = 500_000
 RECORDED = "recorded"
 _USELESS = 0.02
+_MOSTLY = 0.5
 
 Given = Sequence[str | Predicate | Query | ScanRecord]
 
@@ -205,6 +206,11 @@ class _Advisor:
         words = _words(asked)
         why = reason(profile, chosen, tried, estimator.table_bytes, words)
         action = "none" if chosen is None else "add"
+        if chosen is None and estimator.merged_share > _MOSTLY:
+            why = (
+                f"{describe(profile)}: {100 * estimator.merged_share:.0f} % of the bytes are in files merged by "
+                "key, which are read whole whatever an index says; compact the table first"
+            )
         if existing:
             action, chosen, why = self._beside(existing[0], chosen, why, built, estimator.table_bytes)
         elif there:

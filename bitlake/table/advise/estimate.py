@@ -61,6 +61,13 @@ class Estimator:
         """Of all data files."""
         return sum(f.row_count for f in self.files)
 
+    @property
+    def merged_share(self) -> float:
+        """Which part of the bytes is in files that are merged by key when they are read, and so read whole."""
+        merged = [f for f in self.scan.plan().files if f.merge is not None]
+        size = sum(f.entry.file.file_size for m in merged if m.merge is not None for f in m.merge.files)
+        return size / self.table_bytes if self.table_bytes else 0.0
+
     def weighers(self) -> list[FileWeigher]:
         """What weighs each file that was looked at."""
         return list(self._weighers.values())

@@ -82,6 +82,13 @@ def test_a_table_with_a_primary_key(tmp_path: Path) -> None:
     assert "primary key" in str(advice)
 
 
+def test_files_that_are_merged_by_key_gain_nothing(tmp_path: Path) -> None:
+    table = stored(tmp_path, orders(3000), primary_key=("order_id",), options={"bucket": "1", "write-only": "true"})
+    table.upsert(orders(3000))
+    (found,) = (c for c in table.advise(["user_id = 5"]).columns if c.column == "user_id")
+    assert found.action == "none" and "compact the table first" in found.reason
+
+
 def test_tables_of_the_article_have_nothing_to_save(tmp_path: Path) -> None:
     """Six events and ten orders: any index would be larger than what it spares."""
     advice = stored(tmp_path, orders(10)).advise()
