@@ -127,7 +127,8 @@ def _build(
     try:
         builder = IndexBuilder([candidate.spec], schema.fields)
         for batch in table.to_batches(_BATCH):
-            builder.add(pa.table(batch))
+            # Files' texts come to builders as dictionaries; what that takes is part of building.
+            builder.add(pa.table({n: _as_read(c) for n, c in zip(batch.schema.names, batch.columns, strict=True)}))
         payloads = builder.payloads()
     except BitlakeError:
         return None
@@ -147,6 +148,10 @@ def _build(
         same = selection.exact and _rows(selection, run.rows) == matches[leaf]
         answers[leaf] = Answer(Selection.all() if same else selection, index.bytes_read, same)
     return Built(len(content), spent, answers)
+
+
+def _as_read(column: pa.Array) -> pa.Array:
+    return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
 def _rows(selection: Selection, rows: int) -> BitMap:
