@@ -15,6 +15,7 @@ from bitlake.formats.conform import null_column
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.append_delete import RowsGone, find_hits, only_hits, take_out
+from bitlake.table.expiring import has_expired
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import Runner
 from bitlake.table.scan import Scan
@@ -32,12 +33,16 @@ STATEMENT_TRIES = 5
 
 
 def retrying(now: Callable[[], TableState], step: Callable[[TableState], Result]) -> Result:
-    """Run a statement on the table as it is, and again if another writer changed what it had read."""
+    """Run a statement on the table as it is, and again if another writer changed what it had read, or it expired."""
     for left in range(STATEMENT_TRIES - 1, -1, -1):
+        state = now()
         try:
-            return step(now())
+            return step(state)
         except CommitConflict:
             if not left:
+                raise
+        except NotFound:
+            if not left or not has_expired(state.store, state.paths, state.snapshot_id):
                 raise
     raise AssertionError("the last try returns or raises")
 

@@ -36,10 +36,18 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
 from bitlake.storage import Store
 from bitlake.table.auto_tags import tag_commit
 from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
+from bitlake.table.expiring import has_expired
 from bitlake.table.index_changes import IndexFiles
-from bitlake.table.live import latest_schema_id, latest_snapshot, load_schema, load_snapshot, snapshot_manifests
+from bitlake.table.live import (
+    latest_schema_id,
+    latest_snapshot,
+    load_schema,
+    load_snapshot,
+    snapshot_manifests,
+)
 from bitlake.table.manifests import ManifestWriter
 from bitlake.table.state import TableState
+from bitlake.table.versions import read_hint
 
 __all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
 
@@ -119,6 +127,8 @@ class _Committer:
     """Ids whose publication has an unknown outcome."""
     uncertain: bool = False
     """Whether the commit may have taken place, for all that is known now."""
+    base: int | None = None
+    """The snapshot that the attempt goes out from."""
     delta: tuple[tuple[ManifestEntry, ...], list[ManifestFileMeta]] | None = None
     """The entries last written as delta manifests, and these: a lost race seldom changes them."""
 
@@ -193,12 +203,22 @@ class _Committer:
     # --- one attempt -------------------------------------------------------------------------------------------------
 
     def _attempt(self, writer: ManifestWriter, *, merge: bool) -> Snapshot | None:
+        try:
+            return self._attempt_once(writer, merge=merge)
+        except NotFound as e:
+            if self.uncertain or not has_expired(self.store, self.paths, self.base):
+                raise
+            self._discard_all(writer)
+            raise _Lost from e  # others committed, and expired what this was based on
+
+    def _attempt_once(self, writer: ManifestWriter, *, merge: bool) -> Snapshot | None:
         if self.tried:
             found = self._find_ours()
             if found is not None:
                 return self._committed(found)
             self.uncertain = False  # every id tried is free or somebody else's
         latest = latest_snapshot(self.store, self.paths)
+        self.base = None if latest is None else latest.id
         schema_id = self._schema_id()
         delta = self.changes.delta(latest)
         changelog = self.changes.plan.changelog
@@ -291,6 +311,8 @@ class _Committer:
 
     def _publish(self, snapshot: Snapshot) -> None:
         """Create the snapshot file; raises :class:`_Lost` or :class:`_Unknown` unless it is there now and is ours."""
+        if self._is_past(snapshot.id):
+            raise _Lost
         try:
             if self.store.create(self.paths.snapshot(snapshot.id), snapshot.to_json().encode()):
                 return
@@ -315,6 +337,15 @@ class _Committer:
         except NotFound:
             return False
         return found.uuid == self.uuid and found.commit_user == self.user
+
+    def _is_past(self, snapshot_id: int) -> bool:
+        """Whether a snapshot of this id was there and has expired: its name is free, but would be of the past.
+
+        Looked at right before the name is taken: what others do between these two steps is not seen, and must take two
+        commits and an expiry that keeps fewer than those.  Expiry moves the EARLIEST hint on before it deletes.
+        """
+        first = read_hint(self.store, self.paths.earliest_hint)
+        return first is not None and first > snapshot_id and self.store.exists(self.paths.snapshot(first))
 
     def _committed(self, snapshot: Snapshot) -> Snapshot:
         """Write the hints; whether that works changes nothing."""

@@ -43,6 +43,11 @@ def load_line(store: Store, paths: TablePaths) -> Line:
     return Line(tuple(sorted(i for i in ids if i is not None)), tuple(sorted(e for e in ends if e is not None)))
 
 
+def has_expired(store: Store, paths: TablePaths, snapshot_id: int | None) -> bool:
+    """Whether a snapshot that was there once is gone, or going: what it names may be missing, with no damage done."""
+    return snapshot_id is not None and snapshot_id not in load_line(store, paths).kept
+
+
 def marker(paths: TablePaths, end: int) -> str:
     """The file that says that snapshots before ``end`` are going."""
     return f"{paths.snapshot_dir}/{PREFIX}{end}"

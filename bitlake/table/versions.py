@@ -40,7 +40,7 @@ def latest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
     The LATEST hint is believed only if its snapshot exists and the next one does not; else the folder is listed.
     (Paimon believes it without the first check: a hint too high makes a table unreadable there, here it is harmless.)
     """
-    hint = _read_hint(store, paths.latest_hint)
+    hint = read_hint(store, paths.latest_hint)
     if hint and not store.exists(paths.snapshot(hint + 1)) and store.exists(paths.snapshot(hint)):
         return hint
     return max(snapshot_ids(store, paths), default=None)
@@ -48,13 +48,14 @@ def latest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
 
 def earliest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
     """The first snapshot's id, None if there is none; the EARLIEST hint is believed if its snapshot exists."""
-    hint = _read_hint(store, paths.earliest_hint)
+    hint = read_hint(store, paths.earliest_hint)
     if hint and store.exists(paths.snapshot(hint)):
         return hint
     return min(snapshot_ids(store, paths), default=None)
 
 
-def _read_hint(store: Store, path: str) -> int | None:
+def read_hint(store: Store, path: str) -> int | None:
+    """The number in a hint; None without one."""
     try:
         return parse_hint(store.read(path))
     except NotFound:
@@ -76,7 +77,7 @@ def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
 
     Believes the hint as :func:`latest_snapshot_id` does; that its snapshot exists shows when it is read.
     """
-    hint = _read_hint(store, paths.latest_hint)
+    hint = read_hint(store, paths.latest_hint)
     if hint and not store.exists(paths.snapshot(hint + 1)):
         try:
             return load_snapshot(store, paths, hint)

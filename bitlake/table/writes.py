@@ -6,6 +6,8 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+import pyarrow as pa
+
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
@@ -69,7 +71,9 @@ class TableWrites:
         ``rows`` that is not the table's; by default all are +I.  Later rows of a key come after earlier ones.
         Returns the last snapshot; None for no rows.
         """
-        return keyed.upsert(self, rows, kinds)
+        if isinstance(rows, pa.Table | pa.RecordBatch):
+            return retrying(self.state, lambda _: keyed.upsert(self, rows, kinds))
+        return keyed.upsert(self, rows, kinds)  # batches that come one by one cannot be read again
 
     @tracked("overwriting")
     def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
@@ -135,12 +139,15 @@ class TableWrites:
 
         ``where`` may narrow partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
         """
-        state = self.state()
-        files = self.partition_files(state, where)
-        if state.schema.primary_keys:
-            return keyed.compact(self, state, files, full)
-        self.check_writable(state)
-        return compact_append(state, files, self.state, self._runner(), self._commit_user(state), full)
+
+        def step(state: TableState) -> Snapshot | None:
+            files = self.partition_files(state, where)
+            if state.schema.primary_keys:
+                return keyed.compact(self, state, files, full)
+            self.check_writable(state)
+            return compact_append(state, files, self.state, self._runner(), self._commit_user(state), full)
+
+        return retrying(self.state, step)
 
     def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
         """The live files of the partitions for which a condition can hold."""

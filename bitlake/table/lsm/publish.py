@@ -22,7 +22,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from bitlake import _clock
-from bitlake.errors import BitlakeError, CommitConflict, StorageUnavailable
+from bitlake.errors import BitlakeError, CommitConflict, NotFound, StorageUnavailable
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
@@ -98,7 +98,7 @@ class Publisher:
                 buckets = bucket_states(base, compactions.keys())
                 compactions = compact_buckets(base, list(buckets.values()), self.runner)
             compacted = self.compact(base, compactions, operation=operation) if compactions else None
-        except StorageUnavailable as e:
+        except (StorageUnavailable, NotFound) as e:  # not found: what it was computed on expired meanwhile
             log.warning("%s: the rows are written, but not yet compacted: %s", state.name, e)
             return appended
         return compacted or appended
