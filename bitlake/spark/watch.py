@@ -96,7 +96,9 @@ def _told(spark: SparkSession, made: Job) -> Iterator[None]:
 
     def handler(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         known = list(stages or ())
-        operations[operation_id] = (sum(s.num_completed_tasks for s in known), sum(s.num_tasks for s in known))
+        finished = sum(s.num_completed_tasks for s in known)
+        # As above: when all is done, stages that are left had their output already.
+        operations[operation_id] = finished, finished if done else sum(s.num_tasks for s in known)
         _count(made, operations.values())
 
     connected.registerProgressHandler(handler)
