@@ -47,7 +47,7 @@ from bitlake.table.read import (
     tasks_of,
 )
 from bitlake.table.scan import Scan
-from bitlake.types.datatypes import AtomicType, Root
+from bitlake.types.datatypes import AtomicType, DataField, Root
 
 # Reading this much on the driver takes tens of milliseconds; starting a Spark stage of Python workers takes 110-180 ms
 # on the machine it was measured on.  Beyond it, the executors' cores win.
@@ -150,11 +150,11 @@ def chosen_bytes(file: PlannedFile) -> int:
 
 def _native_types(plan: Plan) -> bool:
     """Whether Spark's own Parquet reader has all the types (it has no TIME and no unshredded multiset)."""
-    return all(
-        not (isinstance(f.type, AtomicType) and f.type.root in (Root.TIME, Root.VARIANT))
-        for f in plan.schema.fields
-        if f.name in plan.columns
-    )
+    return all(_is_native(f) for f in plan.schema.fields if f.name in plan.columns)
+
+
+def _is_native(field: DataField) -> bool:
+    return not (isinstance(field.type, AtomicType) and field.type.root in (Root.TIME, Root.VARIANT))
 
 
 def _same_columns(plan: Plan, written: int) -> bool:
@@ -241,12 +241,13 @@ class SparkReader:
         key = (id(self._spark), types.json(), paths, raw_paths)
         found = _frames.get(key)
         if found is None:
-            stored = T.StructType([f for f in types.fields if f.name not in _SPARKS])
+            # With all columns: by their share, Spark estimates what a query's own take, and which side to broadcast.
+            stored = _stored(plan, types)
             # The folder names are not partitions to be discovered: each file holds all its columns itself.
             reader = self._spark.read.schema(stored).option("recursiveFileLookup", "true")
             # These are names of files, not patterns: partition folders may hold any character.
             found = reader.option("__globPaths__", "false").parquet(*[os.path.abspath(p) for p in paths])
-            if len(stored) < len(types):
+            if stored != types:
                 found = found.select(*[_spark_column(f.name, raw_paths) for f in types.fields])
             _frames.put(key, found)
             _lasting.add(found)
@@ -295,6 +296,21 @@ def _limited(frame: DataFrame, scan: Scan) -> DataFrame:
     return (frame.orderBy(*keys) if keys else frame).limit(scan.row_limit)
 
 
+def _stored(plan: Plan, types: T.StructType) -> T.StructType:
+    """The columns of the plan's files for Spark's reader: those of ``types``, and all others that it can tell apart."""
+    asked = {f.name: f for f in types.fields if f.name not in _SPARKS}
+    lower = [f.name.lower() for f in plan.schema.fields]
+    if len(set(lower)) < len(lower):
+        return T.StructType(list(asked.values()))
+    return T.StructType([asked.get(f.name) or _column(f) for f in plan.schema.fields if _is_native(f)])
+
+
+def _column(field: DataField) -> T.StructField:
+    # Files of other writers may hold NULL in a column that became NOT NULL later: promise nothing. Nor inside:
+    # PySpark could not cast a NULL struct to a type with NOT NULL fields.
+    return T.StructField(field.name, nullable(spark_type(field.type)), True, char_metadata(field.type))
+
+
 def frame_schema(scan: Scan) -> T.StructType:
     """The Spark schema of a scan's result, in the order of its columns."""
     fields = scan.state.schema
@@ -309,8 +325,5 @@ def frame_schema(scan: Scan) -> T.StructType:
         if name in extra:
             out.append(T.StructField(name, extra[name], False))
         else:
-            field = fields.field(name)
-            # Files of other writers may hold NULL in a column that became NOT NULL later: promise nothing. Nor inside:
-            # PySpark could not cast a NULL struct to a type with NOT NULL fields.
-            out.append(T.StructField(name, nullable(spark_type(field.type)), True, char_metadata(field.type)))
+            out.append(_column(fields.field(name)))
     return T.StructType(out)
