@@ -193,6 +193,7 @@ def unite(name: str, parts: Sequence[RunProfile], table_rows: int) -> ColumnProf
     union = DistinctSketch.union(p.sketch for p in parts).estimate
     growth = growth_of([(p.rows - p.nulls, p.distinct, p.distinct_parts) for p in parts], union)
     distinct = union if table_rows <= rows else growth.distinct_in(table_rows, rows, union)
+    distinct = min(distinct, float(table_rows))  # the sketch may say more than there are rows
     weights = np.array([p.rows for p in parts], float)
 
     def mean(numbers: Sequence[float]) -> float:

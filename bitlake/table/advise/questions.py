@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.text import to_sql
 from bitlake.predicate.tree import (
     And,
@@ -144,7 +144,11 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
 
 def _bound(query: Query, schema: TableSchema, timezone: str) -> tuple[Predicate, tuple[str, ...]]:
     assert query.where is not None
-    tree = parse_predicate(query.where, timezone) if isinstance(query.where, str) else query.where
+    tree = query.where
+    if isinstance(tree, str):
+        from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
+
+        tree = parse_predicate(tree, timezone)
     bound = bind(tree, schema.fields, timezone)
     names = schema.field_names if query.columns is None else query.columns
     return bound, tuple(n for n in names if n in schema.field_names)
@@ -208,5 +212,7 @@ def _between(cuts: Sequence[Any], share: float) -> Any:
     left, right = cuts[low], cuts[min(low + 1, len(cuts) - 1)]
     if isinstance(left, bool) or not isinstance(left, int | float):
         return left
-    made = left + (right - left) * (at - low)
-    return int(made) if isinstance(left, int) else float(made)
+    if isinstance(left, int):  # by whole numbers: a float near the end of BIGINT rounds past it
+        return left + (right - left) * round((at - low) * 2**20) // 2**20
+    made = left * (1 - (at - low)) + right * (at - low)  # a difference of the two could be infinite
+    return float(made) if math.isfinite(made) else left

@@ -232,3 +232,19 @@ def test_rows_in_no_order_of_their_dates_should_be_sorted(tmp_path: Path) -> Non
     )
     ordered = stored(tmp_path, rows.sort_by("day"), 2, name="ordered")
     assert ordered.advise(["day BETWEEN DATE '1971-01-01' AND DATE '1971-03-01'"]).layout == ()
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float64()], ids=str)
+def test_values_at_both_ends_of_a_type_are_asked_about(tmp_path: Path, kind: pa.DataType) -> None:
+    """A bound between the largest values of a type is one that the type has."""
+    ends = [-(2**63), 2**63 - 1] if pa.types.is_integer(kind) else [-1.7976931348623157e308, 1.7976931348623157e308]
+    values = pa.array([*ends[:1] * 500, *range(100), *ends[1:] * 500], kind)
+    advice = stored(tmp_path, pa.table({"v": values})).advise()
+    assert [c.column for c in advice.columns] == ["v"]
+    assert "102 distinct values" in str(advice)
+
+
+def test_no_more_distinct_values_than_rows(tmp_path: Path) -> None:
+    """The sketch of a column of 5,000 different numbers is some percent off, and may say more than there are rows."""
+    advice = stored(tmp_path, pa.table({"v": np.arange(5000)})).advise()
+    assert advice.to_dict()["columns"][0]["values"]["distinct"] <= 5000
