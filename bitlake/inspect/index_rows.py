@@ -16,7 +16,6 @@ from bitlake.inspect.rows import runs_of, runs_text
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Page
 from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.text import name as column_name
 from bitlake.predicate.text import quote
 from bitlake.predicate.tree import Comparison, IsNull, MapKey, Op, Predicate
@@ -107,6 +106,8 @@ def _condition(column: str, kind: Any, value: Any, fields: Sequence[DataField], 
         return bind(IsNull(column), fields, timezone)
     text = isinstance(kind, AtomicType) and kind.root in STRINGS
     if isinstance(value, str) and not text:  # as SQL reads a literal, so that '2024-02-29' is a date
+        from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
+
         return bind(parse_predicate(f"{column_name(column)} = {quote(value)}", timezone), fields, timezone)
     return bind(Comparison(column, Op.EQ, value), fields, timezone)
 

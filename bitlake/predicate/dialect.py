@@ -14,6 +14,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
 from bitlake.errors import InvalidRequest
+from bitlake.predicate.text import quoted as quoted
 
 
 class SparkSql(Spark):
@@ -70,8 +71,3 @@ def syntax_error(error: SqlglotError, text: str) -> InvalidRequest:
 def plain(message: str) -> str:
     """A message of sqlglot's without its terminal underlining."""
     return message.replace("\x1b[4m", "").replace("\x1b[0m", "")
-
-
-def quoted(*parts: str) -> str:
-    """A name in backticks; of several parts, with dots between them."""
-    return ".".join("`" + p.replace("`", "``") + "`" for p in parts)

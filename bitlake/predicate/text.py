@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from bitlake.predicate.dialect import quoted
 from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Or, Predicate
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, MapType, Root
@@ -29,6 +28,11 @@ def to_sql(predicate: Predicate, fields: Iterable[DataField] | None = None, limi
     "a > 1 AND (b IS NULL OR b LIKE 'x%')"
     """
     return _Printer({f.name: f.type for f in fields or ()}, limit).print(predicate, 0)
+
+
+def quoted(*parts: str) -> str:
+    """A name in backticks; of several parts, with dots between them."""
+    return ".".join("`" + p.replace("`", "``") + "`" for p in parts)
 
 
 class _Printer:

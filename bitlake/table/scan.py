@@ -16,7 +16,6 @@ from bitlake.formats.conform import retyped
 from bitlake.metadata import options as opt
 from bitlake.metadata.collector import paused
 from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
 from bitlake.table.arrange import plan_table
@@ -85,8 +84,11 @@ class Scan:
 
     def where(self, condition: str | Predicate) -> Scan:
         """The rows that also satisfy a condition: Spark SQL text, or a predicate tree."""
-        tree = parse_predicate(condition, self.timezone) if isinstance(condition, str) else condition
-        return self.where_bound(bind(tree, self.state.schema.fields, self.timezone))
+        if isinstance(condition, str):
+            from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
+
+            condition = parse_predicate(condition, self.timezone)
+        return self.where_bound(bind(condition, self.state.schema.fields, self.timezone))
 
     def where_bound(self, bound: Predicate) -> Scan:
         """The rows that also satisfy a predicate already bound to this scan's schema."""

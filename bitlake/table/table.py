@@ -20,7 +20,6 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import IsNull, Predicate, columns_of
 from bitlake.progress import tracked
@@ -391,6 +390,8 @@ class Table(TableWrites, TableMaintenance):
         entries = state.entries()
         if where is None:
             return list(entries)
+        from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
+
         predicate = bind(parse_predicate(where, self._timezone), state.schema.fields, self._timezone)
         others = columns_of(predicate) - frozenset(state.schema.partition_keys)
         if others:
