@@ -41,7 +41,8 @@ def explain_text(plan: Plan) -> str:
     if plan.limit is not None:
         lines.append(f"  limit      {plan.limit:,}")
     m = plan.metrics
-    lines.append(f"  files      {len(plan.files):,} of {m.files:,} read" + _reasons(plan))
+    read = sum(len(f.merge.files) if f.merge is not None else 1 for f in plan.files)
+    lines.append(f"  files      {read:,} of {m.files:,} read" + _reasons(plan))
     share = f" ({_percent(m.rows_chosen / m.rows)})" if m.rows else ""
     lines.append(f"  rows       {m.rows_chosen:,} of {m.rows:,} chosen{share}")
     size = sum(f.entry.file.file_size for f in plan.files)

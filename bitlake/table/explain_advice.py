@@ -47,6 +47,7 @@ def advice_of(plan: Plan, steps: Sequence[LeafStep], maps: Sequence[FileMap], wa
         return []
     known = {s.condition: s for s in steps}
     out: list[Advice] = []
+    merged = all(f.merge is not None for f in plan.files)
     terms = conjuncts(plan.predicate)
     for term in terms:
         step = known.get(to_sql(term, plan.schema.fields))
@@ -54,6 +55,8 @@ def advice_of(plan: Plan, steps: Sequence[LeafStep], maps: Sequence[FileMap], wa
             column = str(leaf.column)
             if _source(leaf) in plan.schema.partition_keys or any(a.column == column for a in out):
                 continue
+            if merged and _source(leaf) not in plan.schema.primary_keys:
+                continue  # no index is asked: which row of a key counts is known once they are merged
             if step is not None and (step.files_without == 0 or step.files == 0) and step.indexes:
                 found = _beyond_bloom(plan, leaf, step, maps, was_read, len(terms) == 1)
             else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from bitlake.predicate.text import to_sql
 from bitlake.table.explain import human_bytes
+from bitlake.table.explain_leaves import asked_of
 from bitlake.table.explain_style import STYLE
 from bitlake.table.explain_svg import bar, css_class, file_row
 
@@ -145,7 +146,7 @@ def _conditions(told: Explanation) -> str:
         told_notes = "".join(f"<small>{escape(n)}</small>" for n in notes)
         rows.append(
             f"<tr><td><code>{escape(step.condition)}</code>{told_notes}</td>"
-            f"<td>{escape(', '.join(step.indexes) or 'no index')}</td>"
+            f"<td>{escape(asked_of(step))}</td>"
             f"<td class='n bl-wide'>{step.rows_before:,}</td><td class=n>{step.rows_after:,}</td>"
             f"<td class=n>{share}</td></tr>"
         )

@@ -43,6 +43,13 @@ class LeafStep:
     not_asked: tuple[tuple[str, int], ...] = ()
 
 
+def asked_of(step: LeafStep) -> str:
+    """Which indexes were asked about a condition, in words."""
+    if not step.files:
+        return "no file: merged by key"
+    return ", ".join(step.indexes) or "no index"
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A file whose index a plan asked: what it is, and what was not worth asking."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.table.explain import explain_dict, explain_text, human_bytes
 from bitlake.table.explain_advice import Advice, advice_of
-from bitlake.table.explain_leaves import LeafStep, leaf_steps
+from bitlake.table.explain_leaves import LeafStep, asked_of, leaf_steps
 from bitlake.table.explain_pages import FileMap, maps_of
 from bitlake.table.explain_run import Phase, run_scan
 from bitlake.table.partition_files import files_to_plan
@@ -255,7 +255,7 @@ _LEAF_HEAD = ("condition", "asked", "rows before", "rows after", "files emptied"
 
 def _leaf_row(step: LeafStep) -> tuple[str, ...]:
     counts = (step.rows_before, step.rows_after, step.files_emptied, step.files_without)
-    return (_short(step.condition), ", ".join(step.indexes) or "no index", *(f"{n:,}" for n in counts))
+    return (_short(step.condition), asked_of(step), *(f"{n:,}" for n in counts))
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -362,3 +362,17 @@ def test_the_page_opens_without_overflow(table: Table, tmp_path: Path, width: in
     assert found is not None, done.stderr[-2000:]
     wide, room, pictures = map(int, found.groups())
     assert wide <= room <= width and pictures >= 12
+
+
+def test_no_index_is_missed_where_files_are_merged(tmp_path: Path) -> None:
+    """Of files that are merged by key no index is asked: it is neither said to be missing, nor that it would help."""
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    kept = {"file-index.bitmap.columns": "city", "bucket": "1"}
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+    keyed = lake.create_table("t", schema, primary_key=["id"], options=kept)
+    for city in ("Rome", "Oslo"):
+        keyed.append(pa.table({"id": [1, 2], "city": [city, city]}, schema=schema))
+    told = keyed.scan(where="city = 'Rome'").explanation()
+    assert told.advice == ()
+    assert "no file: merged by key" in str(told) and "no file: merged by key" in told.to_html()
+    assert "files      2 of 2 read" in str(told)
