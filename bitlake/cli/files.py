@@ -31,13 +31,12 @@ def files(
 
     With --json all files are listed, whatever --limit says.
     """
-    from bitlake.table.history import When
-    from bitlake.table.index_access import index_name
-    from bitlake.table.partitions import PartitionReader
+    from bitlake.table.index_names import index_name
+    from bitlake.table.partitions import PartitionReader, files_of_partitions
+    from bitlake.table.travel import When
 
-    found = run.table(table)
-    state = found.at(When(snapshot, tag, timestamp))
-    entries = found.partition_files(state, partitions)
+    state = When(snapshot, tag, timestamp).of(run.state(table), run.options.timezone)
+    entries = files_of_partitions(state, partitions, run.options.timezone)
     reader = PartitionReader(state.schema, state.paths)
     rows = [
         {
@@ -54,7 +53,7 @@ def files(
         for e in sorted(entries, key=lambda e: (reader.folder(e.partition), e.bucket, -e.file.level, e.file.file_name))
     ]
     document: dict[str, Any] = {
-        "table": found.name,
+        "table": state.name,
         "snapshot": state.snapshot_id,
         "total": {
             "files": len(entries),
@@ -68,7 +67,7 @@ def files(
 
 
 def _show(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> None:
-    from bitlake.table.explain import human_bytes
+    from bitlake.progress.words import human_bytes
 
     rows = document["files"]
     shown = rows[:limit] if limit else rows
@@ -95,7 +94,7 @@ def _show(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> 
 
 
 def _index(row: dict[str, Any]) -> str:
-    from bitlake.table.explain import human_bytes
+    from bitlake.progress.words import human_bytes
 
     if row["embedded_index_bytes"] is not None:
         return f"in manifest, {human_bytes(row['embedded_index_bytes'])}"

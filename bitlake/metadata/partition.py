@@ -9,8 +9,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS
 
@@ -78,6 +76,8 @@ def java_float(value: float, *, single: bool = False) -> str:
         return "NaN"
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
+    import numpy as np  # only partitions of floating point numbers need it
+
     shortest = np.format_float_scientific(np.float32(value) if single else np.float64(value), trim="0")
     mantissa, exponent = shortest.split("e")
     power = int(exponent)

@@ -15,6 +15,7 @@ import numpy as np
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.stats_columns import column_bounds
 from bitlake.predicate.stats_vector import ColumnBounds, Int64s
+from bitlake.table.live_files import LiveFiles
 from bitlake.types import DataField
 
 _FEW = 4
@@ -111,15 +112,6 @@ class FileColumns:
     def schema_ids(self) -> frozenset[int]:
         """The schemas that any of the files was written with."""
         return frozenset(g.schema_id for g in self.groups)
-
-
-class LiveFiles(tuple[ManifestEntry, ...]):
-    """The live files of a snapshot, with their columns made once."""
-
-    @cached_property
-    def columns(self) -> FileColumns:
-        """The files by column."""
-        return FileColumns(self)
 
 
 def columns_of_files(entries: Sequence[ManifestEntry]) -> FileColumns:

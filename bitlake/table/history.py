@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
@@ -32,39 +32,12 @@ from bitlake.table.travel import (
     epoch_millis,
     first_snapshot_from,
     snapshot_at_time,
-    state_at_tag,
-    state_at_time,
-    state_at_version,
     state_of,
 )
+from bitlake.table.travel import When as When
 
 Moment = int | str | Tag
 """An end of a range of changes: a snapshot's id, or a tag."""
-
-
-@dataclass(frozen=True, slots=True)
-class When:
-    """Which moment of a table is asked for; at most one member is given, and none is now."""
-
-    snapshot: int | None = None
-    tag: str | None = None
-    timestamp: Time | None = None
-    version: str | int | None = None
-
-    def of(self, state: TableState, timezone: str) -> TableState:
-        """The table at that moment; raises :class:`NotFound`, and :class:`InvalidRequest` for two moments at once."""
-        given = [n for n in ("snapshot", "tag", "timestamp", "version") if getattr(self, n) is not None]
-        if len(given) > 1:
-            raise InvalidRequest(f"table '{state.name}': give one of {' and '.join(given)}, not both")
-        if self.snapshot is not None:
-            return state_at(state, self.snapshot)
-        if self.tag is not None:
-            return state_at_tag(state, self.tag)
-        if self.version is not None:
-            return state_at_version(state, self.version)
-        if self.timestamp is not None:
-            return state_at_time(state, epoch_millis(self.timestamp, timezone))
-        return state
 
 
 class TableHistory:

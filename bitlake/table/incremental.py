@@ -20,7 +20,6 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.blame import reading_table
-from bitlake.table.file_columns import LiveFiles
 from bitlake.table.live import (
     PartitionFilter,
     load_schema,
@@ -29,6 +28,7 @@ from bitlake.table.live import (
     read_manifests,
     snapshot_ids,
 )
+from bitlake.table.live_files import LiveFiles
 from bitlake.table.state import TableState
 
 MODES = ("auto", "delta", "changelog", "diff")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bitlake.errors import CorruptError
 from bitlake.fileindex.open import OpenIndex, open_index
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
-
-INDEX_SUFFIX = ".index"
+from bitlake.table.index_names import INDEX_SUFFIX as INDEX_SUFFIX
+from bitlake.table.index_names import has_index as has_index
+from bitlake.table.index_names import index_name as index_name
 
 _open: Cache[tuple[str, str], OpenIndex] = Cache(256 * 1024 * 1024)
 _START = 32 * 1024
@@ -31,21 +31,6 @@ class IndexAnswer:
     selection: Selection
     used: tuple[str, ...]
     spared: tuple[str, ...] = ()
-
-
-def index_name(file: DataFileMeta) -> str | None:
-    """The name of the file's separate index, or None; raises :class:`CorruptError` when the manifest names two."""
-    names = [n for n in file.extra_files if n.endswith(INDEX_SUFFIX)]
-    if len(names) > 1:
-        raise CorruptError(
-            f"data file {file.file_name} names {len(names)} index files ({', '.join(names)}); one is allowed"
-        )
-    return names[0] if names else None
-
-
-def has_index(file: DataFileMeta) -> bool:
-    """Whether the manifest says that the file has an index at all."""
-    return file.embedded_index is not None or any(n.endswith(INDEX_SUFFIX) for n in file.extra_files)
 
 
 def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema) -> OpenIndex | None:

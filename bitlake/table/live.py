@@ -24,7 +24,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
-from bitlake.table.file_columns import LiveFiles
+from bitlake.table.live_files import LiveFiles
 from bitlake.table.versions import (
     clear_versions,
     earliest_snapshot_id,

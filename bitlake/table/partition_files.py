@@ -19,7 +19,7 @@ from bitlake.metadata.stats import FileStats
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import And, Comparison, In, Op, Predicate, columns_of, conjuncts
 from bitlake.table import live
-from bitlake.table.file_columns import LiveFiles
+from bitlake.table.live_files import LiveFiles
 from bitlake.table.manifests import PartitionSet
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType, Root

@@ -12,9 +12,9 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import partition_path, partition_spec, render_value
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.stats import ColumnStats
+from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
+from bitlake.predicate.tree import columns_of
 from bitlake.storage import Store
-from bitlake.table.data_file import discard_files
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType
 
@@ -86,9 +86,31 @@ def max_partition(state: TableState) -> str:
     return render_value(made, max(values), legacy=False)
 
 
+def files_of_partitions(state: TableState, where: str | None, timezone: str) -> list[ManifestEntry]:
+    """The live files of the partitions for which a condition holds; raises :class:`InvalidRequest` for others."""
+    entries = state.entries()
+    if where is None:
+        return list(entries)
+    # These bring sqlglot, numpy and Arrow, which only a condition needs.
+    from bitlake.predicate.bind import bind
+    from bitlake.predicate.parse import parse_predicate
+
+    predicate = bind(parse_predicate(where, timezone), state.schema.fields, timezone)
+    others = columns_of(predicate) - frozenset(state.schema.partition_keys)
+    if others:
+        raise InvalidRequest(
+            f"table '{state.name}': the condition names '{min(others)}', but only partition columns "
+            f"({', '.join(state.schema.partition_keys) or 'there are none'}) can choose files"
+        )
+    partitions = PartitionReader(state.schema, state.paths)
+    return [e for e in entries if test_stats(predicate, partitions.stats(e.partition), 1) is not Verdict.NONE]
+
+
 def discard_entries(store: Store, paths: TablePaths, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
     """Delete new data files, and what is kept beside them, that no commit will name, as well as can be."""
     partitions = PartitionReader(schema, paths)
+    from bitlake.table.rolling import discard_files  # beside what writes them, which readers need not load
+
     for entry in entries:
         path = partitions.data_path(entry)
         folder = path.rsplit("/", 1)[0]

@@ -15,8 +15,8 @@ from bitlake.table.blame import reading_table
 from bitlake.table.versions import latest_schema, latest_snapshot, load_schema, load_snapshot, snapshot_ids
 
 if TYPE_CHECKING:
-    from bitlake.table.file_columns import LiveFiles
     from bitlake.table.live import PartitionFilter
+    from bitlake.table.live_files import LiveFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class TableState:
 
     def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
         """The live data files; with ``partitions`` at least theirs."""
-        # Loaded when files are asked for: who looks at schemas and snapshots only waits for no Avro and no numpy.
-        from bitlake.table.file_columns import LiveFiles
+        # Loaded when files are asked for: who looks at schemas and snapshots only waits for no Avro.
         from bitlake.table.live import live_files
+        from bitlake.table.live_files import LiveFiles
 
         if self.snapshot is None:
             return LiveFiles()

@@ -19,9 +19,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.predicate.bind import bind
-from bitlake.predicate.stats import Verdict, test_stats
-from bitlake.predicate.tree import IsNull, Predicate, columns_of
+from bitlake.predicate.tree import IsNull, Predicate
 from bitlake.progress import tracked
 from bitlake.storage import Store
 from bitlake.table.alter import (
@@ -43,7 +41,7 @@ from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.notebook import table_html
 from bitlake.table.option_rules import check_reading
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.partitions import files_of_partitions
 from bitlake.table.references import branch_names
 from bitlake.table.rescale import rescale
 from bitlake.table.rewrite_index import Rewritten
@@ -387,17 +385,4 @@ class Table(TableWrites, TableMaintenance):
 
     def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
         """The live files of the partitions for which a condition holds; raises :class:`InvalidRequest` for others."""
-        entries = state.entries()
-        if where is None:
-            return list(entries)
-        from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
-
-        predicate = bind(parse_predicate(where, self._timezone), state.schema.fields, self._timezone)
-        others = columns_of(predicate) - frozenset(state.schema.partition_keys)
-        if others:
-            raise InvalidRequest(
-                f"table '{self.name}': the condition names '{min(others)}', but only partition columns "
-                f"({', '.join(state.schema.partition_keys) or 'there are none'}) can choose files"
-            )
-        partitions = PartitionReader(state.schema, state.paths)
-        return [e for e in entries if test_stats(predicate, partitions.stats(e.partition), 1) is not Verdict.NONE]
+        return files_of_partitions(state, where, self._timezone)

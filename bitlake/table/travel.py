@@ -9,21 +9,45 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from zoneinfo import ZoneInfo
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.live import load_snapshot, snapshot_ids
-from bitlake.table.references import tag_names
 from bitlake.table.state import TableState, state_at
-from bitlake.table.tags import load_tag
+from bitlake.table.tag_files import load_tag
+from bitlake.table.versions import load_snapshot, snapshot_ids, tag_names
 
 Time = int | str | datetime | date
 """A time: milliseconds since the epoch, ISO text, or a Python value; without zone it is in the table handle's."""
 
 _WATERMARK = "watermark-"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Which moment of a table is asked for; at most one member is given, and none is now."""
+
+    snapshot: int | None = None
+    tag: str | None = None
+    timestamp: Time | None = None
+    version: str | int | None = None
+
+    def of(self, state: TableState, timezone: str) -> TableState:
+        """The table at that moment; raises :class:`NotFound`, and :class:`InvalidRequest` for two moments at once."""
+        given = [n for n in ("snapshot", "tag", "timestamp", "version") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise InvalidRequest(f"table '{state.name}': give one of {' and '.join(given)}, not both")
+        if self.snapshot is not None:
+            return state_at(state, self.snapshot)
+        if self.tag is not None:
+            return state_at_tag(state, self.tag)
+        if self.version is not None:
+            return state_at_version(state, self.version)
+        if self.timestamp is not None:
+            return state_at_time(state, epoch_millis(self.timestamp, timezone))
+        return state
 
 
 def state_of(state: TableState, snapshot: Snapshot) -> TableState:

@@ -53,6 +53,16 @@ def test_the_doctor_only_looks(lake: bitlake.Lake, home: Path) -> None:
     assert loaded(home, lake, ["doctor"]) == set()
 
 
+@pytest.mark.parametrize("line", ["files orders", "files orders --tag monday --json"])
+def test_files_are_listed_from_manifests_alone(lake: bitlake.Lake, home: Path, line: str) -> None:
+    assert loaded(home, lake, line.split()) == {"fastavro"}
+
+
+@pytest.mark.parametrize("line", ["explain orders", "verify orders --quick", "inspect -t orders snapshot-1"])
+def test_only_conditions_are_parsed(lake: bitlake.Lake, home: Path, line: str) -> None:
+    assert not loaded(home, lake, line.split()) & {"sqlglot", *NO_SPARK}
+
+
 @pytest.mark.parametrize("line", ["files orders", "explain orders -w amount<3", "inspect -t orders snapshot-1"])
 def test_data_needs_no_spark(lake: bitlake.Lake, home: Path, line: str) -> None:
     assert not loaded(home, lake, line.split()) & set(NO_SPARK)

@@ -16,7 +16,8 @@ from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.predicate.bind import bind
 from bitlake.predicate.parse import parse_predicate
 from bitlake.table import live, prune
-from bitlake.table.file_columns import FileColumns, LiveFiles
+from bitlake.table.file_columns import FileColumns
+from bitlake.table.live_files import LiveFiles
 from bitlake.table.plan import SkippedFile, SkipReason
 from bitlake.table.prune import MetadataPruning
 from bitlake.table.skipped import SkippedFiles
