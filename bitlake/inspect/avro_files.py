@@ -19,10 +19,10 @@ from typing import Any
 
 from bitlake.errors import CorruptError
 from bitlake.formats import avro as avro_data
+from bitlake.inspect.kinds import AVRO_MAGIC
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Page, Tree, reading
 
-MAGIC = b"Obj\x01"
 _SYNC = 16
 _MOST_HEADS = 1000
 """Blocks looked at beyond the page, to tell how many records there are in all."""
@@ -80,7 +80,7 @@ class _Cursor:
 def read_header(source: Source) -> Header:
     """The header of a container; raises :class:`CorruptError`."""
     cursor = _Cursor(source, 0)
-    if cursor.take(4) != MAGIC:
+    if cursor.take(4) != AVRO_MAGIC:
         raise CorruptError("this is not an Avro file: the magic is wrong", 0)
     meta: dict[str, bytes] = {}
     while count := cursor.long():

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError
 from bitlake.inspect.tree import DAMAGE, plain
-from bitlake.metadata.index_manifest import DELETION_VECTORS, decode_index_manifest
-from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.live import latest_schema, load_schema
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState, load_state
-from bitlake.tableindex.deletion_vectors import VectorRange
+from bitlake.table.versions import latest_schema, load_schema
 from bitlake.types import AtomicType, DataField
+
+if TYPE_CHECKING:
+    from bitlake.metadata.manifest import ManifestEntry
+    from bitlake.tableindex.deletion_vectors import VectorRange
 
 T = TypeVar("T")
 _UP = 8
@@ -97,6 +97,8 @@ class TableContext:
         if state is None:
             return {}
 
+        from bitlake.table.partitions import PartitionReader  # brings Avro, which few files are looked up for
+
         def find() -> dict[str, tuple[str, ManifestEntry]]:
             reader = PartitionReader(state.schema, state.paths)
             out = {}
@@ -112,6 +114,9 @@ class TableContext:
         state = self.state
         if state is None or state.snapshot is None or state.snapshot.index_manifest is None:
             return {}
+        # Brings numpy, which only vectors need.
+        from bitlake.metadata.index_manifest import DELETION_VECTORS, decode_index_manifest
+
         path = state.paths.manifest(state.snapshot.index_manifest)
         entries = _quiet(lambda: decode_index_manifest(self.store.read(path))) or []
         found = (e for e in entries if e.index_type == DELETION_VECTORS and e.file_name == index_file)

@@ -5,25 +5,21 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.fileindex.container import ContainerHeader
-from bitlake.inspect.avro_files import MAGIC, avro_tree, describe_row, read_header
 from bitlake.inspect.context import TableContext
-from bitlake.inspect.file_index import file_index_tree
-from bitlake.inspect.index_rows import ValueRows, rows_of_value
 from bitlake.inspect.json_files import hint_tree, json_tree
-from bitlake.inspect.kinds import START, Kind, kind_of
-from bitlake.inspect.manifests import index_manifest_tree, manifest_list_tree, manifest_tree
-from bitlake.inspect.orc_file import orc_tree
-from bitlake.inspect.parquet_file import parquet_tree
+from bitlake.inspect.kinds import AVRO_MAGIC, START, Kind, kind_of
 from bitlake.inspect.places import fields_of, find_file, index_of, open_source, rows_of
 from bitlake.inspect.source import Source
-from bitlake.inspect.table_index import hashes_tree, vectors_tree
 from bitlake.inspect.tree import Fault, Node, Page, Tree, hex_lines, reading, render
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store, open_store
+
+if TYPE_CHECKING:
+    from bitlake.fileindex.container import ContainerHeader
+    from bitlake.inspect.index_rows import ValueRows
 
 ANY = object()
 """No value is asked about (None asks about NULL)."""
@@ -151,7 +147,9 @@ def inspect_file(
 def _kind(source: Source) -> tuple[Kind, str | None]:
     start = source.start(START)
     fields: tuple[str, ...] = ()
-    if start.startswith(MAGIC):
+    if start.startswith(AVRO_MAGIC):
+        from bitlake.inspect.avro_files import read_header
+
         with suppress(BitlakeError):
             fields = read_header(source).fields
     return kind_of(source.path, start, source.size, fields)
@@ -177,6 +175,8 @@ def _rows_of(
         raise InvalidRequest(f"{source.path} is a {kind.value}; a value's rows are told by a file index")
     if header is None:
         return ()  # the tree says what is wrong
+    from bitlake.inspect.index_rows import rows_of_value
+
     fields, count = fields_of(context, source.path), rows_of(context, source.path)
     return tuple(rows_of_value(source, header.columns, fields, count, column, value, page, timezone))
 
@@ -185,28 +185,47 @@ def _fill(
     tree: Tree, kind: Kind, source: Source, page: Page, context: TableContext, column: str | None
 ) -> ContainerHeader | None:
     """Add what is in a file of this kind; the header of a file index."""
+    # A kind's module is loaded for files of that kind: most bring numpy and Arrow, which take longest of all.
     if source.size == 0 and kind is not Kind.HASHES:
         raise CorruptError("the file is empty", 0)
     match kind:
         case Kind.HINT:
             hint_tree(tree, source)
         case Kind.MANIFEST_LIST:
+            from bitlake.inspect.manifests import manifest_list_tree
+
             manifest_list_tree(tree, source, page, context)
         case Kind.MANIFEST:
+            from bitlake.inspect.manifests import manifest_tree
+
             manifest_tree(tree, source, page, context, column)
         case Kind.INDEX_MANIFEST:
+            from bitlake.inspect.manifests import index_manifest_tree
+
             index_manifest_tree(tree, source, page, context)
         case Kind.FILE_INDEX:
+            from bitlake.inspect.file_index import file_index_tree
+
             return file_index_tree(tree, source, page, fields_of(context, source.path), column)
         case Kind.VECTORS:
+            from bitlake.inspect.table_index import vectors_tree
+
             vectors_tree(tree, source, page, context.vectors(source.path.rsplit("/", 1)[-1]))
         case Kind.HASHES:
+            from bitlake.inspect.table_index import hashes_tree
+
             hashes_tree(tree, source, page)
         case Kind.PARQUET:
+            from bitlake.inspect.parquet_file import parquet_tree
+
             parquet_tree(tree, source, page, column)
         case Kind.ORC:
+            from bitlake.inspect.orc_file import orc_tree
+
             orc_tree(tree, source, page)
         case Kind.AVRO:
+            from bitlake.inspect.avro_files import avro_tree, describe_row
+
             avro_tree(tree, source, page, None, describe_row, "rows")
         case Kind.UNKNOWN:
             tree.facts["note"] = (

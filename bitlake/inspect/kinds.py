@@ -5,10 +5,8 @@ from __future__ import annotations
 import enum
 import re
 
-from bitlake.inspect import avro_files, orc_file
-from bitlake.inspect.file_index import MAGIC_BYTES
-from bitlake.inspect.table_index import is_vectors
-
+AVRO_MAGIC = b"Obj\x01"
+ORC_MAGIC = b"ORC"
 START = 64
 """First bytes of a file that tell its kind, if they do."""
 
@@ -72,17 +70,21 @@ def by_name(path: str) -> Kind:
 
 def by_magic(start: bytes, size: int) -> Kind:
     """What the first bytes of a file of ``size`` bytes say it is; Avro files stay undivided."""
-    if start.startswith(MAGIC_BYTES):
-        return Kind.FILE_INDEX
+    if start.lstrip()[:1] == b"{":
+        return Kind.JSON
     if start.startswith(b"PAR1"):
         return Kind.PARQUET
-    if start.startswith(orc_file.MAGIC):
+    if start.startswith(ORC_MAGIC):
         return Kind.ORC
-    if start.startswith(avro_files.MAGIC):
+    if start.startswith(AVRO_MAGIC):
         return Kind.AVRO
-    if is_vectors(start, size):
-        return Kind.VECTORS
-    return Kind.JSON if start.lstrip()[:1] == b"{" else Kind.UNKNOWN
+    # Those who know the rest load numpy and Arrow, which files of text and their likes do without.
+    from bitlake.inspect.file_index import MAGIC_BYTES
+    from bitlake.inspect.table_index import is_vectors
+
+    if start.startswith(MAGIC_BYTES):
+        return Kind.FILE_INDEX
+    return Kind.VECTORS if is_vectors(start, size) else Kind.UNKNOWN
 
 
 def kind_of(path: str, start: bytes, size: int, avro_fields: tuple[str, ...]) -> tuple[Kind, str | None]:

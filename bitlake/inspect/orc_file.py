@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, UnsupportedFeature
+from bitlake.inspect.kinds import ORC_MAGIC
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Page, Tree, reading
 
@@ -29,7 +30,6 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-MAGIC = b"ORC"
 _COMPRESSIONS = ("none", "zlib", "snappy", "lzo", "lz4", "zstd")
 _KINDS = (
     "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "STRING", "BINARY", "TIMESTAMP", "LIST",
@@ -42,7 +42,7 @@ def orc_tree(tree: Tree, source: Source, page: Page) -> None:
     """Add the parts of an ORC file; stripes are paged."""
     start = source.start(3)
     tree.add("magic", 0, len(start), {"": start.decode("latin-1")})
-    if start != MAGIC:
+    if start != ORC_MAGIC:
         with reading(tree.children[-1]):
             raise CorruptError("no ORC magic at the start", 0)
     size = source.view(source.size - 1, 1)[0]
@@ -55,7 +55,7 @@ def orc_tree(tree: Tree, source: Source, page: Page) -> None:
         compression, footer_size, metadata_size = _number(told, 2), _number(told, 1), _number(told, 5)
         name = _COMPRESSIONS[compression] if compression < len(_COMPRESSIONS) else str(compression)
         post.facts.update({"compression": name, "footer": footer_size, "metadata": metadata_size})
-        if told.get(8000) != [MAGIC]:
+        if told.get(8000) != [ORC_MAGIC]:
             raise CorruptError("the postscript does not end with ORC's magic", size - 3)
         if footer_size + metadata_size > at:
             raise CorruptError(f"footer and metadata of {footer_size + metadata_size:,} bytes before it", 0)

@@ -19,8 +19,11 @@ def find_file(store: Store, context: TableContext, path: str) -> str:
 
     A path of an index that is not there stays as it is when its data file has an embedded one.
     """
-    candidates = list(dict.fromkeys(_candidates(context, path)))
-    for candidate in candidates:
+    candidates: list[str] = []
+    for candidate in _candidates(context, path):  # the last of them takes looking into manifests
+        if candidate in candidates:
+            continue
+        candidates.append(candidate)
         if store.exists(candidate) and not _is_folder(store, candidate):
             return candidate
     if embedded(context, path) is not None:

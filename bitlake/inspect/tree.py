@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-import pyarrow as pa
-
 from bitlake.errors import BitlakeError, CorruptError
 
 # What parsers of suspect bytes may end in, besides errors of our own.
@@ -110,6 +108,12 @@ class Tree:
         return Node(self.name, self.offset, self.size, dict(self.facts), children, self.more, self.fault)
 
 
+def _is_damage(error: Exception) -> bool:
+    import pyarrow as pa  # only where something is broken: files of text are looked at without Arrow
+
+    return isinstance(error, (*DAMAGE, pa.ArrowException, OSError))
+
+
 class reading:
     """A context in which whatever breaks becomes the fault of ``tree``; offsets count from ``base`` of the file."""
 
@@ -126,7 +130,7 @@ class reading:
                 tree.fault = Fault(error.what, tree.offset if error.offset is None else self._base + error.offset)
             case BitlakeError():
                 tree.fault = Fault(str(error), tree.offset)
-            case Exception() if isinstance(error, (*DAMAGE, pa.ArrowException, OSError)):
+            case Exception() if _is_damage(error):
                 told = f"cannot be understood: {type(error).__name__}: {str(error)[:200]}"
                 tree.fault = Fault(told, tree.offset)
             case _:

@@ -58,11 +58,16 @@ def test_files_are_listed_from_manifests_alone(lake: bitlake.Lake, home: Path, l
     assert loaded(home, lake, line.split()) == {"fastavro"}
 
 
-@pytest.mark.parametrize("line", ["explain orders", "verify orders --quick", "inspect -t orders snapshot-1"])
+@pytest.mark.parametrize("name", ["snapshot-1", "schema-0", "tag-monday"])
+def test_files_of_json_are_inspected_as_such(lake: bitlake.Lake, home: Path, name: str) -> None:
+    assert loaded(home, lake, ["inspect", "-t", "orders", name]) == set()
+
+
+@pytest.mark.parametrize("line", ["explain orders", "verify orders --quick"])
 def test_only_conditions_are_parsed(lake: bitlake.Lake, home: Path, line: str) -> None:
     assert not loaded(home, lake, line.split()) & {"sqlglot", *NO_SPARK}
 
 
-@pytest.mark.parametrize("line", ["files orders", "explain orders -w amount<3", "inspect -t orders snapshot-1"])
+@pytest.mark.parametrize("line", ["explain orders -w amount<3", "verify orders --quick"])
 def test_data_needs_no_spark(lake: bitlake.Lake, home: Path, line: str) -> None:
     assert not loaded(home, lake, line.split()) & set(NO_SPARK)
