@@ -67,6 +67,8 @@ def _plan(run: Run, plan: Any) -> None:
     screen = run.out.screen
     screen.line()
     if not plan.actions:
-        screen.line("nothing of this can be repaired without touching rows", "bold")
+        past = all(f.past for f in plan.left)
+        what = "nothing to repair: the latest snapshot is sound" if past else ""
+        screen.line(what or "nothing of this can be repaired without touching rows", "bold")
     for action in plan.actions:
         screen.line(f"repair   {action.what}: {action.path}")

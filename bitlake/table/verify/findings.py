@@ -8,10 +8,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.progress.words import human_bytes
 from bitlake.table.verify.codes import CODES, Severity
 
 MOST_FINDINGS = 1000
 """Findings kept of one code; more are only counted, so that a table whose folder is gone does not fill the memory."""
+
+_GO = frozenset({"index-missing", "index-unreadable"})
+_PAST = (
+    "the latest snapshot does not need it; it goes when these snapshots expire (CALL sys.expire_snapshots), "
+    "and until then reading them needs the whole file"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,8 @@ class Finding:
 
     ``code``: of :data:`bitlake.table.verify.codes.CODES`; ``path``: the file at fault; ``what``: what is wrong, in
     words; ``column`` and ``offset`` (bytes in the file) where known; ``snapshots``: the moments that it concerns, such
-    as ``snapshot 3`` or ``tag monday``.
+    as ``snapshot 3`` or ``tag monday``.  ``past``: an index file that only older snapshots need, and that goes with
+    them: a warning.
     """
 
     code: str
@@ -29,16 +37,25 @@ class Finding:
     column: str | None = None
     offset: int | None = None
     snapshots: tuple[str, ...] = ()
+    past: bool = False
 
     @property
     def severity(self) -> Severity:
         """``error`` or ``warning``."""
-        return CODES[self.code].severity
+        return "warning" if self.past else CODES[self.code].severity
 
     @property
     def remedy(self) -> str:
         """What to do about it."""
-        return CODES[self.code].remedy
+        return _PAST if self.past else CODES[self.code].remedy
+
+    def of_past(self, kept: frozenset[str]) -> Finding:
+        """The same; as one of the ``past`` if none of these moments, which expiring leaves there, needs the file.
+
+        That holds for index files, as after a repair: data is told as it was.
+        """
+        goes = self.code in _GO and self.path.endswith(".index") and self.snapshots and not kept & set(self.snapshots)
+        return replace(self, past=True) if goes else self
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -148,7 +165,7 @@ def _lines(report: VerifyReport) -> Iterable[str]:
         yield "         Only metadata, sizes and footers were read; a deep run reads the data and every index, too."
     if report.orphans is not None and report.orphans[0]:
         files, size = report.orphans
-        strays = f"{_count(files, 'file')} of {_bytes(size)} that nothing names"
+        strays = f"{_count(files, 'file')} of {human_bytes(size)} that nothing names"
         yield f"Orphans  {strays}: no fault; remove_orphan_files deletes them."
 
 
@@ -158,7 +175,8 @@ def _checked(counts: Mapping[str, int]) -> Iterable[str]:
         if not n:
             continue
         if name == "data_files":
-            yield f"{_count(n, singular)} ({_count(counts.get('rows', 0), 'row')}, {_bytes(counts.get('bytes', 0))})"
+            size = human_bytes(counts.get("bytes", 0))
+            yield f"{_count(n, singular)} ({_count(counts.get('rows', 0), 'row')}, {size})"
         else:
             yield _count(n, singular)
 
@@ -183,14 +201,6 @@ _NAMES = {
 def _count(n: int, singular: str) -> str:
     plural = singular + ("es" if singular.endswith(("x", "ch")) else "s")
     return f"{n:,} {singular if n == 1 else plural}"
-
-
-def _bytes(size: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:,.0f} {unit}" if unit == "bytes" else f"{size:,.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} TB"
 
 
 def _some(names: Sequence[str]) -> str:
@@ -239,4 +249,9 @@ class Book:
 
     def findings(self) -> tuple[Finding, ...]:
         """Errors first, otherwise in the order they came."""
-        return tuple(sorted(self._found.values(), key=lambda f: f.severity == "warning"))
+        return by_severity(self._found.values())
+
+
+def by_severity(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors first, otherwise in their order."""
+    return tuple(sorted(findings, key=lambda f: f.severity == "warning"))

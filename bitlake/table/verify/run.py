@@ -21,7 +21,7 @@ from bitlake.table.runner import REQUESTS, Item, LocalRunner, Result, Runner
 from bitlake.table.state import TableState
 from bitlake.table.verify.data import DataTask, check_data_file
 from bitlake.table.verify.file_indexes import Options, index_options
-from bitlake.table.verify.findings import Book, Finding, VerifyReport
+from bitlake.table.verify.findings import Book, Finding, VerifyReport, by_severity
 from bitlake.table.verify.hashes import HashTask, KeyFile, check_hashes
 from bitlake.table.verify.history import Files, HistoryCheck, Known, LiveSet, Slot
 from bitlake.table.verify.lines import Line, Moment, check_hints, read_lines
@@ -67,6 +67,10 @@ class _FewHere:
         return (LocalRunner(REQUESTS) if len(items) <= _FEW else self.many).run(items, fn)
 
 
+_Holders = dict[ManifestEntry, list[str]]
+"""A data file's entries, with the moments that need each."""
+
+
 @dataclass(slots=True)
 class _Verify:
     name: str
@@ -78,8 +82,8 @@ class _Verify:
     book: Book = field(default_factory=Book)
     rows: dict[str, int] = field(default_factory=dict)
     """Rows of data files by name."""
-    tasks: dict[tuple[str, str], tuple[DataTask, list[str]]] = field(default_factory=dict)
-    """Data files to check by path and schema, with the moments that need them."""
+    tasks: dict[tuple[str, str], tuple[DataTask, _Holders]] = field(default_factory=dict)
+    """Data files to check by path and schema, with the moments that need them, entry by entry."""
 
     @property
     def light(self) -> Runner:
@@ -194,10 +198,11 @@ class _Verify:
                         others = [line.schemas[i] for i in sorted(line.schemas, reverse=True) if i != number]
                         options[number] = index_options([schema, *others])
                     made = DataTask(path, tuple(entries), schema, values, options[number], changelog, self.deep)
-                    held = list(dict.fromkeys(m for ms in entries.values() for m in ms))
-                    task, moments = self.tasks.get((path, texts[number]), (made, []))
+                    task, held = self.tasks.get((path, texts[number]), (made, {}))
                     merged = replace(task, entries=tuple(dict.fromkeys((*task.entries, *entries))))
-                    self.tasks[path, texts[number]] = merged, [*moments, *held]
+                    for entry, moments in entries.items():
+                        held[entry] = [*held.get(entry, ()), *moments]
+                    self.tasks[path, texts[number]] = merged, held
 
     def _data(self) -> None:
         tasks = [task for task, _ in self.tasks.values()]
@@ -207,7 +212,8 @@ class _Verify:
             self.book.count("rows", checked.rows)
             self.book.count("bytes", checked.size)
             self.book.count("file_indexes", checked.indexes)
-            self.book.add_all(checked.findings, held)
+            for finding in checked.findings:
+                self.book.add_all([finding], _holders(finding, held))
 
     def _schema_missing(self, line: Line, number: int, path: str) -> None:
         if number not in line.unreadable:
@@ -306,7 +312,24 @@ class _Verify:
         there = self.light.run([paths[m] for m in asked], self.store.exists) if asked else []
         gone = {m for m, here in zip(asked, there, strict=True) if not here}
         expired = {f for f in missing if all(m in gone for m in f.snapshots)} if gone else set()
-        return tuple(f for f in self.book.findings() if f not in expired)
+        now = _kept_moments(lines)
+        return by_severity(f.of_past(now) for f in self.book.findings() if f not in expired)
+
+
+def _holders(finding: Finding, held: _Holders) -> Sequence[str]:
+    """The moments that a finding about a data file concerns: of an index file, those whose entry names it."""
+    name = finding.path.rsplit("/", 1)[-1]
+    named = [moments for e, moments in held.items() if name in e.file.extra_files]
+    return list(dict.fromkeys(m for moments in named or held.values() for m in moments))
+
+
+def _kept_moments(lines: Iterable[Line]) -> frozenset[str]:
+    """The moments that expiring snapshots does not take away: tags, and the last snapshot of each line."""
+    out: set[str] = set()
+    for line in lines:
+        snapshots = [m.name for m in line.moments if m.is_snapshot]
+        out.update(snapshots[-1:], (m.name for m in line.moments if not m.is_snapshot))
+    return frozenset(out)
 
 
 def _moments(lines: Iterable[Line]) -> Iterable[Moment]:

@@ -173,4 +173,4 @@ def test_orphans_are_counted_and_are_no_fault(tmp_path: Path) -> None:
     report = table.verify()
     assert report.ok
     assert report.orphans == (1, 5)
-    assert "Orphans  1 file of 5 bytes" in report.text()
+    assert "Orphans  1 file of 5 B " in report.text()

@@ -135,3 +135,26 @@ def test_a_table_that_is_well(patient: Callable[[str], Patient]) -> None:
 def test_what_it_does_not_know(patient: Callable[[str], Patient]) -> None:
     with pytest.raises(InvalidRequest, match="'rebuild'"):
         patient("bucketed").table.repair(indexes="guess")  # type: ignore[arg-type]
+
+
+def test_after_a_repair_only_a_warning_tells_of_older_snapshots(patient: Callable[[str], Patient]) -> None:
+    """The lost index of a snapshot that is not the last goes with it: nobody has to act, and nothing else is wrong."""
+    p = patient("append")
+    for tag in list(p.table.tags()):
+        p.table.delete_tag(tag)
+    p.table.delete_branch("dev")
+    p.remove(damage.index_of(p))
+    forget()
+    before = p.table.verify()
+    assert not before.ok
+    assert p.table.repair(before, dry_run=False).done
+    forget()
+    report = p.table.verify()
+    assert report.ok, report.text()
+    assert [(f.code, f.severity, f.past) for f in report.findings] == [("index-missing", "warning", True)]
+    assert f"snapshot {p.last()}" not in report.findings[0].snapshots
+    assert "expire" in report.text()
+    again = p.table.repair(report)
+    assert not again.actions
+    asked = p.table.verify(snapshots=[p.last() - 1])
+    assert not asked.ok, "of a snapshot that is asked about by itself, it is a fault"
