@@ -36,7 +36,7 @@ def compact(
         "before": before,
         "after": before if snapshot is None else _size(found),
     }
-    run.out.result(document, lambda screen: _show(screen, document))
+    run.out.result(document, lambda screen: _show(screen, document, full))
 
 
 def _size(table: Any) -> dict[str, int]:
@@ -44,11 +44,12 @@ def _size(table: Any) -> dict[str, int]:
     return {"files": len(entries), "bytes": sum(e.file.file_size for e in entries)}
 
 
-def _show(screen: Screen, document: dict[str, Any]) -> None:
+def _show(screen: Screen, document: dict[str, Any], full: bool) -> None:
     from bitlake.table.explain import human_bytes
 
     if document["snapshot"] is None:
-        screen.line(f"{document['table']}: nothing to compact")
+        more = "" if full else "; --full merges what is not due, too"
+        screen.line(f"{document['table']}: nothing to compact{more}")
         return
     before, after = document["before"], document["after"]
     screen.line(

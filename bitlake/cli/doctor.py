@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from bitlake.cli.output import Screen
+from bitlake.cli.output import Screen, counted
 from bitlake.cli.run import Run, command
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
@@ -152,7 +152,7 @@ def _store(run: Run) -> Iterator[Check]:
             "lake", "problem", f"{url}: {e}", "look at the address, and at --option s3.endpoint=… where there is one"
         )
     else:
-        yield Check("lake", "ok", f"{url}: {len(databases)} databases, {tables} tables")
+        yield Check("lake", "ok", f"{url}: {counted(len(databases), 'database')}, {counted(tables, 'table')}")
 
 
 def _show(screen: Screen, checks: list[Check]) -> None:

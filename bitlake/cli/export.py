@@ -84,6 +84,11 @@ def _format(file: str, given: str | None) -> str:
 
 def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     """Write under another name beside it, then rename: nobody sees half a file."""
+    folder = os.path.dirname(file)
+    if folder and not os.path.isdir(folder):
+        from bitlake.errors import NotFound
+
+        raise NotFound(f"there is no folder {folder} to write {os.path.basename(file)} in; make it first")
     part = f"{file}.{os.getpid()}.part"
     try:
         with open(part, "wb") as sink:

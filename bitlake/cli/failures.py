@@ -114,7 +114,10 @@ def say(text: str) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    lines = str(error).splitlines()
+    if len(lines) > 2 and lines[-1].strip() == "^":  # it points at a column, which the first line names
+        lines = [*lines[:-3], f"{lines[-3]}: {lines[-2]}"]
+    return " ".join(" ".join(lines).split()) or type(error).__name__
 
 
 class _Stderr(logging.Handler):

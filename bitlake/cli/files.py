@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bitlake.cli.output import Screen
+from bitlake.cli.output import Screen, counted
 from bitlake.cli.run import Run, SnapshotOption, TableName, TagOption, WhenOption, command
 
 
@@ -90,7 +90,10 @@ def _show(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> 
     total = document["total"]
     if rows:
         more = f" ({len(rows) - len(shown):,} not shown: --limit 0 shows all)" if len(shown) < len(rows) else ""
-        screen.line(f"{total['files']:,} files, {total['rows']:,} rows, {human_bytes(total['bytes'])}{more}", "dim")
+        screen.line(
+            f"{counted(total['files'], 'file')}, {counted(total['rows'], 'row')}, {human_bytes(total['bytes'])}{more}",
+            "dim",
+        )
 
 
 def _index(row: dict[str, Any]) -> str:

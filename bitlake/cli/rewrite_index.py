@@ -51,7 +51,9 @@ def _show(screen: Screen, document: dict[str, Any]) -> None:
 
     name = document["table"]
     if not document["files_rewritten"]:
-        screen.line(f"{name}: all {document['files']:,} files have the indexes that the options ask for")
+        files = document["files"]
+        what = "the one file has" if files == 1 else f"all {files:,} files have"
+        screen.line(f"{name}: {what} the indexes that the options ask for")
         return
     what = ", ".join(document["indexes"]) or "indexes that no option asks for were dropped"
     screen.line(

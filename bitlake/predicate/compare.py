@@ -272,7 +272,10 @@ def _first(holds: Callable[[int], bool], limit: Span) -> int:
 
 def _date_span(field: DataField, value: Any, timezone: str) -> Span:
     if isinstance(value, str):
-        value = literals.parse_date(value)
+        parsed = literals.parse_date(value)
+        if parsed is None:
+            raise _cannot(field, value, "it is no date: write YYYY-MM-DD")
+        value = parsed
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             return _scaled(literals.micros_of(value), 86_400_000_000)

@@ -36,6 +36,11 @@ def test_there_and_back(cli: Cli, lake: bitlake.Lake, tmp_path: Path, name: str)
     lake.drop_table(target)
 
 
+def test_export_to_a_folder_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
+    said = cli("export", "orders", str(tmp_path / "no" / "o.csv"), code=1).err
+    assert f"there is no folder {tmp_path / 'no'} to write o.csv in" in said and "Errno" not in said
+
+
 def test_export_to_stdout(cli: Cli) -> None:
     out = cli("export", "orders", "-", "-f", "json", "-c", "order_id,amount", "-w", "order_id in (7, 8)").out
     assert [json.loads(line) for line in out.splitlines()] == [

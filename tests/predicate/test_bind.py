@@ -307,3 +307,8 @@ def test_dates_at_the_ends_of_the_calendar(zone: str, text: str, instant: dt.dat
         bound = bind(parse_predicate(f"day {op.value} TIMESTAMP '{text}'", zone), FIELDS, zone)
         found = [d for d in days if truth(bound, {"day": d}) is True]
         assert found == [d for d in days if compare(op, Fraction(d * DAY - shift), Fraction(micros))]
+
+
+def test_a_text_that_is_no_date_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="column 'day' of type DATE .* '2024-01-0'; .* YYYY-MM-DD"):
+        bind(parse_predicate("day = '2024-01-0'"), FIELDS)
