@@ -23,6 +23,7 @@ HEAVY = (
     "fastavro",
     "obstore",
     "prompt_toolkit",
+    "bitlake.table.writes",
 )
 NO_SPARK = ("pyspark", "py4j", "pandas", "pydantic", "obstore", "prompt_toolkit")
 
@@ -71,3 +72,8 @@ def test_only_conditions_are_parsed(lake: bitlake.Lake, home: Path, line: str) -
 @pytest.mark.parametrize("line", ["explain orders -w amount<3", "verify orders --quick"])
 def test_data_needs_no_spark(lake: bitlake.Lake, home: Path, line: str) -> None:
     assert not loaded(home, lake, line.split()) & set(NO_SPARK)
+
+
+@pytest.mark.parametrize("line", ["explain orders -w amount<3", "explain orders --files --tag monday"])
+def test_explaining_loads_nothing_that_writes(lake: bitlake.Lake, home: Path, line: str) -> None:
+    assert "bitlake.table.writes" not in loaded(home, lake, line.split())
