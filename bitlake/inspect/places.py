@@ -28,6 +28,8 @@ def find_file(store: Store, context: TableContext, path: str) -> str:
             return candidate
     if embedded(context, path) is not None:
         return context.files[_data_name(path)][0] + INDEX
+    if _is_folder(store, path):
+        raise NotFound(f"{path} is a folder; name one file in it")
     looked = "" if len(candidates) == 1 else f" (looked for as {', '.join(candidates[:6])})"
     raise NotFound(f"there is no file {path}{looked}")
 

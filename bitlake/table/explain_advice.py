@@ -92,7 +92,8 @@ def _missing(plan: Plan, leaf: Leaf, step: LeafStep | None, maps: Sequence[FileM
     without = "no file has an index of it" if step is None or step.files_without == step.files else "files lack one"
     if not was_read:
         size = sum(m.column_bytes for m in maps)
-        why = f"{without}, and statistics left {len(maps):,} files to read ({human_bytes(size)} of columns)"
+        files = f"{len(maps):,} {'file' if len(maps) == 1 else 'files'}"
+        why = f"{without}, and statistics left {files} to read ({human_bytes(size)} of columns)"
         return _advice(plan, leaf, kind, why, len(maps), size)
     returned, rows = sum(_returned(plan, m) for m in maps), sum(m.rows_chosen for m in maps)
     got = sum(m.bytes_read or 0 for m in maps)

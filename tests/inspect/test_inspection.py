@@ -312,3 +312,9 @@ def test_a_file_under_another_name_is_known_by_its_content(tmp_path: Path) -> No
     assert found.kind == "manifest list" and "the name is that of a Parquet data file" in str(found.remark)
     (folder / "thing").write_bytes(b"\x00\x01\x02")
     assert "as hex" in inspect_file(str(folder / "thing")).root.facts["note"]
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    (tmp_path / "snapshot").mkdir()
+    with pytest.raises(NotFound, match="snapshot is a folder; name one file in it"):
+        inspect_file(str(tmp_path / "snapshot"))
