@@ -180,7 +180,7 @@ REFUSED = [
     ({"partition.expiration-time": "7 d", "partition.timestamp-pattern": "$day"}, "names 'day'"),
     ({"partition.expiration-time": "7 d", "partition.timestamp-formatter": "QQ"}, "'QQ' is not understood"),
     ({"partition.expiration-strategy": "size"}, "values-time, update-time"),
-    ({"tag.automatic-creation": "batch"}, "none, process-time, watermark"),
+    ({"tag.automatic-creation": "hourly"}, "none, process-time, watermark, batch"),
     ({"postpone.merge-on-read": "true"}, "would not be honoured"),
     ({"scan.mode": "latest-full"}, "would not be honoured"),
     ({"scan.snapshot-id": "1"}, "would not be honoured"),
