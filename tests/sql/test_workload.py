@@ -75,7 +75,9 @@ def test_odd_texts_are_counted_and_none_fails() -> None:
 def test_a_lake_takes_queries_of_its_tables(tmp_path: Path) -> None:
     lake = bitlake.connect(tmp_path)
     random = np.random.default_rng(1)
-    rows = pa.table({"id": random.integers(0, 90_000, 250_000), "note": [random.bytes(16).hex() for _ in range(250_000)]})
+    rows = pa.table(
+        {"id": random.integers(0, 90_000, 250_000), "note": [random.bytes(16).hex() for _ in range(250_000)]}
+    )
     lake.create_table("orders", rows.schema).append(rows)
     advice = lake.advise(
         "orders",
