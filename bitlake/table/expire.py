@@ -33,7 +33,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.consumers import least_next_snapshot
-from bitlake.table.expiring import begun_at, load_line, marker
+from bitlake.table.expiring import begun_at, end_of, load_line, new_marker
 from bitlake.table.live import earliest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
@@ -81,20 +81,20 @@ def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Ret
     going = _range(store, paths, schema, retention)
     if going.end <= going.first:
         return Expiry(going.first, going.first)
-    _announce(store, paths, going)
+    own = _announce(store, paths, going)
     try:
         # A consumer may have come before it could see the announcement.
         consumer = least_next_snapshot(store, paths)
         if consumer is not None and max(consumer, going.begun) < going.end:
             fewer = replace(going, end=max(consumer, going.begun, going.first))
+            first = own
             if fewer.end > fewer.first:
-                _announce(store, paths, fewer)
-            store.delete(marker(paths, going.end))
+                own = _announce(store, paths, fewer)
+            store.delete(f"{paths.snapshot_dir}/{first}")
             going = fewer
         expiry = _plan(store, paths, schema, going)
     except BaseException:
-        if going.end not in going.ends:
-            store.delete(marker(paths, going.end))
+        store.delete(f"{paths.snapshot_dir}/{own}")
         raise
     if expiry.end > expiry.first:
         store.write(paths.earliest_hint, str(expiry.end).encode())
@@ -102,8 +102,8 @@ def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Ret
         delete_files(store, expiry.data_files, runner)
         delete_files(store, expiry.metadata_files, runner)
         delete_files(store, [paths.snapshot(number) for number in expiry.snapshots], runner)
-        for end in {*going.ends, going.end}:
-            store.delete(marker(paths, end))
+        for name in (*going.markers, own):
+            store.delete(f"{paths.snapshot_dir}/{name}")
     return expiry
 
 
@@ -117,8 +117,10 @@ def _steadily(work: Callable[[], Expiry]) -> Expiry:
     return work()
 
 
-def _announce(store: Store, paths: TablePaths, going: _Going) -> None:
-    store.write(marker(paths, going.end), str(going.first).encode())
+def _announce(store: Store, paths: TablePaths, going: _Going) -> str:
+    name = new_marker(going.end)
+    store.write(f"{paths.snapshot_dir}/{name}", str(going.first).encode())
+    return name
 
 
 # --- which snapshots --------------------------------------------------------------------------------------------------
@@ -126,16 +128,16 @@ def _announce(store: Store, paths: TablePaths, going: _Going) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Going:
-    """The snapshots to go: ``first`` to ``end`` (not included); of expiries that have begun already, their ``ends``."""
+    """The snapshots to go: ``first`` to ``end`` (not included); of expiries that have begun, their ``markers``."""
 
     first: int
     end: int
-    ends: tuple[int, ...] = ()
+    markers: tuple[str, ...] = ()
 
     @property
     def begun(self) -> int:
         """Snapshots before this one have been going since an earlier call."""
-        return max(self.ends, default=0)
+        return max(map(end_of, self.markers), default=0)
 
 
 def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> _Going:
@@ -167,11 +169,11 @@ def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
         if following is not None and following.time_millis >= older:
             end = number
             break
-    begun = begun_at(store, paths, line.ends)
+    begun = begun_at(store, paths, line.markers)
     if begun is None:
         return _Going(first, max(end, first))
     # What an expiry that was killed announced is half gone, whatever is asked for now.
-    return _Going(min(first, begun), max(end, first), line.ends)
+    return _Going(min(first, begun), max(end, first), line.markers)
 
 
 _LONGER = (

@@ -20,6 +20,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.storage.faulty import WRITES, FaultyStore
 from bitlake.table import branches, consumers, tags
+from bitlake.table import expire as expire_module
 from bitlake.table.expire import Retention, expire
 from bitlake.table.expiring import load_line
 from bitlake.table.live import clear_caches
@@ -202,8 +203,30 @@ def test_what_a_killed_expiry_announced_goes_whatever_is_asked_next(table: Table
     with pytest.raises(NotFound, match="snapshots 3 to 3 are kept"):
         consumers.reset_consumer(state, "late", 1)
     done = table.expire_snapshots(Retention(retain_max=100, retain_min=100))
-    assert done.snapshots == (1, 2) and load_line(table.store, state.paths).ends == ()
+    assert done.snapshots == (1, 2) and load_line(table.store, state.paths).markers == ()
     assert sorted(p.name for p in Path(table.path, "snapshot").iterdir()) == ["EARLIEST", "LATEST", "snapshot-3"]
+
+
+def test_an_expiry_that_gives_up_takes_back_no_others_word(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two begin to expire the same snapshots at once; one is killed in mid-delete, the other fails."""
+    state = table.state()
+    announce = expire_module._announce
+
+    def after_the_other(store: Store, *rest: Any) -> str:
+        monkeypatch.setattr(expire_module, "_announce", announce)
+        with pytest.raises(StorageUnavailable):
+            expire(FaultyStore(table.store, 5, dead=True, only=WRITES), state.paths, state.schema, ALL)
+        monkeypatch.setattr(expire_module, "_plan", late)
+        return announce(store, *rest)
+
+    def late(*_: Any) -> Any:
+        raise StorageUnavailable("the other has deleted what this one was to read")
+
+    monkeypatch.setattr(expire_module, "_announce", after_the_other)
+    with pytest.raises(StorageUnavailable, match="the other"):
+        expire(table.store, state.paths, state.schema, ALL)
+    clear_caches()
+    assert load_line(table.store, state.paths).kept == [3], "those that are half gone are not offered"
 
 
 def test_changelogs_that_outlive_their_snapshots_keep_their_files(tmp_path: Path) -> None:
