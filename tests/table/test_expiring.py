@@ -191,6 +191,24 @@ def test_orphans_are_found_while_snapshots_expire(table: Table, tmp_path: Path) 
         assert ids(table) == [2, 12] and ids(table, tag="old") == [1, 11]
 
 
+def test_orphans_are_looked_for_again_while_a_tag_is_taken_back(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tag that came too late for its snapshot is there for a moment, and its files are not."""
+    text = Path(table.path, "snapshot", "snapshot-1").read_bytes()
+    table.expire_snapshots(ALL)
+    clear_caches()
+    late = Path(table.path, "tag", "tag-late")
+    late.write_bytes(text)
+    waited: list[float] = []
+    monkeypatch.setattr("bitlake.table.orphans.time.sleep", waited.append)
+    with pytest.raises(NotFound):
+        table.remove_orphan_files(1 << 60)
+    assert ids(table) == [2, 12]
+    clear_caches()
+    monkeypatch.setattr("bitlake.table.orphans.time.sleep", lambda _: late.unlink())
+    table.remove_orphan_files(1 << 60)
+    assert ids(table) == [2, 12] and ids(table, tag="old") == [1, 11]
+
+
 def test_what_a_killed_expiry_announced_goes_whatever_is_asked_next(table: Table) -> None:
     state = table.state()
     with pytest.raises(StorageUnavailable):
