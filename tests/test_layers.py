@@ -16,6 +16,7 @@ PACKAGE = ROOT / "bitlake"
 
 # Bottom to top; docs/decisions/0002-rooms.md says why.  Modules of one step may not import each other.
 ROOMS: tuple[tuple[str, ...], ...] = (
+    ("words",),
     ("errors", "_clock", "html"),
     ("progress",),
     ("types",),

@@ -45,7 +45,7 @@ def _size(table: Any) -> dict[str, int]:
 
 
 def _show(screen: Screen, document: dict[str, Any], full: bool) -> None:
-    from bitlake.table.explain import human_bytes
+    from bitlake.words import human_bytes
 
     if document["snapshot"] is None:
         more = "" if full else "; --full merges what is not due, too"

@@ -11,8 +11,9 @@ from typing import Any
 
 import typer
 
-from bitlake.cli.output import Screen, counted
+from bitlake.cli.output import Screen
 from bitlake.cli.run import Run, command
+from bitlake.words import counted
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
 _CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "typer", "prompt_toolkit")

@@ -167,7 +167,7 @@ def _show(screen: Screen, document: dict[str, Any], empty: bool) -> None:
 
 
 def _show_orphans(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.table.explain import human_bytes
+    from bitlake.words import human_bytes
 
     found = document["orphans"]
     screen.table(

@@ -152,7 +152,7 @@ def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _show(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.table.explain import human_bytes
+    from bitlake.words import human_bytes
 
     screen.line(
         f"{document['file']}: {document['rows']:,} rows, {human_bytes(document['bytes'])} of {document['format']} in "

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from bitlake.cli.output import Screen, counted
+from bitlake.cli.output import Screen
 from bitlake.cli.run import Run, SnapshotOption, TableName, TagOption, WhenOption, command
+from bitlake.words import counted
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +68,7 @@ def files(
 
 
 def _show(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> None:
-    from bitlake.progress.words import human_bytes
+    from bitlake.words import human_bytes
 
     rows = document["files"]
     shown = rows[:limit] if limit else rows
@@ -97,7 +98,7 @@ def _show(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> 
 
 
 def _index(row: dict[str, Any]) -> str:
-    from bitlake.progress.words import human_bytes
+    from bitlake.words import human_bytes
 
     if row["embedded_index_bytes"] is not None:
         return f"in manifest, {human_bytes(row['embedded_index_bytes'])}"

@@ -11,6 +11,7 @@ import typer
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.run import Run, TableName, command, pairs
+from bitlake.words import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,7 +75,7 @@ def import_files(
         target, made = _create(run, table, sources[0], primary_key, partition_by, type, table_option), True
     started = time.perf_counter()
     try:
-        counted, snapshot = _write(target, sources, overwrite)
+        written, snapshot = _write(target, sources, overwrite)
     except BaseException:
         if made:
             run.lake().drop_table(table)
@@ -83,7 +84,7 @@ def import_files(
         "table": target.name,
         "created": made,
         "files": len(sources),
-        "rows": counted,
+        "rows": written,
         "snapshot": snapshot,
         "seconds": round(time.perf_counter() - started, 3),
     }
@@ -96,17 +97,17 @@ def _write(table: Table, sources: list[Source], overwrite: bool) -> tuple[int, i
 
     schema = arrow_schema(table.schema.fields)
     wanted = _nullable(schema)
-    counted = 0
+    passed = 0
 
     def rows() -> Iterator[pa.RecordBatch]:
-        nonlocal counted
+        nonlocal passed
         for source in sources:
             for batch in source.batches(wanted):
-                counted += batch.num_rows
+                passed += batch.num_rows
                 yield batch
 
     snapshot = table.overwrite(rows()) if overwrite else table.append(rows())
-    return counted, None if snapshot is None else snapshot.id
+    return passed, None if snapshot is None else snapshot.id
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
@@ -185,7 +186,7 @@ def _character(option: str, text: str | None) -> str | None:
 
 def _show(screen: Screen, document: dict[str, Any]) -> None:
     made = "created, " if document["created"] else ""
-    files = f"{document['files']:,} files" if document["files"] != 1 else "1 file"
+    files = counted(document["files"], "file")
     place = "nothing to commit" if document["snapshot"] is None else f"snapshot {document['snapshot']}"
     screen.line(
         f"{document['table']}: {made}{document['rows']:,} rows of {files}, {place}, {document['seconds']:.1f} s"

@@ -187,11 +187,6 @@ def _elided(text: Text, room: int) -> Text:
     return Text(f"{plain[: room - 1 - tail]}…{plain[len(plain) - tail :]}")
 
 
-def counted(n: int, singular: str) -> str:
-    """``1 file``, ``2,000 files``."""
-    return f"{n:,} {singular}{'' if n == 1 else 's'}"
-
-
 def iso(millis: int | None) -> str | None:
     """A time for JSON: ISO 8601 in UTC, to the millisecond."""
     if millis is None:

@@ -47,7 +47,7 @@ def rewrite_index(
 
 
 def _show(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.table.explain import human_bytes
+    from bitlake.words import human_bytes
 
     name = document["table"]
     if not document["files_rewritten"]:

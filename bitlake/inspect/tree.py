@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.words import shortened
 
 # What parsers of suspect bytes may end in, besides errors of our own.
 DAMAGE = (
@@ -212,7 +213,7 @@ def _text(value: Any) -> str:
         text = ", ".join(f"{a:,}" if a == b else f"{a:,}-{b:,}" for a, b in value)  # runs of rows
     else:
         text = json.dumps(plain(value), ensure_ascii=False)
-    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 1] + "…"
+    return shortened(text, _MOST_TEXT)
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from bitlake.words import human_bytes
+
 if TYPE_CHECKING:
     from bitlake.progress.jobs import Job
 
@@ -27,12 +29,3 @@ def elapsed(job: Job) -> str:
     minutes, seconds = divmod(int(time.monotonic() - job.began), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-
-
-def human_bytes(size: float) -> str:
-    """``1536`` → ``1.5 KB``."""
-    for unit in ("B", "KB", "MB", "GB", "TB"):
-        if abs(size) < 1024 or unit == "TB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError

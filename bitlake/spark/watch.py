@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from bitlake import _clock
 from bitlake.progress import Job, job
+from bitlake.words import shortened
 
 _WORDS = 60
 """Characters of a statement that say what it is."""
@@ -25,7 +26,7 @@ _EVERY = 0.5
 @contextlib.contextmanager
 def watched(spark: SparkSession, text: str, enabled: bool) -> Iterator[None]:
     """A statement that may take long; see :func:`bitlake.progress.job`."""
-    with job(_short(text), enabled) as made:
+    with job(shortened(" ".join(text.split()), _WORDS), enabled) as made:
         if made is None:
             yield
         elif getattr(spark, "_jsparkSession", None) is None:
@@ -34,11 +35,6 @@ def watched(spark: SparkSession, text: str, enabled: bool) -> Iterator[None]:
         else:
             with _asked(spark, made):
                 yield
-
-
-def _short(text: str) -> str:
-    words = " ".join(text.split())
-    return words if len(words) <= _WORDS else f"{words[: _WORDS - 1]}…"
 
 
 # --- a session in this process's JVM ----------------------------------------------------------------------------------

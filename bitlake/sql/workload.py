@@ -12,6 +12,7 @@ from bitlake.sql.parse import parse_statement, split_statements
 from bitlake.sql.statements import TableName
 from bitlake.table.advise.questions import Query
 from bitlake.types import DataField
+from bitlake.words import shortened
 
 _SHORT = 80
 
@@ -78,5 +79,4 @@ def _uses(text: str, table: Sequence[DataField], resolve: Resolve, timezone: str
 
 
 def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"
+    return shortened(" ".join(text.split()), _SHORT)

@@ -25,7 +25,6 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import say
-from bitlake.progress.words import human_bytes
 from bitlake.table.append_delete import discard_index, read_all, unaware, vector_change, vector_files, vectors_of
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.changes import CommitPlan, IndexChange
@@ -35,6 +34,7 @@ from bitlake.table.runner import Runner
 from bitlake.table.sizing import target_file_size
 from bitlake.table.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector
+from bitlake.words import human_bytes
 
 BATCH_BYTES = 16 << 30
 """Files of about this size are written anew before they are committed: a killed compaction loses no more."""

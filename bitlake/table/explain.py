@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from bitlake.predicate.text import to_sql
-from bitlake.progress.words import human_bytes as human_bytes
 from bitlake.table.plan import Plan, PlannedFile, SkippedFile
+from bitlake.words import human_bytes
 
 MAX_FILES = 50
 _MAX_RUNS = 8

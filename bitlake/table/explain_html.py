@@ -7,10 +7,10 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from bitlake.predicate.text import to_sql
-from bitlake.table.explain import human_bytes
 from bitlake.table.explain_leaves import asked_of
 from bitlake.table.explain_style import STYLE
 from bitlake.table.explain_svg import bar, css_class, file_row
+from bitlake.words import human_bytes
 
 if TYPE_CHECKING:
     from bitlake.table.explanation import Explanation

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.table.explain import explain_dict, explain_text, human_bytes
+from bitlake.table.explain import explain_dict, explain_text
 from bitlake.table.explain_advice import Advice, advice_of
 from bitlake.table.explain_leaves import LeafStep, asked_of, leaf_steps
 from bitlake.table.explain_pages import FileMap, maps_of
@@ -20,6 +20,7 @@ from bitlake.table.partition_files import files_to_plan
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import Plan, SkipReason
 from bitlake.table.skipped import outlines_of
+from bitlake.words import human_bytes, shortened
 
 if TYPE_CHECKING:
     from bitlake.table.scan import Scan
@@ -250,16 +251,13 @@ def _skipped(plan: Plan, most: int) -> Sequence[FileMap]:
     return [FileMap(s.path, s.row_count, s.size, s.reason.value, s.detail) for s in plan.skipped[: max(0, most)]]
 
 
+_SHORT = 60
 _LEAF_HEAD = ("condition", "asked", "rows before", "rows after", "files emptied", "files without index")
 
 
 def _leaf_row(step: LeafStep) -> tuple[str, ...]:
     counts = (step.rows_before, step.rows_after, step.files_emptied, step.files_without)
-    return (_short(step.condition), asked_of(step), *(f"{n:,}" for n in counts))
-
-
-def _short(text: str, most: int = 60) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return (shortened(step.condition, _SHORT), asked_of(step), *(f"{n:,}" for n in counts))
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -6,8 +6,9 @@ import pytest
 
 from bitlake.progress import Job, counting, job, of_items, say, tracked
 from bitlake.progress import jobs as job_module
-from bitlake.progress.words import amounts, elapsed, heading, human_bytes
+from bitlake.progress.words import amounts, elapsed, heading
 from bitlake.table.runner import LocalRunner
+from bitlake.words import human_bytes
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from bitlake.table.advise.estimate import Estimator
 from bitlake.table.advise.profile import ColumnProfile
 from bitlake.table.advise.questions import Question
 from bitlake.table.advise.trial import Candidate
-from bitlake.table.explain import human_bytes
 from bitlake.types import DataField
+from bitlake.words import human_bytes
 
 LEAST_SHARE = 0.15
 """An index that saves less of the bytes is not worth its keeping."""

@@ -13,9 +13,9 @@ from bitlake.predicate.tree import Leaf
 from bitlake.table.advise.estimate import Estimator
 from bitlake.table.advise.questions import Question, leaves_of
 from bitlake.table.advise.trial import Candidate
-from bitlake.table.explain import human_bytes
 from bitlake.types import AtomicType, Root
 from bitlake.types.datatypes import TIMESTAMPS
+from bitlake.words import human_bytes
 
 _WORTH_SORTING = 8 << 20
 _BUCKET_BYTES = 1 << 30

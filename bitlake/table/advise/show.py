@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bitlake.table.advise.advice import NOT_ASKED
-from bitlake.table.explain import human_bytes
+from bitlake.words import counted, human_bytes, shortened
 
 if TYPE_CHECKING:
     from bitlake.table.advise.advice import Advice, ColumnAdvice
@@ -23,11 +23,11 @@ def advice_text(advice: Advice, width: int = 0) -> str:
     moment = "" if advice.snapshot is None else f" at snapshot {advice.snapshot}"
     lines = [f"Advice for {advice.table}{moment}"]
     lines.append(
-        f"  table      {advice.rows:,} rows in {_count(advice.files, 'file')}, {human_bytes(advice.data_bytes)}"
+        f"  table      {advice.rows:,} rows in {counted(advice.files, 'file')}, {human_bytes(advice.data_bytes)}"
     )
     looked = "all rows" if advice.sampled_rows == advice.rows else f"{advice.sampled_rows:,} rows"
-    lines.append(f"  looked at  {looked} of {_count(advice.sampled_files, 'file')} in {advice.seconds:.1f} s")
-    lines.append(f"  asked      {_count(len(advice.questions), _singular(advice.asked))}")
+    lines.append(f"  looked at  {looked} of {counted(advice.sampled_files, 'file')} in {advice.seconds:.1f} s")
+    lines.append(f"  asked      {counted(len(advice.questions), _singular(advice.asked))}")
     reader = {"spark": "SQL on Spark", "python": "scans in Python"}[advice.engine]
     lines[-1] += f", of {reader}"
     for note in advice.notes:
@@ -56,12 +56,6 @@ def advice_text(advice: Advice, width: int = 0) -> str:
 
 def _singular(asked: str) -> str:
     return {"queries": "query", "recorded scans": "recorded scan", "typical questions": "typical question"}[asked]
-
-
-def _count(number: int, what: str) -> str:
-    if number == 1:
-        return f"1 {what}"
-    return f"{number:,} {what[:-1]}ies" if what.endswith("ry") else f"{number:,} {what}s"
 
 
 def _columns(columns: Sequence[ColumnAdvice], width: int) -> list[str]:
@@ -110,7 +104,7 @@ def _measured(m: Measured) -> list[str]:
         shown = sorted(asked, key=lambda q: -q.saved)[:_QUESTIONS]
         wide = min(60, max(len(q.where) for q in shown))
         for q in shown:
-            text = q.where if len(q.where) <= wide else q.where[: wide - 1] + "…"
+            text = shortened(q.where, wide)
             lines.append(
                 f"  {text:<{wide}}  {human_bytes(q.before):>9} → {human_bytes(q.after):>9}"
                 f"  ({human_bytes(q.estimated_before)} → {human_bytes(q.estimated_after)})"

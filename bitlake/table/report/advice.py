@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bitlake import _clock
-from bitlake.html.words import count_words, share_words, size_words
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import options as opt
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions
 from bitlake.table.state import TableState
 from bitlake.table.tags import list_tags
+from bitlake.words import counted, human_bytes, share_words
 
 if TYPE_CHECKING:
     from bitlake.table.report.facts import TableReport
@@ -57,23 +57,23 @@ def _files(report: TableReport, table: str) -> list[Action]:
     limits, total, found = report.thresholds, report.total, []
     if total.crowded >= limits.small_files and total.small_files >= limits.small_share * total.files:
         why = (
-            f"{count_words(total.small_files, 'file')} of {total.files:,} are smaller than "
-            f"{size_words(report.small_below)} ({size_words(total.small_size)} together), up to {total.crowded:,} in a "
-            "bucket: each is opened, and has statistics and an index of its own"
+            f"{counted(total.small_files, 'file')} of {total.files:,} are smaller than "
+            f"{human_bytes(report.small_below)} ({human_bytes(total.small_size)} together), up to {total.crowded:,} in "
+            "a bucket: each is opened, and has statistics and an index of its own"
         )
         found.append(Action("Put small files together", why, (f"CALL sys.compact(table => {table})",)))
     zero = total.levels.get(0, 0)
     if report.primary_keys and zero > limits.level_0 * max(total.size, 1) and not found:
-        why = f"{size_words(zero)} ({share_words(zero, total.size)}) are on level 0, which reading must merge"
+        why = f"{human_bytes(zero)} ({share_words(zero, total.size)}) are on level 0, which reading must merge"
         found.append(Action("Compact the newest files", why, (f"CALL sys.compact(table => {table})",)))
     if total.deleted >= limits.deleted * max(total.rows, 1):
         share = share_words(total.deleted, total.rows)
-        why = f"{count_words(total.deleted, 'row')} ({share}) are deleted, and still stored"
+        why = f"{counted(total.deleted, 'row')} ({share}) are deleted, and still stored"
         found.append(
             Action("Take deleted rows out", why, (f"CALL sys.compact(table => {table}, compact_strategy => 'full')",))
         )
     if report.manifests[0] > limits.manifests and report.manifests[1] / report.manifests[0] < (2 << 20):
-        why = f"planning opens {report.manifests[0]:,} manifests of {size_words(report.manifests[1])} together"
+        why = f"planning opens {report.manifests[0]:,} manifests of {human_bytes(report.manifests[1])} together"
         found.append(Action("Put manifests together", why, (f"CALL sys.compact_manifest(table => {table})",)))
     return found
 
@@ -89,14 +89,14 @@ def _indexes(report: TableReport, table: str) -> list[Action]:
         worst = min(missing, key=lambda i: i.files)
         why = (
             f"the options ask for {worst.kind} of {worst.column}, and {worst.files:,} of "
-            f"{count_words(report.total.files, 'file')} have it"
+            f"{counted(report.total.files, 'file')} have it"
         )
         found.append(Action("Build indexes that are missing", why, build))
     left = [i for i in report.indexes if not i.wanted]
     if left and not missing:
         size = sum(i.size for i in left)
         names = ", ".join(f"{i.kind} of {i.column}" for i in left[:3])
-        why = f"the options do not ask for {names} (any more): {size_words(size)}"
+        why = f"the options do not ask for {names} (any more): {human_bytes(size)}"
         found.append(Action("Drop indexes that nobody asks for", why, build))
     return found
 
@@ -112,12 +112,12 @@ def _history(report: TableReport, state: TableState, table: str) -> list[Action]
     if age is not None and report.partition_keys:
         old = expired_partitions(state, age)
         if old:
-            why = f"{count_words(len(old), 'partition')} are older than '{xo.TIME.name}' says"
+            why = f"{counted(len(old), 'partition')} are older than '{xo.TIME.name}' says"
             call = f"CALL sys.expire_partitions(table => {table}"
             found.append(Action("Expire old partitions", why, (f"{call}, dry_run => true)", f"{call})")))
     over = [t for t in list_tags(state) if t.expired(_clock.local_ms())]
     if over:
-        why = f"the time of {count_words(len(over), 'tag')} is over, and they still keep their files"
+        why = f"the time of {counted(len(over), 'tag')} is over, and they still keep their files"
         found.append(Action("Delete tags that are over", why, (f"CALL sys.expire_tags(table => {table})",)))
     return found
 

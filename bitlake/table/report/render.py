@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from bitlake.html import Bar, Markup, Segment, bars, code, columns, facts, legend, markup, note, page, section, table
 from bitlake.html.markup import Child
-from bitlake.html.words import count_words, share_words, size_words, span_words, time_words
 from bitlake.table.report.advice import Thresholds
 from bitlake.table.report.facts import Part, TableReport
+from bitlake.words import counted, human_bytes, share_words, span_words, time_words
 
 _KINDS = {"APPEND": "c1", "COMPACT": "c3", "OVERWRITE": "c2", "ANALYZE": "c4"}
 _LEVEL_COLORS = ("c2", "c4", "c6", "c7", "c3", "c1")
@@ -49,29 +49,29 @@ def _overview(r: TableReport) -> Markup:
     unknown = f"; of {r.unknown_deleted:,} files not known" if r.unknown_deleted else ""
     items: list[tuple[str, Child, Child]] = [
         ("Rows stored", f"{t.rows:,}", "all versions of keys" if r.primary_keys else None),
-        ("Data files", f"{t.files:,}", f"{count_words(r.buckets, 'bucket')}, {count_words(r.part_count, 'partition')}"),
-        ("Data", size_words(t.size), f"{size_words(t.size / t.files)} a file" if t.files else None),
+        ("Data files", f"{t.files:,}", f"{counted(r.buckets, 'bucket')}, {counted(r.part_count, 'partition')}"),
+        ("Data", human_bytes(t.size), f"{human_bytes(t.size / t.files)} a file" if t.files else None),
         (
             "Small files",
             f"{t.small_files:,}",
-            f"below {size_words(r.small_below)}; {share_words(t.small_files, t.files)}",
+            f"below {human_bytes(r.small_below)}; {share_words(t.small_files, t.files)}",
         ),
         ("Deleted rows", f"{t.deleted:,}", share_words(t.deleted, t.rows) + " of the rows stored" + unknown),
-        ("File indexes", size_words(index_size), share_words(index_size, t.size) + " of the data"),
+        ("File indexes", human_bytes(index_size), share_words(index_size, t.size) + " of the data"),
         (
             "Snapshots kept",
             f"{r.snapshots:,}",
-            f"{count_words(r.tags, 'tag')}, {count_words(r.branches, 'branch', 'branches')}",
+            f"{counted(r.tags, 'tag')}, {counted(r.branches, 'branch')}",
         ),
-        ("Manifests", f"{r.manifests[0]:,}", size_words(r.manifests[1])),
+        ("Manifests", f"{r.manifests[0]:,}", human_bytes(r.manifests[1])),
     ]
     if r.hash_files[0]:
-        items.append(("Hash index", size_words(r.hash_files[1]), count_words(r.hash_files[0], "file")))
+        items.append(("Hash index", human_bytes(r.hash_files[1]), counted(r.hash_files[0], "file")))
     if r.vector_files[0]:
-        items.append(("Deletion vectors", size_words(r.vector_files[1]), count_words(r.vector_files[0], "file")))
+        items.append(("Deletion vectors", human_bytes(r.vector_files[1]), counted(r.vector_files[0], "file")))
     if r.scans is not None:
         items.append(
-            ("Scans skipped", share_words(r.scans.all.skipped, 1), count_words(r.scans.all.scans, "recorded scan"))
+            ("Scans skipped", share_words(r.scans.all.skipped, 1), counted(r.scans.all.scans, "recorded scan"))
         )
     return facts(items)
 
@@ -93,24 +93,24 @@ def _actions(r: TableReport) -> Markup:
 
 def _partitions(r: TableReport) -> Markup:
     parts = [*r.parts, *([r.rest] if r.rest else [])]
-    split = [("c2", f"files below {size_words(r.small_below)}"), ("c1", "others")]
+    split = [("c2", f"files below {human_bytes(r.small_below)}"), ("c1", "others")]
 
     def segments(p: Part) -> list[Segment]:
         if p is r.rest:
-            return [Segment(p.size, "c0", f"{p.name}: {size_words(p.size)}")]
+            return [Segment(p.size, "c0", f"{p.name}: {human_bytes(p.size)}")]
         large = p.size - p.small_size
         return [
-            Segment(p.small_size, "c2", f"{count_words(p.small_files, 'small file')}, {size_words(p.small_size)}"),
-            Segment(large, "c1", f"{count_words(p.files - p.small_files, 'other file')}, {size_words(large)}"),
+            Segment(p.small_size, "c2", f"{counted(p.small_files, 'small file')}, {human_bytes(p.small_size)}"),
+            Segment(large, "c1", f"{counted(p.files - p.small_files, 'other file')}, {human_bytes(large)}"),
         ]
 
-    shown = bars(Bar(p.name, segments(p), f"{size_words(p.size)}, {count_words(p.files, 'file')}") for p in parts)
+    shown = bars(Bar(p.name, segments(p), f"{human_bytes(p.size)}, {counted(p.files, 'file')}") for p in parts)
     rows = [
         (
             p.name,
             f"{p.files:,}",
             f"{p.small_files:,}",
-            size_words(p.size),
+            human_bytes(p.size),
             f"{p.rows:,}",
             f"{p.deleted:,}",
             share_words(p.deleted, p.rows),
@@ -130,11 +130,11 @@ def _levels(r: TableReport) -> Markup:
     colors = {level: _LEVEL_COLORS[min(level, len(_LEVEL_COLORS) - 1)] for level in levels}
 
     def segments(sizes: Mapping[int, int]) -> list[Segment]:
-        return [Segment(sizes[n], colors[n], f"level {n}: {size_words(sizes[n])}") for n in sorted(sizes)]
+        return [Segment(sizes[n], colors[n], f"level {n}: {human_bytes(sizes[n])}") for n in sorted(sizes)]
 
-    names = [(colors[n], f"level {n}: {size_words(r.total.levels[n])}") for n in levels]
+    names = [(colors[n], f"level {n}: {human_bytes(r.total.levels[n])}") for n in levels]
     parts = [r.total, *r.parts] if len(r.parts) > 1 else [r.total]
-    shown = [bars([Bar(p.name, segments(p.levels), size_words(p.size))], most=p.size or 1) for p in parts]
+    shown = [bars([Bar(p.name, segments(p.levels), human_bytes(p.size))], most=p.size or 1) for p in parts]
     said = (
         "New files come in on level 0; compaction moves rows up. What lies on several levels is merged when it is read."
     )
@@ -145,17 +145,17 @@ def _file_sizes(r: TableReport) -> Markup:
     most = max(files for _, files, _ in r.sizes)
     rows = [
         Bar(
-            f"{size_words(below // 2)} – {size_words(below)}",
+            f"{human_bytes(below // 2)} – {human_bytes(below)}",
             [
                 Segment(
-                    files, "c2" if below <= r.small_below else "c1", f"{count_words(files, 'file')}, {size_words(size)}"
+                    files, "c2" if below <= r.small_below else "c1", f"{counted(files, 'file')}, {human_bytes(size)}"
                 )
             ],
-            f"{count_words(files, 'file')}, {size_words(size)}",
+            f"{counted(files, 'file')}, {human_bytes(size)}",
         )
         for below, files, size in r.sizes
     ]
-    said = f"Files are written up to {size_words(r.target_size)} (target-file-size)."
+    said = f"Files are written up to {human_bytes(r.target_size)} (target-file-size)."
     return section("Sizes of files", markup("p", said, class_="dim"), bars(rows, most))
 
 
@@ -164,16 +164,14 @@ def _indexes(r: TableReport) -> Markup:
         said = "No column has a file index: only statistics say which files a scan needs."
         return section("File indexes", note(said))
     read, there = r.index_sample
-    said = (
-        f"{count_words(r.index_files, 'file')} of {r.total.files:,} {'has' if r.index_files == 1 else 'have'} an index."
-    )
+    said = f"{counted(r.index_files, 'file')} of {r.total.files:,} {'has' if r.index_files == 1 else 'have'} an index."
     if read < there:
         said += f" What they hold is estimated from {read:,} of {there:,} index files."
     coverage = bars(
         [
             Bar(
                 f"{i.column}: {i.kind}",
-                [Segment(i.files, "c1" if i.wanted else "c0", f"{count_words(i.files, 'file')} of {r.total.files:,}")],
+                [Segment(i.files, "c1" if i.wanted else "c0", f"{counted(i.files, 'file')} of {r.total.files:,}")],
                 f"{share_words(i.files, r.total.files)} of files",
             )
             for i in r.indexes[:40]
@@ -185,7 +183,7 @@ def _indexes(r: TableReport) -> Markup:
             i.column,
             i.kind,
             f"{i.files:,}",
-            size_words(i.size),
+            human_bytes(i.size),
             share_words(i.size, r.total.size),
             "yes" if i.wanted else "no",
         )
@@ -211,16 +209,14 @@ def _timeline(r: TableReport) -> Markup:
     length = (last - first) / max(len(r.timeline), 1)
     groups = [
         [
-            Segment(
-                span[k], _KINDS[k], f"{count_words(span[k], k.lower())}, about {time_words(int(first + i * length))}"
-            )
+            Segment(span[k], _KINDS[k], f"{counted(span[k], k.lower())}, about {time_words(int(first + i * length))}")
             for k in kinds
             if k in span
         ]
         for i, span in enumerate(r.timeline)
     ]
     sums = {k: sum(span.get(k, 0) for span in r.timeline) for k in kinds}
-    said = f"{count_words(r.snapshots_read, 'commit')} in {span_words(last - first)}"
+    said = f"{counted(r.snapshots_read, 'commit')} in {span_words(last - first)}"
     if r.snapshots_read < r.snapshots:
         said = f"The last {r.snapshots_read:,} of {r.snapshots:,} snapshots: {said}"
     if len(groups) > 1:
@@ -259,7 +255,7 @@ def _scans(r: TableReport) -> Markup:
             Bar(
                 a.what,
                 [Segment(a.skipped, _SKIPPED, "skipped"), Segment(1 - a.skipped, _READ, "read")],
-                f"{share_words(a.skipped, 1)} skipped, {count_words(a.scans, 'scan')}",
+                f"{share_words(a.skipped, 1)} skipped, {counted(a.scans, 'scan')}",
             )
             for a in found.asked
         ],
@@ -268,8 +264,8 @@ def _scans(r: TableReport) -> Markup:
     files = [(f"skipped by {why}", n) for why, n in found.files_skipped]
     rows = [(why, f"{n:,}") for why, n in [("read", found.files_read), *files]]
     said = (
-        f"{count_words(total.scans, 'scan')} from {time_words(found.first_ms)} to {time_words(found.last_ms)} read "
-        f"{size_words(total.bytes_touched)} of {size_words(total.bytes_total)}, in {span_words(total.ms)}. By what "
+        f"{counted(total.scans, 'scan')} from {time_words(found.first_ms)} to {time_words(found.last_ms)} read "
+        f"{human_bytes(total.bytes_touched)} of {human_bytes(total.bytes_total)}, in {span_words(total.ms)}. By what "
         "they ask, those that read most first:"
     )
     return section(
@@ -285,7 +281,7 @@ def _scans(r: TableReport) -> Markup:
 def _limits(r: TableReport) -> Markup:
     limits: Thresholds = r.thresholds
     told = [
-        f"Small files: {limits.small_files} in one bucket below {size_words(r.small_below)}, and "
+        f"Small files: {limits.small_files} in one bucket below {human_bytes(r.small_below)}, and "
         f"{limits.small_share:.0%} of all files.",
         f"Deleted rows: {limits.deleted:.0%} of the rows stored.",
         f"Level 0: {limits.level_0:.0%} of the bytes of a table with a primary key.",

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.progress.words import human_bytes
 from bitlake.table.verify.codes import CODES, Severity
+from bitlake.words import counted, human_bytes
 
 MOST_FINDINGS = 1000
 """Findings kept of one code; more are only counted, so that a table whose folder is gone does not fill the memory."""
@@ -147,7 +147,7 @@ def _lines(report: VerifyReport) -> Iterable[str]:
     if not errors and not warnings:
         yield f"Table '{report.table}': no fault found."
     else:
-        told = [_count(n, w) for n, w in ((errors, "error"), (warnings, "warning")) if n]
+        told = [counted(n, w) for n, w in ((errors, "error"), (warnings, "warning")) if n]
         yield f"Table '{report.table}': {' and '.join(told)}{f', and {more:,} more like these' if more else ''}."
     for finding in report.findings:
         yield ""
@@ -165,7 +165,7 @@ def _lines(report: VerifyReport) -> Iterable[str]:
         yield "         Only metadata, sizes and footers were read; a deep run reads the data and every index, too."
     if report.orphans is not None and report.orphans[0]:
         files, size = report.orphans
-        strays = f"{_count(files, 'file')} of {human_bytes(size)} that nothing names"
+        strays = f"{counted(files, 'file')} of {human_bytes(size)} that nothing names"
         yield f"Orphans  {strays}: no fault; remove_orphan_files deletes them."
 
 
@@ -176,9 +176,9 @@ def _checked(counts: Mapping[str, int]) -> Iterable[str]:
             continue
         if name == "data_files":
             size = human_bytes(counts.get("bytes", 0))
-            yield f"{_count(n, singular)} ({_count(counts.get('rows', 0), 'row')}, {size})"
+            yield f"{counted(n, singular)} ({counted(counts.get('rows', 0), 'row')}, {size})"
         else:
-            yield _count(n, singular)
+            yield counted(n, singular)
 
 
 _NAMES = {
@@ -196,11 +196,6 @@ _NAMES = {
     "statistics": "statistics file",
     "consumers": "consumer",
 }
-
-
-def _count(n: int, singular: str) -> str:
-    plural = singular + ("es" if singular.endswith(("x", "ch")) else "s")
-    return f"{n:,} {singular if n == 1 else plural}"
 
 
 def _some(names: Sequence[str]) -> str:

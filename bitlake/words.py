@@ -1,11 +1,11 @@
-"""Numbers and times as people read them."""
+"""Numbers, times and long texts as people read them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 
-def size_words(size: float) -> str:
+def human_bytes(size: float) -> str:
     """Bytes: ``1536`` is ``1.5 KB``; a KB is 1024."""
     for unit in ("B", "KB", "MB", "GB", "TB"):
         if abs(size) < 1023.95:
@@ -14,10 +14,20 @@ def size_words(size: float) -> str:
     return f"{size:,.1f} PB"
 
 
-def count_words(number: int, one: str = "", many: str | None = None) -> str:
-    """``1,234`` with what is counted: ``1 file``, ``2 files``."""
-    named = one if number == 1 else (many if many is not None else f"{one}s" if one else "")
-    return f"{number:,} {named}".strip()
+def counted(number: int, one: str) -> str:
+    """A number with what is counted: ``1 file``, ``2,000 files``, ``2 branches``, ``3 queries``."""
+    if number == 1:
+        return f"1 {one}"
+    if one.endswith(("x", "ch")):
+        return f"{number:,} {one}es"
+    if one.endswith("ry"):
+        return f"{number:,} {one[:-1]}ies"
+    return f"{number:,} {one}s"
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many characters; what is left out shows as ``…``."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def share_words(part: float, whole: float) -> str:
