@@ -30,6 +30,11 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def one_line(text: str, most: int) -> str:
+    """A text of several lines, such as a statement, as one of at most so many characters."""
+    return shortened(" ".join(text.split()), most)
+
+
 def share_words(part: float, whole: float) -> str:
     """How much of the whole, in percent; never 0 or 100 % unless it is."""
     if not whole:

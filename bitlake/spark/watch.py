@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from bitlake import _clock
 from bitlake.progress import Job, job
-from bitlake.words import shortened
+from bitlake.words import one_line
 
 _WORDS = 60
 """Characters of a statement that say what it is."""
@@ -26,7 +26,7 @@ _EVERY = 0.5
 @contextlib.contextmanager
 def watched(spark: SparkSession, text: str, enabled: bool) -> Iterator[None]:
     """A statement that may take long; see :func:`bitlake.progress.job`."""
-    with job(shortened(" ".join(text.split()), _WORDS), enabled) as made:
+    with job(one_line(text, _WORDS), enabled) as made:
         if made is None:
             yield
         elif getattr(spark, "_jsparkSession", None) is None:

@@ -12,7 +12,7 @@ from bitlake.sql.parse import parse_statement, split_statements
 from bitlake.sql.statements import TableName
 from bitlake.table.advise.questions import Query
 from bitlake.types import DataField
-from bitlake.words import shortened
+from bitlake.words import one_line
 
 _SHORT = 80
 
@@ -41,7 +41,7 @@ def read_workload(texts: Sequence[str], table: Sequence[DataField], resolve: Res
         try:
             parts = split_statements(given)
         except InvalidRequest as e:
-            unread.append(f"{_short(given)}: {e}")
+            unread.append(f"{one_line(given, _SHORT)}: {e}")
             continue
         for text in parts:
             made = _statement(text)
@@ -76,7 +76,3 @@ def _uses(text: str, table: Sequence[DataField], resolve: Resolve, timezone: str
 
     found = analyse_query(text, remembered, timezone)
     return [Query(use.predicate, use.columns) for use in found.tables if fields.get(use.name) is table]
-
-
-def _short(text: str) -> str:
-    return shortened(" ".join(text.split()), _SHORT)

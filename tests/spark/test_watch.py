@@ -11,6 +11,7 @@ from bitlake.progress import Job
 from bitlake.progress import jobs as jobs_module
 from bitlake.progress.words import amounts
 from bitlake.spark import watch
+from bitlake.words import one_line
 
 pytestmark = pytest.mark.spark
 
@@ -73,5 +74,5 @@ def test_every_statement_is_one_job(lake: bitlake.Lake, wall: Wall) -> None:
 
 
 def test_long_statements_are_cut() -> None:
-    assert watch._short("SELECT 1\n  FROM t") == "SELECT 1 FROM t"
-    assert len(watch._short("SELECT " + "x, " * 50)) == 60
+    assert one_line("SELECT 1\n  FROM t", watch._WORDS) == "SELECT 1 FROM t"
+    assert len(one_line("SELECT " + "x, " * 50, watch._WORDS)) == 60
