@@ -24,11 +24,11 @@ from bitlake.spark.key_hash import hash_column, quoted
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.scan import SparkReader
 from bitlake.spark.types import spark_type
-from bitlake.storage import Store
 from bitlake.table.lsm.assign import Assigners
 from bitlake.table.lsm.cross_partition import BUCKET, OLD, OLD_BUCKET, Rerouter, partitions_at, row_counts
 from bitlake.table.lsm.hash_buckets import DynamicAssigner
-from bitlake.table.lsm.model import BucketState, LsmContext
+from bitlake.table.lsm.model import BucketState
+from bitlake.table.lsm.states import LiveBuckets, Slot, hash_buckets
 from bitlake.table.merge.spec import VALUE_KIND
 from bitlake.table.read import BUCKET as BUCKET_COLUMN
 from bitlake.table.state import TableState
@@ -38,7 +38,6 @@ from bitlake.table.write import group_codes
 KEY_HASH = "__bitlake_hash"
 """The hash of a row's key, as the HASH index holds it."""
 _CHANNEL = "__bitlake_channel"
-States = Mapping[tuple[bytes, int], BucketState]
 
 
 def parallelism(context: EngineContext) -> int:
@@ -49,9 +48,9 @@ def parallelism(context: EngineContext) -> int:
 # --- dynamic buckets --------------------------------------------------------------------------------------------------
 
 
-def assigned(context: EngineContext, lsm: LsmContext, store: Store, states: States, rows: DataFrame) -> DataFrame:
+def assigned(context: EngineContext, live: LiveBuckets, rows: DataFrame) -> DataFrame:
     """Rows with :data:`BUCKET` and :data:`KEY_HASH`; for tables of dynamic buckets."""
-    schema = lsm.schema
+    schema = live.context.schema
     how = Assigners.of(schema, parallelism(context))
     partition = [quoted(k) for k in schema.partition_keys]
     start = F.pmod(F.hash(*partition), F.lit(how.channels)) if partition else F.lit(0)
@@ -59,7 +58,7 @@ def assigned(context: EngineContext, lsm: LsmContext, store: Store, states: Stat
     own = F.abs(F.col(KEY_HASH).cast("bigint") % F.lit(how.assigners))
     rows = rows.withColumn(_CHANNEL, ((start + own) % F.lit(how.channels)).cast("int"))
     rows = rows.repartitionById(how.channels, F.col(_CHANNEL)).sortWithinPartitions(KEY_HASH)
-    call = dumps(AssignJob(lsm, store, states, how))
+    call = dumps(AssignJob(live, how))
 
     def buckets(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         job: AssignJob = loads(call)
@@ -73,15 +72,15 @@ def assigned(context: EngineContext, lsm: LsmContext, store: Store, states: Stat
 class AssignJob:
     """What a task must know to give rows their buckets."""
 
-    context: LsmContext
-    store: Store
-    states: States
+    live: LiveBuckets
     how: Assigners
 
     def run(self, batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """The buckets of batches of (channel, key hash, partition columns …)."""
-        schema = self.context.schema
+        context, store = self.live.context, self.live.state.store
+        schema = context.schema
         names = schema.partition_keys
+        states = hash_buckets(self.live.state) if self.live.later else self.live.states
         assigners: dict[int, DynamicAssigner] = {}
         for channels, hashed, *columns in batches:
             numbers: Int32s = channels.to_numpy()
@@ -96,7 +95,7 @@ class AssignJob:
                 channel = int(numbers[chosen[0]])
                 assigner = assigners.get(channel)
                 if assigner is None:
-                    made = DynamicAssigner(self.context, self.store, self.states, self.how, channel)
+                    made = DynamicAssigner(context, store, states, self.how, channel)
                     assigner = assigners[channel] = made
                 # Where the partition's assigners begin, from any of its rows: Spark's hash of it chose the channel.
                 own = abs(int(np.fmod(np.int64(hashes[chosen[0]]), self.how.assigners)))
@@ -109,7 +108,12 @@ class AssignJob:
 
 
 def rerouted(
-    context: EngineContext, table: Table, state: TableState, states: States, rows: DataFrame, arrival: str
+    context: EngineContext,
+    table: Table,
+    state: TableState,
+    states: Mapping[Slot, BucketState],
+    rows: DataFrame,
+    arrival: str,
 ) -> DataFrame:
     """Rows, and deletes of their old places, with :data:`BUCKET`; for keys that are unique over partitions.
 

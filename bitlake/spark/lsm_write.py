@@ -5,13 +5,15 @@ Python workers make them files, compact what is due, and tell the driver what to
 Path of a row: query → its bucket (:mod:`bitlake.spark.key_hash`, :mod:`bitlake.spark.bucket_assign`) → one shuffle by
 (partition, bucket) → a sort by key, ``sequence.field``, arrival, which spills → Arrow batches →
 :class:`bitlake.table.lsm.bucket.BucketWriter`.  Memory holds a batch of a bucket at a time; only descriptions of files
-come back to the driver.  ``docs/decisions/0009-primary-key-writes.md`` has what was measured.
+come back to the driver.  Of a table of many files each task looks up what is in its own partitions; the driver learns
+which are written from what comes back, and reads no others' entries.  ``docs/decisions/0009-primary-key-writes.md`` has
+what was measured.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -33,17 +35,18 @@ from bitlake.spark.key_hash import bucket_column, quoted
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.scan import DRIVER_BYTES
 from bitlake.spark.write import is_local, tagged
-from bitlake.storage import Store
 from bitlake.table import upsert
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.cross_partition import BUCKET, is_cross_partition, partitions_at
 from bitlake.table.lsm.hash_buckets import hash_change
 from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
-from bitlake.table.lsm.model import BucketChange, BucketState, LsmContext
+from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import postpone_writer, unnumbered
-from bitlake.table.lsm.publish import Slot, bucket_states, discard_changes, lsm_context, state_of
+from bitlake.table.lsm.publish import discard_changes
+from bitlake.table.lsm.states import LiveBuckets, Slot
 from bitlake.table.merge.spec import VALUE_KIND, MergeSpec
+from bitlake.table.partition_files import has_many_files
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.table.write import gathered, group_codes
@@ -86,14 +89,15 @@ def write_changes(
     if local is not None:
         batches = upsert.prepared(table.name, schema, [local], None if kind_column is None else VALUE_KIND)
         return upsert.write_changes(state, batches, table.publisher(state).user, fresh=fresh, compact=compact)
-    states = {} if fresh else bucket_states(state)
-    job = WriteJob(lsm_context(state), state.store, states, table.publisher(state).user, compact)
+    # Keys that are unique over partitions may be in any of them.  Tasks know nothing of what this process has cached.
+    later = not is_cross_partition(schema) and has_many_files(state)
+    job = WriteJob(LiveBuckets.of(state, fresh=fresh, later=later), table.publisher(state).user, compact)
     rows = aligned.withColumn(ARRIVAL, F.monotonically_increasing_id())
     with spark_errors(f"writing to table '{table.name}'"), tagged(context.spark):
         if is_cross_partition(schema):
-            rows = rerouted(context, table, state, states, rows, ARRIVAL)
+            rows = rerouted(context, table, state, job.live.states, rows, ARRIVAL)
         elif schema.num_buckets == -1:
-            rows = assigned(context, job.context, state.store, states, rows)
+            rows = assigned(context, job.live, rows)
             job = replace(job, hashed=True)
         else:
             bucket = bucket_column(schema)
@@ -106,7 +110,8 @@ def write_placed(context: EngineContext, state: TableState, rows: DataFrame, use
 
     ``rows`` has the columns as they are stored, ``_VALUE_KIND`` as it is to be, and :data:`ARRIVAL`.
     """
-    job = WriteJob(lsm_context(state), state.store, bucket_states(state), user, False, settled=True)
+    live = LiveBuckets.of(state, later=has_many_files(state))
+    job = WriteJob(live, user, False, settled=True)
     with spark_errors(f"writing to table '{state.name}'"), tagged(context.spark):
         bucket = bucket_column(state.schema)
         assert bucket is not None
@@ -196,15 +201,13 @@ def _order(schema: TableSchema) -> list[Column]:
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What a task must know to write its buckets.
+    """What a task must know to write its buckets; ``live`` grows as it looks at partitions.
 
     ``grouped``: rows of several partitions or buckets come, one after the other, and not just of one; ``hashed``: rows
     bring the hash of their key; ``settled``: their kinds stay as they are, whatever the table's options make of kinds.
     """
 
-    context: LsmContext
-    store: Store
-    states: Mapping[Slot, BucketState]
+    live: LiveBuckets
     user: str
     compact: bool | None
     grouped: bool = False
@@ -244,8 +247,7 @@ class _Task:
             if slot != self._slot:
                 self._close()
                 self._open(slot)
-            schema = self.job.context.schema
-            table = self.job.context.table
+            schema, table = self.job.live.context.schema, self.job.live.context.table
             if self.job.hashed:
                 self._hashes.append(part.column(KEY_HASH).to_numpy())
             kinds = part.column(VALUE_KIND) if VALUE_KIND in part.column_names else None
@@ -269,22 +271,20 @@ class _Task:
             self._writer.abort()
         if self._postponed is not None:
             self._postponed.abort()
-        context = self.job.context
-        discard_changes(TableState(context.table, context.paths, self.job.store, context.schema, None), self._done)
+        discard_changes(self.job.live.state, self._done)
 
     def _open(self, slot: Slot) -> None:
-        job = self.job
+        job, live = self.job, self.job.live
         self._slot = slot
         if slot[1] == POSTPONE_BUCKET:
             attempt = TaskContext.get()
             number = 0 if attempt is None else attempt.taskAttemptId()
-            self._postponed = postpone_writer(job.context, job.store, slot[0], job.user, int(number))
+            self._postponed = postpone_writer(live.context, live.state.store, slot[0], job.user, int(number))
         else:
-            state = state_of(job.states, job.context.schema, slot)
-            self._writer = BucketWriter(job.context, job.store, state, sorted=True)
+            self._writer = BucketWriter(live.context, live.state.store, live[slot], sorted=True)
 
     def _close(self) -> None:
-        job, slot = self.job, self._slot
+        job, live, slot = self.job, self.job.live, self._slot
         if self._writer is not None and slot is not None:
             change = self._writer.finish(job.compact)
             self._writer = None
@@ -292,7 +292,7 @@ class _Task:
             if self._hashes:
                 hashes = np.concatenate(self._hashes)
                 self._hashes = []
-                made = hash_change(job.context, job.store, state_of(job.states, job.context.schema, slot), hashes)
+                made = hash_change(live.context, live.state.store, live[slot], hashes)
                 if made is not None:
                     self._done[-1] = replace(change, index=(*change.index, made))
         if self._postponed is not None and slot is not None:
@@ -302,7 +302,7 @@ class _Task:
 
     def _groups(self, rows: pa.Table) -> Iterator[tuple[Slot, pa.Table]]:
         """Runs of rows of one bucket, in the order they come."""
-        schema = self.job.context.schema
+        schema = self.job.live.context.schema
         buckets = rows.column(BUCKET).to_numpy()
         if self.job.grouped:
             codes = group_codes(rows, schema.partition_fields, buckets)
@@ -310,5 +310,7 @@ class _Task:
         else:
             starts = np.zeros(1, np.int64)
         ends = [*starts[1:].tolist(), rows.num_rows]
-        for partition, start, end in zip(partitions_at(schema, rows, starts), starts.tolist(), ends, strict=True):
+        partitions = partitions_at(schema, rows, starts)
+        self.job.live.look_at(set(partitions))
+        for partition, start, end in zip(partitions, starts.tolist(), ends, strict=True):
             yield (partition, int(buckets[start])), rows.slice(start, end - start)

@@ -27,6 +27,7 @@ from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.sql.cursor import Cursor
 from bitlake.table.data_file import arrow_to_physical
+from bitlake.table.partition_files import has_many_files
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 
 MOST_KEYS = 1000
@@ -121,7 +122,8 @@ def key_predicates(target: Target, source: Source, condition: str) -> tuple[Pred
 
     Bound to the target's schema; none if nothing can be said, or it is not worth a look at the source.
     """
-    if sum(e.file.file_size for e in target.state.entries()) < LEAST_BYTES:
+    state = target.state
+    if not has_many_files(state) and sum(e.file.file_size for e in state.entries()) < LEAST_BYTES:
         return ()
     pairs = _equalities(target, source, condition)
     if not pairs:

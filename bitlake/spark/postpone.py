@@ -26,6 +26,7 @@ from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import read_postponed, with_buckets
 from bitlake.table.lsm.publish import Publisher, discard_changes, lsm_context
 from bitlake.table.merge.spec import VALUE_KIND
+from bitlake.table.partition_files import entries_of
 from bitlake.table.state import TableState
 
 _FILE_SHIFT = 40
@@ -42,7 +43,7 @@ def place_postponed(
     """
     if not all(has_counterpart(f.type) for f in state.schema.fields):
         return keyed.place_postponed(publisher, state, waiting)
-    live = state.entries()
+    live = entries_of(state, waiting)
     counts: dict[int, list[ManifestEntry]] = {}
     for partition, files in waiting.items():
         counts.setdefault(with_buckets(state.schema, partition, files, live).num_buckets, []).extend(files)
@@ -59,7 +60,7 @@ def place_postponed(
 
 def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEntry]) -> DataFrame:
     """The rows of files, with their kinds, numbered as they came; a task for each file."""
-    call = dumps((lsm_context(state), state.store))
+    call = dumps((lsm_context(state, files), state.store))
     sent = [dumps(e) for e in files]
 
     fields = [T.StructField(f.name, nullable(spark_type(f.type)), True) for f in state.schema.fields]

@@ -29,6 +29,7 @@ from bitlake.table.merge.spec import (
     UPDATE_AFTER,
     MergeSpec,
 )
+from bitlake.table.partition_files import entries_of
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed
@@ -217,7 +218,7 @@ def compact(
     if placed is not None:
         partitions = set(waiting)
         state = table.state()
-        entries = [*entries, *(e for e in state.entries() if e.partition in partitions)]
+        entries = [*entries, *(e for e in entries_of(state, partitions) if e.partition in partitions)]
     states = bucket_states(state, {(e.partition, e.bucket) for e in entries if e.bucket >= 0})
     made = compact_buckets(state, list(states.values()), publisher.runner, full)
     return (publisher.compact(state, made, operation=None, full=full) if made else None) or placed
@@ -228,7 +229,8 @@ def place_postponed(
 ) -> Snapshot | None:
     """Write postponed rows into level 0 of their buckets, in place of their files."""
     changes: list[BucketChange] = []
-    live, context = state.entries(), lsm_context(state)
+    live = entries_of(state, waiting)
+    context = lsm_context(state, live)
     try:
         for partition, files in waiting.items():
             real = replace(state, schema=with_buckets(state.schema, partition, files, live))

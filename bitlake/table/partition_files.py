@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.codec.binary_row import encode_row_with_arity
-from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
+from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.predicate.stats import Verdict, test_stats
@@ -47,13 +47,40 @@ class FilesToPlan:
 
 def is_large(state: TableState) -> bool:
     """Whether a table has so many files that those of other partitions than the wanted ones should stay unseen."""
+    return has_many_files(state) and not _is_known(state)
+
+
+def has_many_files(state: TableState) -> bool:
+    """:func:`is_large`, and the same whether or not this process knows the files: for what other processes will do."""
+    return state.is_snapshot and bool(state.schema.partition_keys) and _count(state) >= MANY_FILES
+
+
+def newest_files(state: TableState, count: int) -> Sequence[ManifestEntry]:
+    """Up to ``count`` of the files that were added last; of a table of many files as many as are quickly found."""
     snapshot = state.snapshot
-    if snapshot is None or not state.is_snapshot or not state.schema.partition_keys:
-        return False
-    if live.is_cached(state.paths, snapshot):
-        return False
-    metas = live.snapshot_manifests(state.store, state.paths, snapshot)
-    return sum(m.num_added_files - m.num_deleted_files for m in metas) >= MANY_FILES
+    if snapshot is None or not state.is_snapshot or _is_known(state) or _count(state) < MANY_FILES:
+        return state.entries()[-count:]
+    out: list[ManifestEntry] = []
+    for meta in reversed(live.snapshot_manifests(state.store, state.paths, snapshot)):
+        if out and meta.num_added_files >= live.MANY_ENTRIES:
+            break
+        (entries,) = live.read_manifests(state.store, state.paths, [meta])
+        out = [*(e for e in entries if e.kind is EntryKind.ADD), *out]
+        if len(out) >= count:
+            break
+    return out[-count:]
+
+
+def _count(state: TableState) -> int:
+    """The live files, as the manifest lists tell."""
+    if state.snapshot is None:
+        return 0
+    metas = live.snapshot_manifests(state.store, state.paths, state.snapshot)
+    return sum(m.num_added_files - m.num_deleted_files for m in metas)
+
+
+def _is_known(state: TableState) -> bool:
+    return state.snapshot is not None and live.is_cached(state.paths, state.snapshot)
 
 
 def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[ManifestEntry]:
@@ -72,7 +99,7 @@ def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan
     if snapshot is None or not state.is_snapshot or not terms or live.is_cached(state.paths, snapshot):
         return FilesToPlan(state.entries())
     metas = live.snapshot_manifests(state.store, state.paths, snapshot)
-    total = sum(m.num_added_files - m.num_deleted_files for m in metas)
+    total = _count(state)
     if total < MANY_FILES:
         return FilesToPlan(state.entries())
     fields = state.schema.partition_fields

@@ -9,6 +9,7 @@ from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.table.partition_files import newest_files
 from bitlake.table.state import TableState
 from bitlake.types import ArrayType, AtomicType, DataType, MapType, MultisetType, Root, RowType
 
@@ -64,15 +65,14 @@ def rows_per_file(state: TableState) -> int:
 
 
 def _by_size(state: TableState, target: int) -> int:
-    width = bytes_per_row(state.entries()) or sum(_guess(f.type) for f in state.schema.fields) / _CAUTION
+    width = bytes_per_row(newest_files(state, 100)) or sum(_guess(f.type) for f in state.schema.fields) / _CAUTION
     return max(_MIN_ROWS, int(target / max(width, 0.5)))
 
 
 def bytes_per_row(entries: Sequence[ManifestEntry]) -> float | None:
-    """Average bytes a row takes in the table's newest files; None when there is too little to judge by."""
-    newest = entries[-100:]
-    rows = sum(e.file.row_count for e in newest)
-    return sum(e.file.file_size for e in newest) / rows if rows >= _ENOUGH_ROWS else None
+    """Average bytes a row takes in files; None when there is too little to judge by."""
+    rows = sum(e.file.row_count for e in entries)
+    return sum(e.file.file_size for e in entries) / rows if rows >= _ENOUGH_ROWS else None
 
 
 def _guess(made: DataType) -> float:

@@ -27,6 +27,7 @@ from bitlake.table.commit import Overwrite
 from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.publish import discard_changes
+from bitlake.table.partition_files import entries_of
 from bitlake.table.partitions import discard_entries
 from bitlake.table.staged_rows import StagedRows, stage_rows
 from bitlake.table.state import TableState
@@ -136,7 +137,8 @@ def compact_touched(table: Table, results: Sequence[TaskResult], identifier: int
     if state.schema.opts.of(opt.WRITE_ONLY) or not state.schema.primary_keys:
         return None
     touched = {(c.partition, c.bucket) for r in results for c in r.changes if c.bucket != POSTPONE_BUCKET}
-    entries = [e for e in state.entries() if (e.partition, e.bucket) in touched]
+    found = entries_of(state, {partition for partition, _ in touched})
+    entries = [e for e in found if (e.partition, e.bucket) in touched]
     try:
         return keyed.compact(table, state, entries, full=False, identifier=identifier) if entries else None
     except StorageUnavailable:

@@ -30,9 +30,9 @@ from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import postpone_writer, unnumbered
-from bitlake.table.lsm.publish import Slot, bucket_states, discard_changes, lsm_context, state_of
+from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.lsm.spread import Share, partitions_of, spread
-from bitlake.table.partition_files import is_large
+from bitlake.table.lsm.states import LiveBuckets, Slot
 from bitlake.table.runner import LocalRunner
 from bitlake.table.state import TableState
 from bitlake.table.write import fit, split_groups
@@ -94,10 +94,7 @@ class _Writing:
         self._schema = state.schema
         self._user = user
         # Keys that are unique over partitions may be in any of them.
-        self._later = not fresh and not is_cross_partition(self._schema) and is_large(state)
-        self._looked: set[bytes] = set()
-        self._context = lsm_context(state, () if fresh or self._later else None)
-        self._states = {} if fresh or self._later else bucket_states(state)
+        self._live = LiveBuckets.of(state, fresh=fresh, later=False if is_cross_partition(self._schema) else None)
         self._writers: dict[Slot, BucketWriter] = {}
         self._postponed: dict[bytes, KeyValueWriter] = {}
         self._hashes: dict[Slot, list[Int32s]] = {}
@@ -109,9 +106,9 @@ class _Writing:
         self._assigner: DynamicAssigner | None = None
         self._places: CrossPlaces | None = None
         if is_cross_partition(self._schema):
-            self._places = CrossPlaces(state, self._states)
+            self._places = CrossPlaces(state, self._live.states)
         elif self._schema.num_buckets == -1:
-            self._assigner = DynamicAssigner(self._context, state.store, self._states)
+            self._assigner = DynamicAssigner(self._live.context, state.store, self._live.states)
 
     def write(self, rows: pa.Table) -> None:
         if self._schema.num_buckets == POSTPONE_BUCKET:
@@ -130,8 +127,10 @@ class _Writing:
             return
         rows = pa.concat_tables(self._pending)
         self._pending, self._bytes = [], 0
-        if self._later:
-            self._look_at(partitions_of(rows, self._schema) - self._looked)
+        if self._live.later:
+            found = self._live.look_at(partitions_of(rows, self._schema))
+            if self._assigner is not None:
+                self._assigner.know(found)
         if self._places is not None:
             rows, buckets = self._places.place(rows)
             shares = list(spread(rows, self._schema, buckets=buckets))
@@ -142,21 +141,10 @@ class _Writing:
             if share.hashes is not None:
                 self._hashes.setdefault(slot, []).append(share.hashes)
             if slot not in self._writers:
-                bucket = replace(state_of(self._states, self._schema, slot), reserved=self._reserved)
-                self._writers[slot] = BucketWriter(self._context, self._state.store, bucket)
+                bucket = replace(self._live[slot], reserved=self._reserved)
+                self._writers[slot] = BucketWriter(self._live.context, self._state.store, bucket)
         of_items("buckets written")
         LocalRunner().run(shares, self._put)
-
-    def _look_at(self, partitions: set[bytes]) -> None:
-        """Find out what is there in partitions that rows come for: of a large table nothing else is looked at."""
-        self._looked |= partitions
-        found = bucket_states(self._state, partitions=partitions) if partitions else {}
-        self._states |= found
-        # Writers that are made from now on know the schemas of these files; those before need no others.
-        schemas = lsm_context(self._state, [f for b in found.values() for f in b.files]).schemas
-        self._context = replace(self._context, schemas={**self._context.schemas, **schemas})
-        if self._assigner is not None:
-            self._assigner.know(found)
 
     def _put(self, share: Share) -> None:
         writer = self._writers[share.partition, share.bucket]
@@ -166,7 +154,7 @@ class _Writing:
     def _postpone(self, partition: bytes, rows: pa.Table) -> None:
         writer = self._postponed.get(partition)
         if writer is None:
-            context, store = self._context, self._state.store
+            context, store = self._live.context, self._state.store
             writer = self._postponed[partition] = postpone_writer(context, store, partition, self._user, self._number)
         writer.write(unnumbered(rows))
 
@@ -191,8 +179,8 @@ class _Writing:
     def _indexed(self, slot: Slot, change: BucketChange) -> BucketChange:
         if slot not in self._hashes:
             return change
-        bucket = state_of(self._states, self._schema, slot)
-        made = hash_change(self._context, self._state.store, bucket, np.concatenate(self._hashes[slot]))
+        arrived = np.concatenate(self._hashes[slot])
+        made = hash_change(self._live.context, self._state.store, self._live[slot], arrived)
         if made is None:
             return change
         change = replace(change, index=(made,))

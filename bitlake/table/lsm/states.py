@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
@@ -10,7 +11,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.index_files import index_entries
 from bitlake.table.lsm.model import BucketState, LsmContext
-from bitlake.table.partition_files import entries_of
+from bitlake.table.partition_files import entries_of, is_large
 from bitlake.table.state import TableState
 
 Slot = tuple[bytes, int]
@@ -65,3 +66,58 @@ def state_of(states: Mapping[Slot, BucketState], schema: TableSchema, slot: Slot
             "INSERT OVERWRITE the table (or this partition) with its own rows before writing others"
         )
     return found
+
+
+@dataclass(slots=True)
+class LiveBuckets:
+    """What is live in the buckets that one writer writes to, and the schemas of their files.
+
+    Of a table of many files only partitions that rows come for are looked at, when the first rows come.  The tasks of a
+    write get this as the driver made it, and each looks at its own.  Mutable, one thread.
+    """
+
+    state: TableState = field(repr=False)
+    context: LsmContext
+    """Knows the schemas of the files found so far."""
+    states: dict[Slot, BucketState]
+    later: bool = False
+    """Whether there may be more than ``states`` in partitions that have not been looked at."""
+    _looked: set[bytes] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, state: TableState, *, fresh: bool = False, later: bool | None = None) -> LiveBuckets:
+        """The buckets of a table, or none for a ``fresh`` one; ``later`` false: all of them now.
+
+        Whether they are looked at later is by the number of files, and by what this process knows already.
+        """
+        wait = not fresh and (is_large(state) if later is None else later)
+        nothing = fresh or wait
+        return cls(state, lsm_context(state, () if nothing else None), {} if nothing else bucket_states(state), wait)
+
+    def look_at(self, partitions: Collection[bytes]) -> dict[Slot, BucketState]:
+        """Find out what is there in partitions; returns what was found now."""
+        new = set(partitions) - self._looked if self.later else set()
+        if not new:
+            return {}
+        self._looked |= new
+        found = bucket_states(self.state, partitions=new)
+        self.states |= found
+        # Writers that are made from now on know the schemas of these files; those before need no others.
+        schemas = lsm_context(self.state, [f for b in found.values() for f in b.files]).schemas
+        self.context = replace(self.context, schemas={**self.context.schemas, **schemas})
+        return found
+
+    def __getitem__(self, slot: Slot) -> BucketState:
+        """A bucket that is to be written; its partition was looked at.  Raises as :func:`state_of`."""
+        return state_of(self.states, self.context.schema, slot)
+
+
+def hash_buckets(state: TableState) -> dict[Slot, BucketState]:
+    """The buckets of a table that have a HASH index, with that alone: all that rows need to be given buckets."""
+    total = state.schema.num_buckets
+    found = index_entries(state.store, state.paths, state.snapshot)
+    return {
+        (i.partition, i.bucket): BucketState(i.partition, i.bucket, total, hashes=i)
+        for i in found
+        if i.index_type == HASH
+    }
