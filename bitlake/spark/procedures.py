@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.schema import near
 from bitlake.spark import (
     advise_procedures,
@@ -37,16 +38,28 @@ from bitlake.sql import statements as st
 from bitlake.table.expire import Retention
 from bitlake.table.partitions import PartitionReader
 
+_TRACKING = "tables with row tracking ('row-tracking.enabled'), which bitlake does not write"
+_FUNCTIONS = "functions that a REST catalog keeps; CREATE TEMPORARY FUNCTION is Spark's own and runs here"
+_OF_PAIMON = {
+    **dict.fromkeys(
+        ("create_global_index", "drop_global_index", "materialize_deletion_vectors", "reassign_row_id"), _TRACKING
+    ),
+    **dict.fromkeys(("create_function", "alter_function", "drop_function"), _FUNCTIONS),
+    "compact_chain_table": "chain tables ('chain-table.enabled'), which bitlake does not write",
+}
+"""What procedures of Paimon's that are not here are for; docs/compatibility.md lists them."""
+
 
 def call(context: EngineContext, statement: st.Call) -> DataFrame:
     """CALL: find the procedure, bind its arguments, run it."""
     name = statement.procedure.lower().removeprefix("sys.")
     procedure = PROCEDURES.get(name)
+    if procedure is None and name in _OF_PAIMON:
+        raise UnsupportedFeature(f"procedure 'sys.{name}' of Paimon's is not in bitlake: it is for {_OF_PAIMON[name]}")
     if procedure is None:
-        raise NotFound(
-            f"no procedure '{statement.procedure}'{near(name, PROCEDURES)}; "
-            f"call one of: {', '.join(p.signature for p in PROCEDURES.values())}"
-        )
+        close = [PROCEDURES[n].signature for n in get_close_matches(name, PROCEDURES, 3, 0.6)]
+        meant = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise NotFound(f"no procedure '{statement.procedure}'{meant}; SHOW PROCEDURES lists all {len(PROCEDURES)}")
     return procedure.run(context, _arguments(procedure, statement))
 
 

@@ -73,14 +73,21 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
 def delete_branch(state: TableState, name: str) -> None:
     """Delete a branch's folder; data files that only it used become orphans, which maintenance removes."""
     paths = find_branch(state, name)
-    if state.paths.branch == name:
-        raise InvalidRequest(f"branch '{name}' is in use: this table was opened on it")
+    _check_unused(state, name)
     state.store.delete_dir(paths.branch_root)
+
+
+def _check_unused(state: TableState, name: str) -> None:
+    if state.paths.branch == name:
+        raise InvalidRequest(
+            f"branch '{name}' is in use: this table was opened on it; open the table on main to do that"
+        )
 
 
 def rename_branch(state: TableState, name: str, new_name: str) -> None:
     """Give a branch another name."""
     source, target = find_branch(state, name), branch_paths(state.paths, _checked(new_name))
+    _check_unused(state, name)
     if new_name in branch_names(state.store, state.paths):
         raise AlreadyExists(f"table '{state.name}' has a branch '{new_name}' already")
     for kind in ("tag", "snapshot", "consumer", "schema"):

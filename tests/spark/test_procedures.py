@@ -242,7 +242,9 @@ def test_procedures_are_listed(lake: bitlake.Lake) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "message"),
     [
-        ("create_tags('T', 'x')", NotFound, "did you mean create_tag"),
+        ("create_tags('T', 'x')", NotFound, r"did you mean sys.create_tag\(table, tag, .*SHOW PROCEDURES lists all"),
+        ("create_global_index('T')", UnsupportedFeature, "is for tables with row tracking"),
+        ("compact_chain_table('T')", UnsupportedFeature, "is for chain tables"),
         (
             "create_tag('T')",
             InvalidRequest,

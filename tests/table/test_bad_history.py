@@ -94,6 +94,8 @@ def test_a_branch_that_is_in_use(lake: bitlake.Lake) -> None:
     branch = lake.table("t$branch_dev")
     with pytest.raises(InvalidRequest, match="branch 'dev' is in use: this table was opened on it"):
         branch.delete_branch("dev")
+    with pytest.raises(InvalidRequest, match="branch 'dev' is in use"):
+        branch.rename_branch("dev", "other")
     assert everything(lake) == before
     lake.table("t").delete_branch("dev")
     with pytest.raises(NotFound, match="no branch 'dev'"):
