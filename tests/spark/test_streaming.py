@@ -119,6 +119,11 @@ def test_limits_and_what_is_available_now(plain: bitlake.Lake) -> None:
         sizes.append(len(rows_of(reader, start, end)))
         start = end
     assert sizes == [10, 10, 10]
+    small = reader_of(plain, maxBytesPerTrigger="1")
+    start = small.initialOffset()
+    assert len(rows_of(small, start, latest(small, start))) == 10, "a file, whatever its size"
+    large = reader_of(plain, maxBytesPerTrigger="1000000")
+    assert len(rows_of(large, start, latest(large, start))) > 10
     everything = reader_of(plain, maxFilesPerTrigger="1")
     start = everything.initialOffset()
     assert everything.latestOffset(start, streams.admission.ReadAllAvailable()) == {
