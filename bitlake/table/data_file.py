@@ -54,16 +54,29 @@ def text_columns(names: Sequence[str], fields: Sequence[DataField]) -> list[str]
     return [n for n in names if n in texts]
 
 
-def indexed_columns(store: Store, path: str, columns: Sequence[str], fields: Sequence[DataField]) -> Iterator[pa.Table]:
-    """Rows of these columns of a data file of any format, as index builders take them; ``fields`` are the file's."""
+def indexed_columns(
+    store: Store,
+    path: str,
+    columns: Sequence[str],
+    fields: Sequence[DataField],
+    *,
+    batch_rows: int = _INDEX_ROWS,
+    use_threads: bool = True,
+) -> Iterator[pa.Table]:
+    """Rows of these columns of a data file of any format, as index builders take them; ``fields`` are the file's.
+
+    Without ``use_threads`` Parquet is decoded by the thread that asks.
+    """
     types = {f.name: arrow_field(f).type for f in fields if f.name in columns}
     with store.open_input(path) as source:
         if format_of(path) == "parquet":
             texts = text_columns(columns, fields)
-            for batch in parquet_scan.read_columns(source, columns, batch_size=_INDEX_ROWS, read_dictionary=texts):
+            for batch in parquet_scan.read_columns(
+                source, columns, batch_size=batch_rows, read_dictionary=texts, use_threads=use_threads
+            ):
                 yield pa.table(batch)
             return
-        for batch in reader_for(path)(source, columns, batch_size=_INDEX_ROWS):
+        for batch in reader_for(path)(source, columns, batch_size=batch_rows):
             yield pa.table({n: batch.column(n).cast(types[n]) for n in columns})
 
 

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import CorruptError, NotFound, StorageUnavailable
+from bitlake.formats import parquet_scan
 from bitlake.formats.parquet_scan import read_columns
 from tests.formats.parquet_files import parquet
 
@@ -65,3 +66,21 @@ def test_a_page_of_absurd_size_is_not_given_memory() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_AS, limits)
     assert "alloc" not in str(found.value)
+
+
+def test_dictionaries_are_asked_for_only_where_the_file_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of plain values Arrow gave every batch a dictionary of all so far: quadratic, for texts that never repeat."""
+    monkeypatch.setattr(parquet_scan, "_DICTIONARY_BYTES", 20_000)
+    rows = 40_000
+    table = pa.table({"unique": [f"text number {n}" for n in range(rows)], "few": ["a", "b"] * (rows // 2)})
+    for coded in (["few"], ["few", "unique"]):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, use_dictionary=coded, dictionary_pagesize_limit=10_000, row_group_size=15_000)
+        asked = list(
+            read_columns(pa.BufferReader(sink.getvalue()), ["unique", "few"], read_dictionary=["unique", "few"])
+        )
+        assert [str(t) for t in asked[0].schema.types] == [
+            "string",
+            "dictionary<values=string, indices=int32, ordered=0>",
+        ]
+        assert pa.Table.from_batches(asked).column("unique").equals(table.column("unique"))
