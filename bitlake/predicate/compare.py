@@ -114,6 +114,8 @@ def _canonical(kind: AtomicType, text: str) -> bool:
     if kind.root is Root.DATE:
         date = literals.parse_date(text)
         return date is not None and date.isoformat() == text
+    if kind.root is Root.TIME:
+        return literals.parse_time(text) is not None
     if kind.root in TIMESTAMPS:
         stamp = literals.parse_timestamp(text)
         if stamp is None or stamp.tzinfo is not None:
@@ -215,10 +217,12 @@ def span(field: DataField, kind: AtomicType, value: Any, timezone: str) -> Span:
         return _date_span(field, value, timezone)
     if kind.root in TIMESTAMPS:
         return _timestamp_span(field, kind, value, timezone)
+    if isinstance(value, str) and literals.parse_time(value) is not None:
+        value = literals.parse_time(value)
     if isinstance(value, dt.time) and value.tzinfo is None:
         micros = ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
         return _scaled(micros, 1000)
-    raise _cannot(field, value)
+    raise _cannot(field, value, "write a time as 'HH:MM:SS'")
 
 
 def _scaled(value: int, divisor: int) -> Span:

@@ -100,7 +100,8 @@ def _concat(node: exp.Concat, tz: str) -> str:
 def _negative(value: Any) -> Any:
     if value is None or (isinstance(value, int | float | Decimal | np.float32) and not isinstance(value, bool)):
         # Spark reads -128Y and -0.0 through the negated literal as well.
-        return None if value is None else -value
+        # Exactly: the usual arithmetic of decimals rounds to 28 digits.
+        return None if value is None else _WIDE.minus(value) if isinstance(value, Decimal) else -value
     raise NotConstant
 
 
@@ -164,7 +165,7 @@ def _to_decimal(value: Any, to: exp.DataType) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         raise NotConstant
     made = _WIDE.quantize(Decimal(value), Decimal(1).scaleb(-scale))
-    if abs(made) >= Decimal(10) ** (precision - scale):
+    if made.copy_abs() >= Decimal(10) ** (precision - scale):
         raise NotConstant
     return made
 
@@ -230,7 +231,8 @@ def _arithmetic(node: exp.Add | exp.Sub | exp.Mul, tz: str) -> Any:
         return made
     if type(a) in (int, Decimal) and type(b) in (int, Decimal):
         x, y = Decimal(a), Decimal(b)
-        total = _WIDE.multiply(x, y) if isinstance(node, exp.Mul) else _WIDE.add(x, y if sign == 1 else -y)
+        work = _WIDE.multiply if isinstance(node, exp.Mul) else _WIDE.add if sign == 1 else _WIDE.subtract
+        total = work(x, y)
         digits = total.as_tuple()
         if len(digits.digits) > 30 or not isinstance(digits.exponent, int) or digits.exponent < -6:
             raise NotConstant  # Spark may cut the scale to fit 38 digits

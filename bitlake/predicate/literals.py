@@ -22,6 +22,7 @@ _DATE = re.compile(r"\s*(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?\s*", re.ASCII)
 _TIMESTAMP = re.compile(
     r"\s*(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?\s*(\S+)?)?\s*", re.ASCII
 )
+_TIME = re.compile(r"\s*(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?\s*", re.ASCII)
 _OFFSET = re.compile(r"([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)
 _INTEGER = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
@@ -91,6 +92,18 @@ def parse_timestamp(text: str) -> dt.datetime | None:
         return dt.datetime(
             int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), micros, tz
         )
+    except ValueError:
+        return None
+
+
+def parse_time(text: str) -> dt.time | None:
+    """The time of day of ``[h]h:[m]m[:[s]s[.ffffff]]``."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    hour, minute, second, fraction = match.groups()
+    try:
+        return dt.time(int(hour), int(minute), int(second or 0), int((fraction or "0").ljust(6, "0")))
     except ValueError:
         return None
 

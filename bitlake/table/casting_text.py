@@ -159,7 +159,7 @@ def _decimal(text: str, target: AtomicType) -> Decimal | None:
         made = Decimal(text).quantize(Decimal(1).scaleb(-(target.scale or 0)), context=_CONTEXT)
     except InvalidOperation:
         return None  # far more digits than any column has
-    return made if abs(made) < Decimal(10) ** ((target.precision or 10) - (target.scale or 0)) else None
+    return made if made.copy_abs() < Decimal(10) ** ((target.precision or 10) - (target.scale or 0)) else None
 
 
 def _date(text: str) -> int:

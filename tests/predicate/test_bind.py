@@ -41,6 +41,7 @@ FIELDS = [
             "ltz": "TIMESTAMP(6) WITH LOCAL TIME ZONE",
             "ms": "TIMESTAMP(3)",
             "ns": "TIMESTAMP(9)",
+            "clock": "TIME(3)",
             "Mixed": "INT",
         }.items()
     )
@@ -109,6 +110,9 @@ CASES = [
         "ns = TIMESTAMP_NTZ '1970-01-01 00:00:00.000001'",
         "ns >= TIMESTAMP_NTZ '1970-01-01 00:00:00.000001000' AND ns <= TIMESTAMP_NTZ '1970-01-01 00:00:00.000001999'",
     ),
+    ("clock >= '9:05'", "clock >= '09:05:00'"),
+    ("clock < '23:59:59.0005'", "clock <= '23:59:59'"),
+    ("clock IN ('01:02:03', '00:00')", "clock IN ('00:00:00', '01:02:03')"),
     ("i IN (3, 1, 3, 2.5)", "i IN (1, 3)"),
     ("i IN (3, 3.0)", "i = 3"),
     ("i NOT IN (3, 2.5)", "i <> 3"),
@@ -158,6 +162,7 @@ def test_bind(text: str, expected: str) -> None:
         "i = DATE '2020-01-01'",
         "day = 5",
         "day = 'tomorrow'",
+        "clock = '24:00'",
         "x = 'a'",
         "i = 1.5F",
         "i LIKE '5%'",

@@ -54,6 +54,7 @@ CASES: list[tuple[str, str, list[Any], list[Any]]] = [
     ("STRING", "INT", ["1", "+2.9", "-003", "."], [1, 2, -3, 0]),
     ("STRING", "DOUBLE", [" 1.5 ", "NaN", "-Infinity", "1e3f", "2d"], [1.5, NAN, -INF, 1000.0, 2.0]),
     ("STRING", "DECIMAL(5, 2)", ["1.005", "1E2", "99999", "1E999999999"], [D("1.01"), D(100), None, None]),
+    ("STRING", "DECIMAL(38, 0)", ["9" * 38, "-" + "9" * 38, "9" * 39], [D("9" * 38), D("-" + "9" * 38), None]),
     ("STRING", "BOOLEAN", ["T", "no", "1"], [True, False, True]),
     (
         "STRING",
