@@ -8,6 +8,7 @@ Files come in commits of one partition each, as a table that is written day by d
 from __future__ import annotations
 
 import gc
+import pickle
 import resource
 import statistics
 import sys
@@ -26,6 +27,7 @@ from bench.planning import COLUMNS, entries
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.table import index_access, live
+from bitlake.table.lsm.states import LiveBuckets
 
 if TYPE_CHECKING:
     from bench.cases import Bench
@@ -97,6 +99,7 @@ def results(folder: Path, files: int, partitions: int, say: Callable[[str], None
             Result(f"{told}: plan of everything, cold", "s", middle(None, True), None, "", None, 3),
             Result(f"{told}: the same again", "s", middle(None, False), None, "", None, 3),
         ]
+        lines += _keyed_write(table, partitions, told)
         extra = table.state().entries()[:1]
         new = [replace(extra[0], file=replace(extra[0].file, file_name="data-one-more-0.parquet"))]
         _forget()
@@ -108,6 +111,37 @@ def results(folder: Path, files: int, partitions: int, say: Callable[[str], None
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         lines.append(Result(f"{told}: peak memory of the process", "MB", peak, None, "", None, 1))
         return lines
+
+
+def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Result]:
+    """What a keyed write by Spark tasks asks of the files that are there: the driver, and a task for its partitions."""
+    types = [f.type for f in table.schema.partition_fields]
+
+    def driver(later: bool) -> tuple[float, int]:
+        _forget()
+        started = time.perf_counter()
+        sent = pickle.dumps(LiveBuckets.of(table.state(), later=later))
+        return time.perf_counter() - started, len(sent)
+
+    def task(count: int) -> float:
+        first = partitions // 2
+        rows = [encode_row_with_arity(types, (part,)) for part in range(first, min(first + count, partitions))]
+        sent = pickle.dumps(LiveBuckets.of(table.state(), later=True))
+        _forget()
+        started = time.perf_counter()
+        found = pickle.loads(sent).look_at(rows)
+        assert len({partition for partition, _ in found}) == len(rows)
+        return time.perf_counter() - started
+
+    (asked, sent), (all_asked, all_sent) = driver(True), driver(False)
+    return [
+        Result(
+            f"{told}: a keyed write by tasks, driver", "s", asked, None, "", None, 1, f"{sent:,} bytes to each task"
+        ),
+        Result(f"{told}: as if the driver told all", "s", all_asked, None, "", None, 1, f"{all_sent / 1e6:.0f} MB"),
+        Result(f"{told}: a task looks at one partition", "s", task(1), None, "", None, 1),
+        Result(f"{told}: a task looks at fifty", "s", task(50), None, "", None, 1),
+    ]
 
 
 def scale(bench: Bench) -> list[Result]:

@@ -22,6 +22,8 @@ else:
 _MAGIC = b"Obj\x01"
 _SYNC = 16
 _MAX_SHIFT = 63
+_FEW = 4
+"""Partitions that are looked for one by one in a block."""
 
 
 class _Unexpected(Exception):
@@ -39,20 +41,42 @@ def decode_entries(
     """The entries of a manifest, or None where this decoder does not apply.
 
     With ``partitions`` at least the entries of these: a block of a hundred records or so in which none of the rows'
-    bytes are is not decoded.  That search takes a hundredth of the time.
+    bytes are is not decoded.  That search takes a hundredth of the time, and of many partitions a tenth.
 
     ``schema``: the header's text that it applies to.  ``make_file`` takes the fields of ``_FILE`` in their order,
     ``make_entry`` (version, kind, partition, bucket, total buckets) and the file.
     """
     try:
         out: list[Any] = []
+        wanted = None if partitions is None else _finder(partitions)
         for count, block in _blocks(data, schema):
-            if partitions is not None and not any(p in block for p in partitions):
+            if wanted is not None and not wanted(block):
                 continue
             _records(block, count, make_stats, make_file, make_entry, out)
         return out
     except (_Unexpected, IndexError, UnicodeDecodeError, MemoryError, zstd.ZstdError):
         return None
+
+
+def _finder(partitions: Collection[bytes]) -> Callable[[bytes], bool]:
+    """Whether any of these rows' bytes are in a block."""
+    if len(partitions) <= _FEW:
+        return lambda block: any(p in block for p in partitions)
+    # Rows of one table begin alike, with their number of columns at least: one search for that finds all candidates.
+    low, high = min(partitions), max(partitions)
+    prefix = low[: next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), len(low))]
+    rows = frozenset(partitions)
+    lengths = {len(p) for p in rows}
+
+    def holds(block: bytes) -> bool:
+        at = block.find(prefix)
+        while at >= 0:
+            if any(block[at : at + n] in rows for n in lengths):
+                return True
+            at = block.find(prefix, at + 1)
+        return False
+
+    return holds
 
 
 def _blocks(data: bytes, schema: bytes) -> Iterator[tuple[int, bytes]]:

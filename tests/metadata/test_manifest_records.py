@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import random
 import sys
+from typing import Any
 
 import pytest
 from fixtures import warehouse
 
+from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import BitlakeError
 from bitlake.metadata import manifest
 from bitlake.metadata.manifest import DataFileMeta, EntryKind, ManifestEntry, SimpleStats, encode_manifest
 from bitlake.metadata.manifest_records import decode_entries
+from bitlake.types.datatypes import parse_type
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -20,8 +23,9 @@ else:
     from backports import zstd
 
 
-def quick(data: bytes) -> list[ManifestEntry] | None:
-    return decode_entries(data, manifest._SCHEMA, manifest._make_stats, DataFileMeta, manifest._EntryMaker())
+def quick(data: bytes, partitions: list[bytes] | None = None) -> list[ManifestEntry] | None:
+    makers = (manifest._make_stats, DataFileMeta, manifest._EntryMaker())
+    return decode_entries(data, manifest._SCHEMA, *makers, partitions)
 
 
 def test_every_fixture_is_decoded_by_hand() -> None:
@@ -78,6 +82,24 @@ def test_no_entries_and_other_schemas() -> None:
     assert quick(encode_manifest([])) == []
     assert quick(encode_manifest(entries()).replace(b"_FILE_SOURCE", b"_FILE_SAUCES")) is None
     assert quick(b"") is None
+
+
+@pytest.mark.parametrize("types", ["INT", "STRING"])
+@pytest.mark.parametrize("count", [1, 4, 5, 60])
+def test_blocks_of_chosen_partitions(types: str, count: int) -> None:
+    """All entries of them are found, however many are asked for, and blocks of others are left out."""
+    rng = random.Random(count)
+    values: list[Any] = list(range(300)) if types == "INT" else ["day " * (i % 5) + str(i) for i in range(300)]
+    rows = [encode_row_with_arity([parse_type(types)], (v,)) for v in values]
+    made = [dataclasses.replace(e, partition=rows[i // 20]) for i, e in enumerate(entries() * 15)]
+    data = encode_manifest(made)
+    for first in (0, 100, 299 - count):
+        asked = rng.sample(rows[first : first + count + 1], count)
+        found = quick(data, asked)
+        assert found is not None and len(found) < len(made) / 2
+        assert [e for e in found if e.partition in asked] == [e for e in made if e.partition in asked]
+    gone = [encode_row_with_arity([parse_type("BIGINT")], (2**40 + v,)) for v in range(count)]
+    assert quick(data, gone) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
