@@ -69,13 +69,7 @@ class OpenIndex:
             case Constant(value):
                 return Selection.all(exact=True) if value else Selection.none()
             case And(children):
-                found = Selection.all(exact=True)
-                for child in sorted(children, key=_late) if asking.guide is not None else children:
-                    left = min(asking.left, found.count(self._row_count))
-                    found &= self._evaluate(child, replace(asking, left=left, also=_also(child, children)))
-                    if found.is_empty:
-                        break
-                return found
+                return self._all_of(children, asking)
             case Or(children):
                 found = Selection.none()
                 for child in children:
@@ -87,6 +81,32 @@ class OpenIndex:
                 return self._leaf(predicate, asking)
             case _:  # Not and Between are gone once bound
                 return Selection.all()
+
+    def _all_of(self, children: Sequence[Predicate], asking: _Asking) -> Selection:
+        """The rows for which all of these can be TRUE.
+
+        An index that is not worth reading for many rows may be for the few that others leave: these are looked at last.
+        """
+        found = Selection.all(exact=True)
+        waiting: list[tuple[Predicate, list[str]]] = []
+        for child in sorted(children, key=_late) if asking.guide is not None else children:
+            why: list[str] = []
+            answer = self._evaluate(child, asking.after(found, self._row_count, _also(child, children), why))
+            if why and answer == _EVERY:
+                waiting.append((child, why))
+            else:
+                asking.spared.extend(why)
+                found &= answer
+            if found.is_empty:
+                break
+        for child, why in waiting:
+            answer = _EVERY
+            if not found.is_empty and found.rows is not None:
+                why.clear()
+                answer = self._evaluate(child, asking.after(found, self._row_count, _also(child, children), why))
+            asking.spared.extend(why)
+            found &= answer
+        return found
 
     def reader(self, column: str, index_type: str) -> IndexReader | None:
         """The reader of one index, or None: not there, without rows, of an unknown type, or unreadable."""
@@ -188,9 +208,12 @@ class OpenIndex:
         for index_type in sorted(here, key=_asking_order):
             guide = asking.guide
             if guide is not None:
-                size, left = here[index_type][1], asking.left
-                also = asking.also
-                why = self.ask(leaf.column, index_type, lambda r: guide.why_not(r, leaf, index_type, size, left, also))  # noqa: B023
+                size, of = here[index_type][1], asking
+                why = self.ask(
+                    leaf.column,
+                    index_type,
+                    lambda r: guide.why_not(r, leaf, index_type, size, of.left, of.also, of.rows),  # noqa: B023
+                )
                 if why is not None:
                     asking.spared.append(f"{index_type}({leaf.column}): {why}")
                     continue
@@ -233,12 +256,21 @@ class OpenIndex:
 
 @dataclass(frozen=True, slots=True)
 class _Asking:
-    """Who decides which index is read, what was spared, how many rows are possible yet, and what else must hold."""
+    """Who decides which index is read, what was spared, how many rows are possible yet, and what else must hold.
+
+    ``rows``: which they are; None: not known one by one.
+    """
 
     guide: Guide | None
     spared: list[str]
     left: int
     also: Sequence[Leaf] = ()
+    rows: BitMap | None = None
+
+    def after(self, found: Selection, row_count: int, also: Sequence[Leaf], spared: list[str]) -> _Asking:
+        """The same when only rows of ``found`` are possible."""
+        rows = self.rows if found.rows is None else found.rows
+        return _Asking(self.guide, spared, min(self.left, found.count(row_count)), also, rows)
 
 
 def _late(predicate: Predicate) -> int:

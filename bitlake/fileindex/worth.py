@@ -7,6 +7,8 @@ Measured on 4M orders in one file (136 MB, 7 columns), local disk, 2 busy cores,
   is taken as 5 ns a byte (200 MB/s) for both.  So an index pays up to the column's bytes and 2.7 more for each row.
 * rows chosen by an index against reading everything, all columns: 20 % 915 : 916 ms, 40 % 1,169 : 1,209 ms,
   50 % 2,068 : 1,705 ms, 60 % 2,202 : 1,858 ms.  Above 40 % of the rows an index costs more than it saves.
+* a row that is left costs its page of every column.  Of rows that others left far apart, an index that half of them
+  pass saves half of the pages; of rows side by side it saves none.  What it saves is its worth.
 * below 256 KB, or in files of fewer than 100,000 rows, either way takes a few milliseconds: the index is read.
 """
 
@@ -14,6 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import numpy as np
+from pyroaring import BitMap
 
 from bitlake.fileindex.bitmap_read import BitmapReader
 from bitlake.fileindex.bloom import BloomReader
@@ -26,6 +31,8 @@ MOST_SHARE = 0.4
 _BYTES_A_ROW = 2.7
 _BLOCK = 16 * 1024
 _PAGE = 64 * 1024
+_PAGE_ROWS = 4096
+"""Of bitlake's own files with indexes (:data:`bitlake.formats.parquet_write.PAGE_ROWS`, of a room above)."""
 _MOST_VALUES = 64
 
 
@@ -33,12 +40,19 @@ class Guide(Protocol):
     """Asked before each index is read."""
 
     def why_not(
-        self, reader: object, leaf: Leaf, index_type: str, length: int, left: int, also: Sequence[Leaf] = ()
+        self,
+        reader: object,
+        leaf: Leaf,
+        index_type: str,
+        length: int,
+        left: int,
+        also: Sequence[Leaf] = (),
+        rows: BitMap | None = None,
     ) -> str | None:
         """Why an index of ``length`` bytes is not to be asked about a leaf, or None: ask it.
 
         ``left``: the rows that what was asked before leaves possible.  ``also``: what must hold of the same column,
-        too, as the other end of a range.
+        too, as the other end of a range.  ``rows``: those that are left, where they are known.
         """
 
 
@@ -55,7 +69,14 @@ class CostGuide:
         self._exact = exact
 
     def why_not(
-        self, reader: object, leaf: Leaf, index_type: str, length: int, left: int, also: Sequence[Leaf] = ()
+        self,
+        reader: object,
+        leaf: Leaf,
+        index_type: str,
+        length: int,
+        left: int,
+        also: Sequence[Leaf] = (),
+        rows: BitMap | None = None,
     ) -> str | None:
         """See :class:`Guide`."""
         if self._rows < SMALL_ROWS:
@@ -74,9 +95,15 @@ class CostGuide:
             # Every row satisfies one end of a range at least, so what each leaves beyond the other's rest is both.
             others = [s for s in (expected_share(reader, other) for other in also) if s is not None]
             share = max(0.0, share + min(others, default=1.0) - 1)
-        if share is not None and share > MOST_SHARE:
-            return f"it would leave about {100 * share:.0f} % of the rows"
-        return None
+        if share is None or share <= MOST_SHARE or (rows is not None and pages_spared(rows, share) * _PAGE >= size):
+            return None
+        return f"it would leave about {100 * share:.0f} % of the rows"
+
+
+def pages_spared(rows: BitMap, share: float) -> float:
+    """Of how many pages that hold these rows none is left, about, where each stays with a probability of ``share``."""
+    held = np.bincount(np.frombuffer(rows.to_array(), np.uint32) // _PAGE_ROWS)
+    return float(np.power(1 - share, held[held > 0]).sum())
 
 
 def expected_bytes(reader: object, leaf: Leaf, index_type: str, length: int, rows: int) -> int:

@@ -50,6 +50,9 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
     chunks = [g.chunks[column.leaf] for g in footer.row_groups]
     if any(c.bounds_offset is None or c.index_offset is None for c in chunks):
         return None
+    known = footer.cache.bounds.get(column.leaf)
+    if isinstance(known, PageBounds):
+        return known
     load_pages(footer, fetch_ranges, [(n, column.leaf) for n in range(len(chunks))])
     starts: list[Ints] = []
     low: list[bytes] = []
@@ -70,10 +73,12 @@ def page_bounds(footer: Footer, fetch_ranges: FetchRanges, name: str) -> PageBou
     rows = np.concatenate([*starts, np.array([footer.rows], np.int64)])
     nothing = np.array(empty, bool)
     if physical == BYTE_ARRAY:
-        return PageBounds(rows, low, high, nothing)
-    kind = np.dtype(_DTYPES[physical])
-    at = chunks[0].bounds_offset
-    return PageBounds(rows, _numbers(low, nothing, kind, at), _numbers(high, nothing, kind, at), nothing)
+        made = PageBounds(rows, low, high, nothing)
+    else:
+        kind, at = np.dtype(_DTYPES[physical]), chunks[0].bounds_offset
+        made = PageBounds(rows, _numbers(low, nothing, kind, at), _numbers(high, nothing, kind, at), nothing)
+    footer.cache.bounds[column.leaf] = made
+    return made
 
 
 def _bytes(footer: Footer, chunks: list[ColumnChunk], fetch_ranges: FetchRanges) -> list[bytes]:

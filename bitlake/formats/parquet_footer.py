@@ -134,6 +134,8 @@ class FooterCache:
     """Of a leaf that is a column: its Arrow type, and whether rows can be gathered from its PLAIN pages."""
     not_gathered: set[int] = field(default_factory=set)
     """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
+    bounds: dict[int, object] = field(default_factory=dict)
+    """Of a leaf: :class:`bitlake.formats.parquet_bounds.PageBounds`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

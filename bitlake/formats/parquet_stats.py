@@ -201,6 +201,22 @@ def _rescaled(decode: _Decode, source: int, target: int) -> _Decode:
     return rescale
 
 
+def number_units(leaf: SchemaNode, made: AtomicType) -> tuple[int, int] | None:
+    """How numbers of an INT32 or INT64 leaf become a column's physical values: times the second, by the first.
+
+    None if they do not: leaves of other kinds, unsigned ones, decimals of another scale.
+    """
+    if leaf.physical not in (INT32, INT64) or _is_unsigned(leaf):
+        return None
+    unit = _unit(leaf)
+    if made.root in TIMESTAMPS:
+        return None if unit is None else (_PER_SECOND[unit], _PER_SECOND[timestamp_unit(made.precision)])
+    if made.root is Root.DECIMAL:
+        return (1, 1) if _scale(leaf) == (made.scale or 0) else None
+    plain = unit is None and _scale(leaf) is None
+    return (1, 1) if plain and (made.root in INTEGERS or made.root is Root.DATE) else None
+
+
 def _decimal_decoder(leaf: SchemaNode, made: AtomicType) -> _Decode | None:
     scale = _scale(leaf)
     if scale is None or scale != (made.scale or 0):

@@ -20,7 +20,7 @@ from bitlake.metadata.schema import near
 from bitlake.predicate.bind import bind
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
-from bitlake.spark.scan import SparkReader, choose
+from bitlake.spark.scan import SparkReader, choose, looked_at
 from bitlake.spark.shortcut import answer, first_rows, shape_of, sorted_rows
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
@@ -168,8 +168,7 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
         run = functools.partial(_edited, context, prepared)
         here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
     for scan in prepared.scans:
-        plan = scan.plan()
-        choice = choose(plan)
+        choice = choose((looked_at(scan) if type(scan) is Scan else scan).plan())
         how = [
             f"{len(files)} {text}"
             for files, text in (

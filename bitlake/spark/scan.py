@@ -13,7 +13,8 @@ import math
 import os
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +23,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
 from bitlake.predicate.dialect import quoted
+from bitlake.predicate.tree import sources_of
 from bitlake.spark.changes import changes_frame
 from bitlake.spark.local import local_frame
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type, worker_schema
 from bitlake.storage import Store
 from bitlake.storage.base import scheme_of
+from bitlake.table.append_delete import matching_rows
+from bitlake.table.blame import reading_table
 from bitlake.table.cache import Cache
 from bitlake.table.change_scan import ChangeScan
 from bitlake.table.evolution import map_fields
@@ -46,6 +51,7 @@ from bitlake.table.read import (
     read_file,
     tasks_of,
 )
+from bitlake.table.runner import LocalRunner
 from bitlake.table.scan import Scan
 from bitlake.types.datatypes import AtomicType, DataField, Root
 
@@ -56,6 +62,8 @@ DRIVER_ROWS = 200_000
 DRIVER_FILES = 64
 # Spark's reader decodes faster than Python picks rows, unless most of a file can be left out.
 SELECTIVE_SHARE = 0.05
+JUDGED_ROWS = 2_000_000
+"""So many rows of a condition's columns are judged on the driver, to know how few match: some 60 ms at most."""
 
 _SPARKS = (FILE_PATH, ROW_INDEX)
 """Metadata columns that Spark's Parquet reader has too, as ``_metadata``."""
@@ -102,7 +110,8 @@ def choose(plan: Plan) -> ReadChoice:
     native_types = _native_types(plan)
     by_name = {i: _same_columns(plan, i) for i in {f.entry.file.schema_id for f in plan.files}}
     for f in plan.files:
-        sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE
+        # Spark's reader looks at the bounds of pages, too.
+        sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE and not f.by_pages
         # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is no quicker than Python:
         # 4M rows of 4 files, 5 % deleted, aggregated, 2 busy cores: 4.7 s joined, 3.9 s picked, 3.6 s undeleted.
         # Nor does the plain PySpark wheel know any object store.
@@ -111,6 +120,39 @@ def choose(plan: Plan) -> ReadChoice:
         foreign = foreign or _lacks_partition(plan, f)
         (selective if sparse or special or foreign else native).append(f)
     return ReadChoice((), tuple(native), tuple(selective))
+
+
+def looked_at(scan: Scan) -> Scan:
+    """The scan, of known rows where bounds of pages leave pages far apart, as for a long list of keys.
+
+    How few rows of these pages match is not known before their values are seen, and Spark's reader asks bounds only for
+    lists of up to ten values.  So the condition's columns of such pages are read here, if that is soon done.  A limited
+    scan stays as it is.
+    """
+    plan = scan.plan()
+    far = [f for f in plan.files if f.by_pages]
+    if scan.predicate is None or scan.row_limit is not None or not far or choose(plan).driver:
+        return scan
+    share = len(sources_of(scan.predicate)) / len(plan.schema.fields)
+    if sum(f.chosen_rows for f in far) > JUDGED_ROWS or sum(map(chosen_bytes, far)) * share > DRIVER_BYTES:
+        return scan
+    if not any(map(_far_apart, far)):
+        return scan
+    request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone)
+    with reading_table(scan.state.name):
+        found = LocalRunner().run(tasks_of(far, plan.schemas), partial(matching_rows, scan.store, request))
+    rows = {f.path: Selection.of(hits, True) for f, hits in zip(far, found, strict=True)}
+    files = [replace(f, selection=rows[f.path], by_pages=False) if f.path in rows else f for f in plan.files]
+    left = tuple(f for f in files if not f.selection.is_empty)
+    plan.metrics.files_read, plan.metrics.rows_chosen = len(left), sum(f.chosen_rows for f in left)
+    return replace(scan, _planned=[replace(plan, files=left)])
+
+
+def _far_apart(file: PlannedFile) -> bool:
+    """Whether a file's chosen pages mostly stand alone: those of a range are side by side."""
+    pages = np.unique(file.selection.positions(file.row_count) // PAGE_ROWS)
+    runs = np.count_nonzero(np.diff(pages, prepend=-2) > 1)
+    return bool(4 * runs >= len(pages) > 4)
 
 
 def _lacks_partition(plan: Plan, file: PlannedFile) -> bool:
@@ -189,6 +231,8 @@ class SparkReader:
             size = sum(f.entry.file.file_size for f in plan.files)
             here = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES and size <= DRIVER_BYTES
             return changes_frame(self._spark, scan, frame_schema(scan), here)
+        scan = looked_at(scan)
+        plan = scan.plan()
         choice = choose(plan)
         if exact and scan.predicate is not None:  # Spark's reader filters nothing
             sure = tuple(f for f in choice.native if f.whole and f.selection.exact)

@@ -71,7 +71,9 @@ def bytes_to_ask(scan: Scan) -> int:
     plan = scan.exact_plan()
     columns = max(1, len(scan.state.schema.fields))
     asked = 0 if plan.predicate is None else len(sources_of(plan.predicate))
-    unsure = sum(f.entry.file.file_size for f in plan.files if not f.sure(plan.predicate))
+    unsure = sum(
+        f.entry.file.file_size * f.chosen_rows // max(f.row_count, 1) for f in plan.files if not f.sure(plan.predicate)
+    )
     return unsure * asked // columns
 
 
@@ -82,10 +84,15 @@ def _positions(file: PlannedFile) -> BitMap:
 
 
 def _ask_file(store: Store, request: ReadRequest, task: FileTask) -> bytes:
+    return serialize(matching_rows(store, request, task))
+
+
+def matching_rows(store: Store, request: ReadRequest, task: FileTask) -> BitMap:
+    """The positions of a file's rows that satisfy a request's predicate; its one column is their position."""
     rows = BitMap()
     for table in read_file(store, task, request, ReadCounts()):
         rows |= bitmap_of(table.column(ROW_INDEX).to_numpy())
-    return serialize(rows)
+    return rows
 
 
 def only_hits(scan: Scan, hits: Hits, refiltered: bool = False) -> Scan:

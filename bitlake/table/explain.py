@@ -77,7 +77,7 @@ def _percent(share: float) -> str:
 
 def _phases(plan: Plan) -> str:
     m = plan.metrics
-    named = (("statistics", m.prune_ms), ("indexes", m.index_ms), ("top n", m.top_n_ms))
+    named = (("statistics", m.prune_ms), ("indexes", m.index_ms), ("page bounds", m.pages_ms), ("top n", m.top_n_ms))
     told = ", ".join(f"{name} {ms:.1f}" for name, ms in named if ms)
     return f" ({told})" if told else ""
 
@@ -115,6 +115,7 @@ def explain_dict(plan: Plan) -> dict[str, Any]:
             "plan": m.plan_ms,
             "statistics": m.prune_ms,
             "indexes": m.index_ms,
+            "page_bounds": m.pages_ms,
             "top_n": m.top_n_ms,
             "read": m.read_ms,
         },

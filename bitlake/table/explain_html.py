@@ -30,6 +30,7 @@ _PHASES = {
     "indexes": "asking file indexes",
     "top n": "ordering files for the first rows",
     "deletion vectors": "deletion vectors and the rest of planning",
+    "page bounds": "asking the bounds of pages",
     "footers": "footers of data files",
     "read": "waiting for data",
     "decode": "decoding",

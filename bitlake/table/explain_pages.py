@@ -181,7 +181,7 @@ def _cells(
     bounds = np.append(starts, rows)
     chosen = np.diff(np.searchsorted(file.selection.positions(rows), bounds))
     by_page = len(file.selection.positions(rows)) <= rows * WHOLE_FILE_SHARE
-    spared = INDEX if file.pruned_by else VECTOR if file.deleted else BOUNDS
+    spared = BOUNDS if file.by_pages else INDEX if file.pruned_by else VECTOR if file.deleted else BOUNDS
     # Where many rows are chosen, pages without one are read along.
     wanted = (chosen > 0) | (not by_page)
     states = np.zeros(len(starts), np.int64)

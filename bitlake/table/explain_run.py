@@ -19,7 +19,18 @@ from bitlake.table.topn_read import Ranking, read_top_n
 if TYPE_CHECKING:
     from bitlake.table.scan import Scan
 
-PHASES = ("manifests", "statistics", "indexes", "top n", "deletion vectors", "footers", "read", "decode", "filter")
+PHASES = (
+    "manifests",
+    "statistics",
+    "indexes",
+    "top n",
+    "deletion vectors",
+    "page bounds",
+    "footers",
+    "read",
+    "decode",
+    "filter",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +70,14 @@ def run_scan(scan: Scan, read: bool) -> Run:
     planned = (time.perf_counter() - started) * 1000
     m = plan.metrics
     asked, listed = meter.of("indexes"), meter.of("manifests")
-    rest = max(0.0, planned - m.prune_ms - m.index_ms - m.top_n_ms)
+    rest = max(0.0, planned - m.prune_ms - m.index_ms - m.pages_ms - m.top_n_ms)
     phases = [
         Phase("manifests", manifests, listed.bytes, listed.requests),
         Phase("statistics", m.prune_ms),
         Phase("indexes", m.index_ms, asked.bytes, asked.requests),
         Phase("top n", m.top_n_ms),
         Phase("deletion vectors", rest),
+        Phase("page bounds", m.pages_ms),
     ]
     if read:
         phases += _read(fresh, plan, store, meter)

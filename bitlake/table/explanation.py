@@ -29,7 +29,7 @@ MOST_FILES = 400
 """Files that are shown one by one."""
 _ORDER = (
     SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.LEVEL_0, SkipReason.POSTPONED, SkipReason.STATS,
-    SkipReason.INDEX, SkipReason.DELETED, SkipReason.TOP_N, SkipReason.LIMIT,
+    SkipReason.INDEX, SkipReason.DELETED, SkipReason.PAGES, SkipReason.TOP_N, SkipReason.LIMIT,
 )  # fmt: skip
 _ALWAYS = (SkipReason.STATS, SkipReason.INDEX)
 

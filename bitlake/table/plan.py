@@ -21,6 +21,7 @@ class SkipReason(enum.Enum):
     BUCKET = "bucket"
     STATS = "statistics"
     INDEX = "file index"
+    PAGES = "page bounds"
     LIMIT = "limit"
     TOP_N = "top n"
     DELETED = "deletion vector"
@@ -33,8 +34,8 @@ class PlannedFile:
     """A data file to read, and which of its rows.
 
     ``selection`` is a superset of the rows that satisfy the predicate; ``pruned_by`` names the indexes that made it,
-    such as ``bitmap(status)``; ``index_place`` is ``embedded``, ``file`` or None; ``spared`` tells which indexes were
-    not worth reading, and why.
+    such as ``bitmap(status)``, and ``page bounds(day)``; ``index_place`` is ``embedded``, ``file`` or None; ``spared``
+    tells which indexes were not worth reading, and why.
     """
 
     entry: ManifestEntry
@@ -49,6 +50,8 @@ class PlannedFile:
     """How many of the file's rows its deletion vector holds; they are not in ``selection``."""
     merge: MergedFiles | None = None
     """Files whose rows are merged by key, that this stands for: ``entry`` is made up then, ``row_count`` a bound."""
+    by_pages: bool = False
+    """Whether no index, but bounds of its pages narrowed ``selection`` (:mod:`bitlake.table.page_planning`)."""
 
     @property
     def row_count(self) -> int:
@@ -96,7 +99,8 @@ class SkippedFile:
 class ScanMetrics:
     """What a scan did; filled in while it plans and reads (times in milliseconds).
 
-    ``plan_ms`` holds ``prune_ms`` (partitions, buckets, statistics), ``index_ms``, ``top_n_ms`` and loading manifests.
+    ``plan_ms`` holds ``prune_ms`` (partitions, buckets, statistics), ``index_ms``, ``pages_ms`` (bounds of pages),
+    ``top_n_ms`` and loading manifests.
     ``by_file``: what was read of each data file that was opened, by its path.  ``files_unseen``: files of partitions
     that are not asked for in a table of very many; they are counted as skipped by partition, ``data_bytes`` is without
     them, and ``manifests_read`` of ``manifests`` were read to find the others.
@@ -124,6 +128,7 @@ class ScanMetrics:
     by_file: dict[str, dict[str, int]] = field(default_factory=dict)
     prune_ms: float = 0.0
     index_ms: float = 0.0
+    pages_ms: float = 0.0
     top_n_ms: float = 0.0
     plan_ms: float = 0.0
     read_ms: float = 0.0

@@ -1,4 +1,4 @@
-"""From a snapshot's live files to a plan: partition → bucket → statistics → embedded index → ``.index`` files.
+"""From a snapshot's live files to a plan: partition → bucket → statistics → embedded index → ``.index`` files → pages.
 
 Each step only sees the files that the cheaper ones left.  ``.index`` files are opened here, in parallel, so that a file
 without a match never becomes a task.  An index that cannot be read never changes a result: its file is read whole, a
@@ -29,6 +29,7 @@ from bitlake.table.cost import cost_guide, too_many
 from bitlake.table.file_columns import FileColumns, columns_of_files
 from bitlake.table.index_access import IndexAnswer, has_index, keep_answer, known_answer, open_for
 from bitlake.table.order import Order
+from bitlake.table.page_planning import narrowed_by_pages
 from bitlake.table.plan import Plan, PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.table.prune import MetadataPruning
 from bitlake.table.runner import LocalRunner
@@ -96,6 +97,8 @@ def plan_files(
     files = [_planned(c) for c in left]
     if request.vectors is not None:
         files = request.vectors.take_out(files, skipped, metrics)
+    if request.predicate is not None and request.use_index:
+        files = narrowed_by_pages(request.predicate, files, request.schema, schemas, store, skipped, metrics)
     files += request.merged
     ordering = time.perf_counter()
     if request.order and request.limit is not None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,9 @@ TERMS = {
     "holes IS NOT NULL": pc.field("holes").is_valid(),
     "holes > 2500": pc.field("holes") > 2500,
     "amount > 0.5D": pc.field("amount") > 0.5,
+    "at = TIMESTAMP '2024-01-03 00:00:00.001'": pc.field("at") == datetime.datetime(2024, 1, 3, 0, 0, 0, 1000),
+    "at < TIMESTAMP '2024-01-02'": pc.field("at") < datetime.datetime(2024, 1, 2),
+    "price BETWEEN 10.05 AND 10.2": (pc.field("price") >= Decimal("10.05")) & (pc.field("price") <= Decimal("10.20")),
 }
 
 
@@ -45,6 +49,8 @@ def rows() -> pa.Table:
             "day": pa.array((order // 100 + 19_723).astype(np.int32)).cast(pa.date32()),
             "small": pa.array((order // 100).astype(np.int8)),
             "holes": holes,
+            "at": pa.array(1_704_067_200_000 + order * 86_400_000 // 10 + 1, pa.timestamp("ms")),
+            "price": pa.array([Decimal(i) / 100 for i in range(ROWS)], pa.decimal128(9, 2)),
             "amount": np.random.default_rng(7).random(ROWS),
             "payload": [f"payload {i % 977}" for i in range(ROWS)],
         }
@@ -62,7 +68,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 @pytest.fixture(autouse=True)
 def every_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_pruning, "_WORTH_ROWS", 0)
+    monkeypatch.setattr(page_pruning, "WORTH_ROWS", 0)
 
 
 def live() -> pa.Table:
@@ -82,8 +88,12 @@ def test_the_rows_that_match_whatever_is_left_out(table: Table, terms: list[str]
 
 
 @pytest.mark.parametrize(
-    "where", ["id = 4000", "name = 'k005000'", "id BETWEEN 100 AND 260", "day = DATE '2024-01-05'"]
-)
+    "where",
+    [
+        "id = 4000", "name = 'k005000'", "id BETWEEN 100 AND 260", "day = DATE '2024-01-05'",
+        "at = TIMESTAMP '2024-01-03 00:00:00.001'", "price BETWEEN 10.05 AND 10.2",
+    ],
+)  # fmt: skip
 def test_few_pages_are_read_of_a_column_in_order(table: Table, where: str) -> None:
     scan = table.scan(where=where)
     assert scan.to_arrow().num_rows

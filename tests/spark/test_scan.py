@@ -1,0 +1,46 @@
+"""Which of the three ways a scan is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.spark import scan as spark_scan
+from bitlake.table import page_planning, page_pruning
+
+pytestmark = pytest.mark.spark
+
+ROWS, PAGE = 20_000, 100
+
+
+def test_rows_that_bounds_of_pages_leave_few_of_are_found_here(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of keys in a table in order of them: each is in a page of its own, and no file is read whole."""
+    for module in (page_planning, page_pruning):
+        monkeypatch.setattr(module, "WORTH_ROWS", 0)
+    monkeypatch.setattr(page_planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 1_000)
+    monkeypatch.setattr(spark_scan, "PAGE_ROWS", PAGE)
+    order = np.arange(ROWS)
+    made = lake.create_table(
+        "t", pa.schema([("id", pa.int64()), ("v", pa.string())]), options={"parquet.page.row.count.limit": str(PAGE)}
+    )
+    for half in (order[::2], order[1::2]):
+        made.append(pa.table({"id": half, "v": [f"v{i}" for i in half]}))
+    keys = [i * 997 for i in range(20)]
+    listed = f"id IN ({', '.join(map(str, keys))})"
+    chosen = made.scan(where=listed).plan().chosen_rows
+    assert 1_000 < chosen <= 2 * 20 * PAGE, "too many to be read before they are judged"
+    seen = spark_scan.looked_at(made.scan(where=listed)).plan()
+    assert seen.chosen_rows == 20 and all(f.selection.exact for f in seen.files)
+    assert len(spark_scan.choose(seen).driver) == 2
+    found = lake.sql(f"SELECT v FROM t WHERE {listed} AND v <> 'v997'").collect()
+    assert sorted(r.v for r in found) == sorted(f"v{i}" for i in keys if i != 997)
+    assert "2 read here" in lake.sql(f"EXPLAIN SELECT v FROM t WHERE {listed}").collect()[0][0]
+    # Pages side by side surely hold many rows that match: Spark's own reader leaves the others out as well.
+    many = made.scan(where="id BETWEEN 500 AND 2999")
+    assert spark_scan.looked_at(many) is many and len(spark_scan.choose(many.plan()).native) == 2
+    assert lake.sql("SELECT count(DISTINCT v) FROM t WHERE id BETWEEN 500 AND 2999").collect()[0][0] == 2500

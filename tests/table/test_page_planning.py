@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import bitlake
+from bitlake.table import page_planning, page_pruning
+from bitlake.table.fetch import forget_footers
+from bitlake.table.plan import SkipReason
+from bitlake.table.table import Table
+
+ROWS, FILES, PAGE = 1_000, 6, 100
+OPTIONS = {"parquet.page.size": "16384", "parquet.page.row.count.limit": str(PAGE)}
+
+
+def rows(file: int) -> pa.Table:
+    """In each file all of ``key``'s range: in order, with gaps; and ``mixed``, in none."""
+    order = np.arange(ROWS, dtype=np.int64)
+    mixed = np.random.default_rng(file).permutation(order)
+    return pa.table({"key": order * 10 * FILES + file, "mixed": mixed, "payload": [f"p{i}" for i in order]})
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Table:
+    lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")))
+    made = lake.create_table("t", rows(0).schema, options=OPTIONS | {"deletion-vectors.enabled": "true"})
+    for file in range(FILES):
+        made.append(rows(file))
+    made.delete("key = 60")
+    return made
+
+
+@pytest.fixture(autouse=True)
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Small files are worth asking; the names of those that were."""
+    monkeypatch.setattr(page_pruning, "WORTH_ROWS", 0)
+    monkeypatch.setattr(page_planning, "WORTH_ROWS", 0)
+    monkeypatch.setattr(page_planning, "WORTH_BYTES", 0)
+    names: list[str] = []
+    plain = page_planning.footer_of
+
+    def seen(store: Any, task: Any) -> Any:
+        names.append(task.path)
+        return plain(store, task)
+
+    monkeypatch.setattr(page_planning, "footer_of", seen)
+    return names
+
+
+def live() -> pa.Table:
+    every = pa.concat_tables([rows(file) for file in range(FILES)])
+    return every.filter(pc.field("key") != 60)
+
+
+def test_a_plan_has_the_pages_that_can_hold_a_value(table: Table, asked: list[str]) -> None:
+    scan = table.scan(where="key IN (30060, 30061, 31)")
+    plan = scan.plan()
+    assert len(asked) == FILES
+    assert [f.pruned_by for f in plan.files] == [("page bounds(key)",)] * FILES and all(f.by_pages for f in plan.files)
+    assert plan.chosen_rows == 2 * PAGE * FILES - 1, "a row of a page is deleted"
+    assert "by page bounds(key)" in scan.explain()
+    expected = live().filter(pc.field("key").isin([30060, 30061, 31]))
+    assert scan.to_arrow().cast(expected.schema).equals(expected)
+    assert plan.metrics.rows_read == plan.chosen_rows and plan.metrics.pages_ms > 0
+
+
+def test_files_without_a_page_for_a_value_are_skipped(table: Table) -> None:
+    end = PAGE * 10 * FILES
+    scan = table.scan(where=f"key > {end - 10 * FILES + 3} AND key < {end + 2}")
+    plan = scan.plan()
+    assert [s.reason for s in plan.skipped] == [SkipReason.PAGES] * 2
+    assert plan.metrics.files_skipped == {"page bounds": 2}, "2 and 3 above or below the edge of a page"
+    assert "page bounds(key): no page can have a row with" in plan.skipped[0].detail
+    assert sorted(scan.to_arrow()["key"].to_pylist()) == sorted([end, end + 1, end - 56, end - 55])
+
+
+def test_where_values_lie_scattered_a_few_files_are_asked(table: Table, asked: list[str]) -> None:
+    plan = table.scan(where="mixed = 7").plan()
+    assert len(asked) == 3 and plan.chosen_rows == FILES * ROWS - 1 and not any(f.by_pages for f in plan.files)
+    table.scan(where="payload LIKE '%7'").plan()
+    assert table.scan().plan().chosen_rows == FILES * ROWS - 1
+
+
+def test_a_delete_reads_the_pages_that_can_hold_a_match(tmp_path: Path) -> None:
+    made = bitlake.connect(str(tmp_path)).create_table("t", rows(0).schema, options=OPTIONS)
+    made.append(rows(0))
+    assert [f.chosen_rows for f in made.scan(where="key = 600").exact_plan().files] == [PAGE]
+    assert made.delete("key = 600") == 1 and made.scan().count() == ROWS - 1
+
+
+def test_a_footer_that_cannot_be_read_is_an_error_of_reading(tmp_path: Path) -> None:
+    made = bitlake.connect(str(tmp_path)).create_table("t", rows(0).schema, options=OPTIONS)
+    made.append(rows(0))
+    (file,) = tmp_path.rglob("*.parquet")
+    data = file.read_bytes()
+    file.write_bytes(data[:-4] + b"PAR2")
+    forget_footers()
+    scan = made.scan(where="key = 600")
+    assert scan.plan().chosen_rows == ROWS
+    with pytest.raises(bitlake.CorruptError):
+        scan.to_arrow()
