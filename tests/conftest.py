@@ -20,6 +20,10 @@ settings.register_profile(
 )
 settings.load_profile("bitlake")
 
+# A session lasts minutes, and each query is new code: on two cores Java's optimising compiler and its concurrent
+# collector take more time than they give back.  Processes that tests start have the same.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC")
+
 # Fixtures that start a Spark session; a test that asks for one (also through another fixture) is a Spark test.
 SPARK_FIXTURES = {"spark"}
 

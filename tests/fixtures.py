@@ -55,6 +55,11 @@ def expected() -> dict[str, list[dict[str, Any]]]:
     return tables
 
 
+def asks_everything() -> bool:
+    """Whether Spark is asked all that Paimon answered (``make versions``), and not a part that shows each kind."""
+    return os.environ.get("BITLAKE_TEST_FIXTURES") == "all"
+
+
 def answered(tables: Iterable[str]) -> list[Any]:
     """A pytest parameter (table, SQL, rows) for each query that Paimon answered on these tables."""
     return [
