@@ -15,6 +15,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store
 from bitlake.table.expiring import load_line
 from bitlake.table.state import TableState
+from bitlake.table.versions import kept_words
 
 _PREFIX = "consumer-"
 
@@ -61,8 +62,7 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
         return
     ids = load_line(state.store, state.paths).kept
     if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
-        kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "there is none"
-        raise NotFound(f"table '{state.name}': a consumer cannot go on at snapshot {next_snapshot}: {kept}")
+        raise NotFound(f"table '{state.name}': a consumer cannot go on at snapshot {next_snapshot}: {kept_words(ids)}")
     before = consumers(state.store, state.paths).get(consumer)
     state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())
     if next_snapshot < load_line(state.store, state.paths).end:

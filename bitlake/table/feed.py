@@ -27,6 +27,7 @@ from bitlake.table.lsm.pick import max_level
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState, state_at
 from bitlake.table.table import Table
+from bitlake.table.versions import kept_words
 
 _COMPACTED = ("lookup", "full-compaction")
 """Changelog producers by which a row is news only once it is compacted."""
@@ -109,8 +110,9 @@ class Feed:
         ids = self._ids()
         low, high = (ids[0], ids[-1] + (0 if full else 1)) if ids else (1, 1)
         if not low <= snapshot <= high:
-            kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "it has none yet"
-            raise NotFound(f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {kept}")
+            raise NotFound(
+                f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {kept_words(ids)}"
+            )
         return Position(snapshot, 0, full)
 
     def full(self, *, earliest: bool = False) -> Position:
@@ -188,8 +190,7 @@ class Feed:
             between = Between(at.snapshot - 1, at.snapshot)
             return changed_files(state, between, mode_of(state, between, "auto"))
         except NotFound as e:
-            ids = self._ids()
-            kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "there is none"
+            kept = kept_words(self._ids())
             raise NotFound(
                 f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
                 "came with it is lost to the stream; begin anew with another checkpoint, and keep snapshots longer, or "

@@ -30,6 +30,7 @@ from bitlake.table.live import (
 )
 from bitlake.table.live_files import LiveFiles
 from bitlake.table.state import TableState
+from bitlake.table.versions import kept_words
 
 MODES = ("auto", "delta", "changelog", "diff")
 
@@ -121,9 +122,9 @@ def check_range(state: TableState, between: Between) -> None:
         )
     ids = snapshot_ids(state.store, state.paths)
     if not ids or between.start < ids[0] - 1 or between.end > ids[-1]:
-        kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "it has no snapshot"
         raise NotFound(
-            f"table '{state.name}' cannot tell what changed between snapshots {between.start} and {between.end}: {kept}"
+            f"table '{state.name}' cannot tell what changed between snapshots {between.start} and {between.end}: "
+            f"{kept_words(ids)}"
         )
 
 

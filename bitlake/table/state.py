@@ -12,7 +12,15 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
-from bitlake.table.versions import latest_schema, latest_snapshot, load_schema, load_snapshot, snapshot_ids
+from bitlake.table.versions import (
+    kept_words,
+    latest_schema,
+    latest_snapshot,
+    load_schema,
+    load_snapshot,
+    snapshot_ids,
+    tag_names,
+)
 
 if TYPE_CHECKING:
     from bitlake.table.live import PartitionFilter
@@ -73,7 +81,7 @@ def state_at(state: TableState, snapshot_id: int) -> TableState:
         snapshot = load_snapshot(state.store, state.paths, snapshot_id)
     except NotFound as e:
         ids = snapshot_ids(state.store, state.paths)
-        kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "it has none"
+        kept = kept_words(ids, snapshot_id, tag_names(state.store, state.paths))
         raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept}") from e
     schema = state.schemas([snapshot.schema_id])[snapshot.schema_id]
     return replace(state, snapshot=snapshot, schema=schema)

@@ -21,6 +21,7 @@ from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, metadata_files, tag_snapshot
 from bitlake.table.state import TableState
 from bitlake.table.tag_files import Tag, list_tags, load_tag
+from bitlake.table.versions import kept_words
 
 __all__ = [
     "Tag",
@@ -138,8 +139,7 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
         held = next((t for t in list_tags(state) if t.snapshot.id == snapshot_id), None)
         if held is None:
             ids = snapshot_ids(state.store, state.paths)
-            kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if ids else "it has none"
-            raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept}") from e
+            raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept_words(ids)}") from e
         data = held.snapshot.to_json().encode()
     if retained_ms is None:
         return data

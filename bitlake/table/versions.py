@@ -6,7 +6,7 @@ Source for the hints: table-format spec, section 1.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from bitlake.errors import NotFound
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
@@ -111,6 +111,16 @@ def latest_schema(store: Store, paths: TablePaths) -> TableSchema | None:
     """The current schema; None if the table does not exist."""
     latest = latest_schema_id(store, paths)
     return None if latest is None else load_schema(store, paths, latest)
+
+
+def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str] = ()) -> str:
+    """Which snapshots there are, for an error about one that is not; ``asked``: said to have expired, if it has."""
+    if not ids:
+        return "it has none"
+    kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if len(ids) > 1 else f"only snapshot {ids[0]} is kept"
+    if asked is None or not 0 < asked < ids[0]:
+        return kept
+    return f"{kept}; {asked} has expired (a tag keeps a snapshot; its tags: {', '.join(tags) or 'none'})"
 
 
 # --- tags and branches ------------------------------------------------------------------------------------------------
