@@ -327,14 +327,14 @@ class Lake:
 
         The columns of a ``primary_key`` become NOT NULL; rows written later replace those of the same key.
         """
-        from bitlake.table.create import ColumnSpec
-        from bitlake.types import NextId, from_arrow
+        from bitlake.table.create import columns_of
 
-        number = NextId(-1)
-        columns = [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=number), _comment(f)) for f in schema]
+        for what, given in (("primary_key", primary_key), ("partition_by", partition_by)):
+            if isinstance(given, str):
+                raise InvalidRequest(f"table '{name}': {what} is a list of names, such as ['{given}']")
         self.catalog.create_table(
             self._identify(name),
-            columns,
+            columns_of(name, schema),
             partition_keys=partition_by,
             primary_keys=primary_key,
             options=options,
@@ -358,14 +358,20 @@ class Lake:
         ``distributed``: on Spark's executors, for large tables; else on threads of this process.  A table whose latest
         schema cannot be read is checked, too.
         """
-        from bitlake.table.opening import open_damaged
+        # No table is opened for this: all that it can do takes longer to load than a small table to verify.
+        from bitlake.progress import job
+        from bitlake.table.opening import locate
+        from bitlake.table.runner import LocalRunner
+        from bitlake.table.verify import verify_table
 
-        table = open_damaged(self.catalog, self.catalog.find(self._identify(name)))
+        found, paths = locate(self.catalog, self._identify(name))
+        runner = asked.pop("runner", None) or LocalRunner()
         if distributed:
             from bitlake.spark.runner import SparkRunner
 
-            asked["runner"] = SparkRunner(self.spark)
-        return table.verify(deep, **asked)
+            runner = SparkRunner(self.spark)
+        with job(f"verifying {found}", self.catalog.shows_progress):
+            return verify_table(found, paths, self.catalog.store, runner, deep=deep, **asked)
 
     def _identify(self, name: str) -> Identifier:
         if "`" in name:
@@ -404,8 +410,3 @@ def _configured(spark: SparkSession | None) -> Mapping[str, str]:
     from bitlake.spark.session import settings
 
     return settings(spark)
-
-
-def _comment(field: pa.Field) -> str | None:
-    found = (field.metadata or {}).get(b"comment")
-    return None if found is None else found.decode()

@@ -62,3 +62,35 @@ def test_tables_are_found_as_in_sql(tmp_path: Path) -> None:
     for wrong in ("`Db.T", "a.b.c", "`elsewhere`.`a`.`b`", "`a`b"):
         with pytest.raises(InvalidRequest):
             lake.table(wrong)
+
+
+def test_hidden_names_are_listed_as_others_are(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path)
+    for name in ("_t", "`.t`", "t"):
+        lake.create_table(name, SCHEMA)
+    assert lake.tables() == [".t", "_t", "t"]
+
+
+ROWS = pa.table({"i": [1]}, schema=SCHEMA)
+WRONG: list[tuple[Any, str]] = [
+    (lambda lake, t: t.append([{"i": 1}]), r"not dict; pa.Table.from_pylist"),
+    (lambda lake, t: t.append({"i": [1]}), r"not dict; pa.Table.from_pydict"),
+    (lambda lake, t: t.append(None), "not NoneType"),
+    (lambda lake, t: t.overwrite("i"), "not str"),
+    (lambda lake, t: t.scan(columns="i"), r"columns are a list of names, such as \['i'\]"),
+    (lambda lake, t: t.scan(where=5), "a condition is SQL text, .* and not 5"),
+    (lambda lake, t: lake.create_table("x", {"i": "INT"}), "an Arrow schema, .* and not dict"),
+    (lambda lake, t: lake.create_table("x", SCHEMA, partition_by="i"), r"partition_by is a list of names.*\['i'\]"),
+    (lambda lake, t: lake.create_table("a/b", SCHEMA), "cannot name a table: .* nor hold '/'"),
+    (lambda lake, t: lake.create_table("x" * 300, SCHEMA), "is too long"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_arguments_of_another_kind_say_what_is_wanted(tmp_path: Path, call: Any, message: str) -> None:
+    lake = bitlake.connect(tmp_path)
+    table = lake.create_table("t", SCHEMA)
+    table.append(iter([ROWS, *ROWS.to_batches()]))
+    with pytest.raises(InvalidRequest, match=message):
+        call(lake, table)
+    assert lake.tables() == ["t"] and table.scan().to_arrow().num_rows == 2

@@ -7,7 +7,7 @@ are, because another engine may.  Source: table-format spec, sections 2 (what ca
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from bitlake.errors import InvalidRequest
@@ -267,6 +267,22 @@ def parse_column_stats(column: str, text: str) -> StatsMode:
 def is_known(name: str) -> bool:
     """Whether this package gives the option a meaning (declared, or of a known pattern)."""
     return name in OPTIONS or name in IMMUTABLE or name.startswith(_PREFIXES)
+
+
+def misspelt(names: Iterable[str]) -> list[str]:
+    """A sentence for each name that is no option known here, but nearly is: Paimon ignores those without a word."""
+    import difflib  # only writers of options need it
+
+    found = []
+    for name in names:
+        if name in OPTIONS or name in IMMUTABLE:
+            continue
+        parts = name.split(".")
+        near = difflib.get_close_matches(name, OPTIONS, 1, 0.85)
+        if parts[0] == "file-index" and len(parts) == 3:
+            near = [] if parts[2] == "columns" else [f"file-index.{parts[1]}.columns"]
+        found += [f"'{name}' is no option that is known: did you mean '{n}'?" for n in near]
+    return found
 
 
 def validate(values: Mapping[str, str]) -> None:

@@ -55,13 +55,26 @@ def _mapped(action: str, path: str) -> Iterator[None]:
             raise StorageUnavailable(f"cannot {action} {path}: {why}") from e
         raise NotFound(f"no such file: {path}") from e
     except OSError as e:
+        if e.errno == errno.ENAMETOOLONG:
+            raise _too_long(action, path) from e
         kind = AccessDenied if e.errno in _REFUSED else StorageUnavailable
-        raise kind(f"cannot {action} {path}: {e.strerror or e}") from e
+        raise kind(f"cannot {action} {path}: {os.strerror(e.errno) if e.errno else e}") from e
     except ValueError as e:
         if "\0" not in path and not isinstance(e, UnicodeError):
             raise
         # A name read from damaged metadata, which no file can have.
         raise NotFound(f"no file can have this name: {path!r}") from e
+
+
+def _too_long(action: str, path: str) -> InvalidRequest | NotFound:
+    """Of a table, tag or branch that somebody names, of a partition's value, or of damaged metadata."""
+    longest = max(path.split("/"), key=len)
+    if action in ("read", "stat", "look at", "list", "delete"):
+        return NotFound(f"no file can have a name as long as '{longest[:40]}…': {path}")
+    return InvalidRequest(
+        f"cannot {action} {path}: '{longest[:40]}…' is too long for the name of a file or folder (255 bytes, of which "
+        "a file's own name needs some); choose a shorter name, or other columns for the partition"
+    )
 
 
 class LocalStore(Store):

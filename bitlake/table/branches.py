@@ -8,6 +8,8 @@ Source: table-format spec, sections 1 and 10.
 
 from __future__ import annotations
 
+import re
+
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.paths import TablePaths, parse_id
 from bitlake.metadata.snapshot import Snapshot
@@ -18,6 +20,7 @@ from bitlake.table.state import TableState
 from bitlake.table.tags import load_tag
 
 MAIN = "main"
+_FORBIDDEN = re.compile(r"[/\\$\x00-\x1f]")  # a branch is opened by the name table$branch_name
 
 
 def branch_paths(paths: TablePaths, name: str | None) -> TablePaths:
@@ -151,9 +154,10 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
 
 
 def _checked(name: str) -> str:
-    if not name.strip() or name == MAIN or name.isdigit() or "/" in name or name != name.strip():
+    if not name.strip() or name == MAIN or name.isdigit() or _FORBIDDEN.search(name) or name != name.strip():
         raise InvalidRequest(
-            f"'{name}' cannot be a branch's name: it must not be blank, '{MAIN}', a number, nor hold '/'"
+            f"'{name}' cannot be a branch's name: it must not be blank, '{MAIN}', a number, nor hold '/', '\\', "
+            "'$' or control characters"
         )
     return name
 

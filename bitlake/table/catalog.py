@@ -128,7 +128,7 @@ class FileSystemCatalog:
         if not self.database_exists(database):
             raise self._no_database(database)
         path = self.database_path(database)
-        folders = [f.name for f in self.store.list(path) if f.is_dir and not f.name.startswith((".", "_"))]
+        folders = [f.name for f in self.store.list(path) if f.is_dir]
         return sorted(f for f in folders if self.store.dir_exists(f"{path}/{f}/schema"))
 
     def table_exists(self, name: Identifier) -> bool:
@@ -177,7 +177,7 @@ class FileSystemCatalog:
         if self.table_exists(name):
             if if_not_exists:
                 return False
-            raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS")
+            raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS (if_not_exists=True)")
         from bitlake.table.create import new_schema
 
         schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
@@ -262,4 +262,7 @@ def _alike(name: str, names: Sequence[str]) -> str:
 
 def _check_name(name: str, what: str) -> None:
     if not name or name in (".", "..") or _FORBIDDEN.search(name):
-        raise InvalidRequest(f"'{name}' cannot name a {what}: it becomes a folder's name")
+        raise InvalidRequest(
+            f"'{name}' cannot name a {what}: it becomes a folder's name, so it must not be empty, '.' or '..', nor "
+            "hold '/', '\\' or control characters"
+        )

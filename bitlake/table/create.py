@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
@@ -13,7 +15,18 @@ from bitlake.formats.writer import CODECS, check_format
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.table.option_rules import check_combinations, check_honoured, check_reading
-from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
+from bitlake.types import (
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    NextId,
+    Root,
+    RowType,
+    from_arrow,
+)
 from bitlake.types.datatypes import TIMESTAMPS
 
 log = logging.getLogger("bitlake")
@@ -29,6 +42,22 @@ class ColumnSpec:
     type: DataType
     comment: str | None = None
     default_value: str | None = None
+
+
+def columns_of(table: str, schema: pa.Schema) -> list[ColumnSpec]:
+    """The columns of an Arrow schema, with their comments; ``table`` is only for messages."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidRequest(
+            f"table '{table}': its columns are an Arrow schema, such as pa.schema([('id', pa.int64())]), and not "
+            f"{type(schema).__name__}"
+        )
+    number = NextId(-1)
+    return [ColumnSpec(f.name, from_arrow(f.type, f.nullable, next_id=number), _comment(f)) for f in schema]
+
+
+def _comment(field: pa.Field) -> str | None:
+    found = (field.metadata or {}).get(b"comment")
+    return None if found is None else found.decode()
 
 
 def new_schema(
@@ -59,6 +88,7 @@ def new_schema(
     primary_keys = tuple(names[k.lower()] for k in primary_keys)
     check_options(table, chosen, fields, partition_keys, primary_keys)
     check_reading(chosen)
+    warn_of_misspelt(table, chosen)
     return TableSchema(
         id=0,
         fields=fields,
@@ -69,6 +99,12 @@ def new_schema(
         comment=comment,
         time_millis=_clock.now_ms(),
     )
+
+
+def warn_of_misspelt(table: str, names: Iterable[str]) -> None:
+    """Tell of options that look like slips of the pen; they are kept, as another engine may know them."""
+    for told in opt.misspelt(names):
+        log.warning("table '%s': %s", table, told)
 
 
 def check_options(

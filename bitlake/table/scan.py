@@ -75,6 +75,8 @@ class Scan:
 
     def select(self, columns: Sequence[str]) -> Scan:
         """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
+        if isinstance(columns, str):
+            raise InvalidRequest(f"table '{self.state.name}': columns are a list of names, such as ['{columns}']")
         known = metadata_fields(())
         names = tuple(c.lower() if c.lower() in known else self.state.schema.field(c).name for c in columns)
         twice = [n for i, n in enumerate(names) if n in names[:i]]
@@ -88,6 +90,10 @@ class Scan:
             from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
 
             condition = parse_predicate(condition, self.timezone)
+        elif not isinstance(condition, Predicate):
+            raise InvalidRequest(
+                f"table '{self.state.name}': a condition is SQL text, such as \"status = 'NEW'\", and not {condition!r}"
+            )
         return self.where_bound(bind(condition, self.state.schema.fields, self.timezone))
 
     def where_bound(self, bound: Predicate) -> Scan:

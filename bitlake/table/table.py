@@ -34,7 +34,7 @@ from bitlake.table.alter import (
     type_of,
 )
 from bitlake.table.backfill import backfill
-from bitlake.table.create import check_options
+from bitlake.table.create import check_options, warn_of_misspelt
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.history import Moment, When
 from bitlake.table.maintenance import TableMaintenance
@@ -271,6 +271,7 @@ class Table(TableWrites, TableMaintenance):
             check_options(self.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
             return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
 
+        warn_of_misspelt(self.name, set or {})
         return self._change_schema(step)
 
     @tracked("switching deletion vectors on for")

@@ -7,7 +7,7 @@ of each.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -196,16 +196,27 @@ class _Writing:
 
 
 def batches_of(rows: Rows) -> Iterator[pa.Table]:
-    """Arrow rows of any kind as tables."""
+    """Arrow rows of any kind as tables; raises :class:`InvalidRequest` for what is none."""
     if isinstance(rows, pa.Table):
         yield rows
     elif isinstance(rows, pa.RecordBatch):
         yield pa.Table.from_batches([rows])
     elif hasattr(rows, "__arrow_c_stream__"):
         yield from (pa.Table.from_batches([b]) for b in pa.RecordBatchReader.from_stream(rows))
-    else:
+    elif isinstance(rows, Iterable) and not isinstance(rows, Mapping):
         for batch in rows:
+            if not isinstance(batch, pa.Table | pa.RecordBatch):
+                raise _no_rows(batch, "from_pylist(" if isinstance(batch, Mapping) else "from_batches(")
             yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+    else:
+        raise _no_rows(rows, "from_pydict(")
+
+
+def _no_rows(given: object, maker: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"rows are an Arrow table, a data frame, record batches or an iterable of these, and not "
+        f"{type(given).__name__}; pa.Table.{maker}…, schema=table.arrow_schema) makes a table"
+    )
 
 
 def can_repeat(rows: Rows) -> bool:

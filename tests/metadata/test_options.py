@@ -51,6 +51,16 @@ def test_validate_keeps_unknown() -> None:
     assert not o.is_known("someone.elses")
 
 
+def test_slips_of_the_pen_are_told() -> None:
+    told = o.misspelt(["buckets", "merge_engine", "file-index.bitmap.colums", "file-index.bitmap.columns", "owner"])
+    assert [t.split("'")[1::2] for t in told] == [
+        ["buckets", "bucket"],
+        ["merge_engine", "merge-engine"],
+        ["file-index.bitmap.colums", "file-index.bitmap.columns"],
+    ]
+    assert not o.misspelt([*o.OPTIONS, *o.IMMUTABLE, "fields.a.aggregate-function", "file-index.bitmap.a.version"])
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

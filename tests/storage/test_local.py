@@ -114,9 +114,17 @@ def test_counting_and_faulty_stack(tmp_path: Path) -> None:
     assert LocalStore().read(f"{tmp_path}/c") == b"1"
 
 
-@pytest.mark.parametrize("name", ["nul\0", "surrogate\ud800"])
+@pytest.mark.parametrize("name", ["nul\0", "surrogate\ud800", "x" * 300])
 def test_names_that_no_file_can_have_are_not_found(tmp_path: Path, name: str) -> None:
     store = LocalStore()
     for ask in (store.read, store.size, lambda p: store.read_range(p, 0, 1)):
         with pytest.raises(NotFound):
             ask(str(tmp_path / name))
+
+
+def test_a_name_that_is_too_long_is_the_callers(tmp_path: Path) -> None:
+    store, path = LocalStore(), str(tmp_path / ("x" * 300) / "f")
+    assert store.list(path) == [] and not store.dir_exists(path)
+    for make in (lambda: store.create(path, b""), lambda: store.make_dirs(path), lambda: store.open_output(path)):
+        with pytest.raises(InvalidRequest, match="'xxxx.*too long .* choose a shorter name"):
+            make()
