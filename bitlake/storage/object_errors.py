@@ -14,6 +14,7 @@ from obstore import exceptions as ob
 
 from bitlake.errors import AccessDenied, BitlakeError, NotFound, StorageUnavailable
 from bitlake.storage.object_options import StoreOptions
+from bitlake.words import counted
 
 FAILURES = (ob.BaseError, OSError, ValueError)
 """Everything obstore raises."""
@@ -30,6 +31,9 @@ _REFUSED = (
     "InvalidToken",
     "AccountProblem",
 )
+_BROKEN = re.compile(r"HttpError \{\s*kind: (\w+)")
+_SERVER = re.compile(r"https?://[^/\s?,]+")
+_CAUSE = re.compile(r"""(?:message|error): "([^"]{1,200})\"""")
 _WRITES = ("create", "write", "delete", "move")
 
 
@@ -78,15 +82,27 @@ def is_short(error: Exception) -> bool:
 
 def _reason(text: str, code: str) -> str:
     status = _STATUS.search(text)
+    retries = re.search(r"after (\d+) retries", text)
+    tries = "" if retries is None else f", after {counted(int(retries.group(1)), 'retry')}"
     if status is not None:
         told = _TOLD.search(text)
-        tries = re.search(r"after (\d+) retries", text)
         return (
             f"the store answered {status.group(1).strip()}"
             + (f" {code}" if code else "")
             + (f" ({told.group(1)})" if told is not None else "")
-            + (f", after {tries.group(1)} retries" if tries is not None else "")
+            + tries
         )
+    broken = _BROKEN.search(text)
+    if broken is not None:
+        place = _SERVER.search(text)
+        server = "the store" if place is None else place.group(0)
+        causes = _CAUSE.findall(text)
+        cause = f" ({causes[-1]})" if causes else ""
+        what = {
+            "Connect": f"{server} cannot be reached{cause}",
+            "Timeout": f"{server} did not answer in time",
+        }.get(broken.group(1), f"the connection to {server} broke{cause}")
+        return f"{what}{tries}; check the endpoint and the network"
     first = text.strip().splitlines()[0] if text.strip() else "it failed without a reason"
     # An address may be signed: what follows its question mark goes.
     return re.sub(r"https?://\S+", lambda m: m.group(0).split("?")[0], first)[:300]

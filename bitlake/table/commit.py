@@ -48,6 +48,7 @@ from bitlake.table.live import (
 from bitlake.table.manifests import ManifestWriter
 from bitlake.table.state import TableState
 from bitlake.table.versions import read_hint
+from bitlake.words import counted
 
 __all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
 
@@ -180,7 +181,7 @@ class _Committer:
         late = timeout is not None and _clock.now_ms() - started > timeout
         if failed is not None and (late or failures > self.options.of(opt.COMMIT_MAX_RETRIES)):
             why = failed if isinstance(failed, StorageUnavailable) else failed.__cause__ or failed
-            message = f"commit to {self.paths.root} failed {failures} times ({why}); "
+            message = f"commit to {self.paths.root} failed {counted(failures, 'time')} ({why}); "
             if self.uncertain:
                 raise self._unknown(message) from failed
             raise StorageUnavailable(message + "nothing of it is visible") from failed
@@ -193,7 +194,10 @@ class _Committer:
             )
 
     def _unknown(self, message: str) -> OutcomeUnknown:
-        said = f"{message}whether it took place is unknown: look for a snapshot with uuid {self.uuid}"
+        said = (
+            f"{message}whether it took place is unknown: its files are kept; before writing the rows again, look "
+            f"whether a snapshot has the uuid {self.uuid} (in <table>/snapshot, or Table.snapshots())"
+        )
         return OutcomeUnknown(said, self.uuid)
 
     def _discard_all(self, writer: ManifestWriter) -> None:

@@ -344,8 +344,14 @@ def test_a_store_that_stays_away_is_given_up(proxy: flaky_proxy.Proxy) -> None:
         store.create("s3://lake/x/y", b"")
     assert len(proxy.seen) == 3
     gone = open_store("s3://lake/x", {**s3_server.options("http://127.0.0.1:9"), "max_retries": "1"})
-    with pytest.raises(StorageUnavailable, match="cannot read s3://lake/x/y"):
+    said = (
+        r"cannot read s3://lake/x/y: http://127.0.0.1:9 cannot be reached \(Connection refused\), after 1 retry; check"
+    )
+    with pytest.raises(StorageUnavailable, match=said):
         gone.read("s3://lake/x/y")
+    proxy.plan = lambda method, path, number: flaky_proxy.DROP
+    with pytest.raises(StorageUnavailable, match=f"the connection to {proxy.endpoint} broke.*, after 2 retries; check"):
+        store.read("s3://lake/x/y")
 
 
 def test_refusals_are_told_at_once(proxy: flaky_proxy.Proxy) -> None:
