@@ -50,6 +50,11 @@ def null_column(rows: int, kind: pa.DataType) -> pa.Array:
     return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int64)))
 
 
+def nullable(schema: pa.Schema) -> pa.Schema:
+    """The schema with columns that may be NULL."""
+    return pa.schema([f.with_nullable(True) for f in schema])
+
+
 def retyped(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The columns of ``table`` under ``schema``, in order, cast by :func:`cast_column` where the types differ.
 

@@ -17,7 +17,21 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import SparkSql, syntax_error
 from bitlake.predicate.fold import NotConstant, constant
-from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Op, Or, Predicate
+from bitlake.predicate.tree import (
+    And,
+    Between,
+    Comparison,
+    Constant,
+    In,
+    IsNull,
+    Like,
+    MapKey,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    all_of,
+)
 
 ColumnOf = Callable[[exp.Column], str | None]
 
@@ -145,7 +159,7 @@ def _and(terms: list[exp.Expr], again: Callable[[exp.Expr], Predicate], partial:
             missing = e
     if not made and missing is not None:
         raise missing
-    return made[0] if len(made) == 1 else And(tuple(made))
+    return all_of(made)
 
 
 def _not(inner: Predicate) -> Predicate:

@@ -22,6 +22,7 @@ TIMESTAMP(p), LTZ       ``int`` since the epoch, in ms (p ≤ 3), µs (p ≤ 6) 
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,3 +180,30 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
             return ()
         case _:
             return (predicate,)
+
+
+def all_of(terms: Sequence[Predicate]) -> Predicate:
+    """The AND of some terms; of one, that term."""
+    return terms[0] if len(terms) == 1 else And(tuple(terms))
+
+
+def terms_on(predicate: Predicate | None, columns: Collection[str]) -> tuple[Predicate, ...]:
+    """The top-level AND terms that speak of some of these columns and of no other; none without a predicate."""
+    if predicate is None:
+        return ()
+    allowed = frozenset(columns)
+    return tuple(t for t in conjuncts(predicate) if frozenset() < sources_of(t) <= allowed)
+
+
+def named_values(terms: Iterable[Predicate], column: str) -> tuple[Any, ...] | None:
+    """Values of a column, the fewest that any term names, outside which not all terms are TRUE; None if none does."""
+    named: list[tuple[Any, ...]] = []
+    for term in terms:
+        match term:
+            case Comparison(name, Op.EQ, value) if name == column:
+                named.append((value,))
+            case In(name, values, negated=False) if name == column:
+                named.append(values)
+            case _:
+                pass
+    return min(named, key=len, default=None)

@@ -32,7 +32,7 @@ from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.lsm.publish import publish
 from bitlake.table.merge_schema import PREFIX, MergeSchema
 from bitlake.table.partition_spec import overwrite_scope
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.partitions import files_by_partition
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.table.write import write_rows
@@ -136,8 +136,7 @@ def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFr
         if missing:
             raise InvalidRequest(f"table '{table.name}': DROP PARTITION needs a value of '{missing[0]}' too")
         specs.append(static_values(context, state, spec))
-    reader = PartitionReader(state.schema, state.paths)
-    have = {reader.values(raw) for raw in {e.partition for e in state.entries()}}
+    have = files_by_partition(state)
     there = [s for s in specs if tuple(s[k] for k in state.schema.partition_keys) in have]
     if len(there) < len(specs) and not statement.if_exists:
         gone = next(s for s in specs if s not in there)

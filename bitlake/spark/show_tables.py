@@ -13,7 +13,7 @@ from bitlake.spark.show import like_names
 from bitlake.spark.types import spark_schema
 from bitlake.sql import ddl_statements as ds
 from bitlake.table.catalog import Identifier
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.table import Table
 
 _TEXT = T.StringType()
@@ -87,10 +87,10 @@ def _partition(context: EngineContext, table: Table, statement: ds.ShowTableExte
         )
     wanted = static_values(context, state, {keys[k.lower()]: v for k, v in given.items()})
     reader = PartitionReader(state.schema, state.paths)
-    values = tuple(wanted[k] for k in state.schema.partition_keys)
-    found = [e for e in state.entries() if reader.values(e.partition) == values]
-    if not found:
-        folders = sorted({reader.folder(e.partition) for e in state.entries()})
+    there = files_by_partition(state)
+    found = there.get(tuple(wanted[k] for k in state.schema.partition_keys))
+    if found is None:
+        folders = sorted(reader.folder(files[0].partition) for files in there.values())
         raise NotFound(
             f"table '{table.name}' has no partition ({', '.join(f'{k}={v}' for k, v in given.items())})"
             f"{near(str(next(iter(given.values()))), folders)}; SHOW PARTITIONS lists them"

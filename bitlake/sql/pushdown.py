@@ -33,6 +33,7 @@ from bitlake.predicate.tree import (
     Not,
     Or,
     Predicate,
+    all_of,
     conjuncts,
     sources_of,
 )
@@ -73,7 +74,7 @@ class Pushdown:
         terms = list(dict.fromkeys(self.terms.get(id(table), ())))
         if not terms:
             return None
-        return terms[0] if len(terms) == 1 else And(tuple(terms))
+        return all_of(terms)
 
     def _visit(self, select: exp.Select) -> None:
         """Take a SELECT's terms down; its consumer first, whose terms it takes along."""

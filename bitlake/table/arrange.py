@@ -23,7 +23,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.predicate.tree import And, Predicate, columns_of, conjuncts
+from bitlake.predicate.tree import Predicate, all_of, terms_on
 from bitlake.storage import Store
 from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.merge.sections import sections
@@ -116,11 +116,8 @@ def _may_delete(entry: ManifestEntry) -> bool:
 
 def key_condition(schema: TableSchema, predicate: Predicate | None) -> Predicate | None:
     """What a predicate says of primary key columns alone: all versions of a row agree on it."""
-    if predicate is None:
-        return None
-    keys = frozenset(schema.primary_keys)
-    terms = tuple(t for t in conjuncts(predicate) if columns_of(t) and columns_of(t) <= keys)
-    return None if not terms else terms[0] if len(terms) == 1 else And(terms)
+    terms = terms_on(predicate, schema.primary_keys)
+    return all_of(terms) if terms else None
 
 
 # --- one plan of all --------------------------------------------------------------------------------------------------

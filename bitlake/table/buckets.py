@@ -11,7 +11,7 @@ import pyarrow as pa
 from bitlake.codec.bucket import bucket_of
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import Comparison, In, Op, Predicate
+from bitlake.predicate.tree import Predicate, named_values
 from bitlake.table.evolution import same_columns
 from bitlake.types import DataField, arrow_type
 
@@ -31,17 +31,9 @@ class BucketFilter:
         self._function = opt.Options(schema.options).get(opt.BUCKET_FUNCTION)
         combinations = 1
         for key in schema.bucket_keys:
-            found: tuple[Any, ...] | None = None
-            for term in terms:
-                if isinstance(term, Comparison) and term.op is Op.EQ and term.column == key:
-                    found = (term.value,)
-                elif isinstance(term, In) and not term.negated and term.column == key and found is None:
-                    found = term.values
-            if found is None:
-                self._values = []
-                return
-            if any(isinstance(v, float) and (v == 0 or v != v) for v in found):
-                # 0.0 and -0.0 are equal but hash apart, and so do two NaNs.
+            found = named_values(terms, key)
+            # 0.0 and -0.0 are equal but hash apart, and so do two NaNs.
+            if found is None or any(isinstance(v, float) and (v == 0 or v != v) for v in found):
                 self._values = []
                 return
             combinations *= len(found)

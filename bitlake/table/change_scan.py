@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.formats.conform import retyped
+from bitlake.formats.conform import nullable, retyped
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import filter_table
-from bitlake.predicate.tree import And, Predicate, conjuncts, sources_of
+from bitlake.predicate.tree import Predicate, all_of, sources_of, terms_on
 from bitlake.storage import Store
 from bitlake.table.arrange import key_condition
 from bitlake.table.blame import reading_table
@@ -113,11 +113,8 @@ class ChangeScan(Scan):
     def spec(self) -> ChangeSpec:
         """How rows are read."""
         base = self._base
-        below = frozenset(base.state.schema.field_names)
-        pushed: list[Predicate] = []
-        if self.predicate is not None and not self.packed:
-            pushed = [t for t in conjuncts(self.predicate) if sources_of(t) and sources_of(t) <= below]
-        condition = None if not pushed else pushed[0] if len(pushed) == 1 else And(tuple(pushed))
+        pushed = () if self.packed else terms_on(self.predicate, base.state.schema.field_names)
+        condition = all_of(pushed) if pushed else None
         if self.before is not None:
             # A row that changed would look new or gone if a condition held for only one of its versions.
             condition = key_condition(base.state.schema, condition)
@@ -198,8 +195,9 @@ def read_changes(store: Store, task: ChangeTask, spec: ChangeSpec) -> Iterator[p
 
 def _all(store: Store, files: tuple[FileTask, ...], request: ReadRequest) -> pa.Table:
     tables = [t for f in files for t in read_file(store, f, request, ReadCounts())]
-    empty = output_schema(request.schema, request.columns)
-    return pa.concat_tables(tables) if tables else pa.schema([f.with_nullable(True) for f in empty]).empty_table()
+    if tables:
+        return pa.concat_tables(tables)
+    return nullable(output_schema(request.schema, request.columns)).empty_table()
 
 
 def _difference(before: pa.Table, after: pa.Table, schema: TableSchema) -> pa.Table:

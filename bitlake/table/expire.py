@@ -19,28 +19,24 @@ Source: table-format spec, section 10; which snapshots go is Paimon's rule (``sn
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.metadata import merge_options as mo
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.consumers import least_next_snapshot
-from bitlake.table.expiring import begun_at, end_of, load_line, new_marker
+from bitlake.table.expiring import begun_at, end_of, load_line, new_marker, steadily
 from bitlake.table.live import earliest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
 from bitlake.table.runner import REQUESTS, LocalRunner, delete_files
-
-_RACES = 20
-"""Times that others may expire the same snapshots meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class Expiry:
 
 def plan_expiry(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
     """What expiring now would delete; raises :class:`InvalidRequest` for numbers that contradict each other."""
-    return _steadily(lambda: _plan(store, paths, schema, _range(store, paths, schema, retention)))
+    return steadily(lambda: _plan(store, paths, schema, _range(store, paths, schema, retention)))
 
 
 def expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
@@ -74,7 +70,7 @@ def expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
 
     Raises :class:`StorageUnavailable` if the store refuses; the next call goes on where this one was.
     """
-    return _steadily(lambda: _expire(store, paths, schema, retention))
+    return steadily(lambda: _expire(store, paths, schema, retention))
 
 
 def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
@@ -105,16 +101,6 @@ def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Ret
         for name in (*going.markers, own):
             store.delete(f"{paths.snapshot_dir}/{name}")
     return expiry
-
-
-def _steadily(work: Callable[[], Expiry]) -> Expiry:
-    """Do it again where somebody else expired the snapshots that were looked at."""
-    for _ in range(_RACES):
-        try:
-            return work()
-        except NotFound:
-            continue
-    return work()
 
 
 def _announce(store: Store, paths: TablePaths, going: _Going) -> str:
@@ -213,26 +199,19 @@ def _plan(store: Store, paths: TablePaths, schema: TableSchema, going: _Going) -
     for removed in runner.run(deltas, partial(removed_files, store, paths)):
         for entry in removed:
             if not needed.data_file(entry):
-                _take(partitions, entry, data)
+                data |= dict.fromkeys(partitions.file_paths(entry))
     told = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
     told = [name for name in told if not needed.changelog(name)]
     of_items("changelogs looked at")
     for changes in runner.run(told, lambda name: list(listed_entries(store, paths, name))):
         for entry in changes:
             if entry.kind is EntryKind.ADD:
-                _take(partitions, entry, data)
+                data |= dict.fromkeys(partitions.file_paths(entry))
     metadata: dict[str, None] = {}
     of_items("snapshots looked at")
     for found in runner.run(expired, lambda s: list(metadata_files(store, paths, schema, s, needed))):
         metadata |= dict.fromkeys(found)
     return Expiry(first, end, tuple(s.id for s in expired), tuple(data), tuple(metadata))
-
-
-def _take(partitions: PartitionReader, entry: ManifestEntry, data: dict[str, None]) -> None:
-    path = partitions.data_path(entry)
-    folder = path.rsplit("/", 1)[0]
-    data[path] = None
-    data.update(dict.fromkeys(f"{folder}/{extra}" for extra in entry.file.extra_files))
 
 
 __all__ = ["Expiry", "Retention", "expire", "plan_expiry"]

@@ -9,7 +9,10 @@ stay or the tag is refused.  Paimon passes over the name.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from bitlake import _clock
 from bitlake.errors import NotFound
@@ -17,6 +20,9 @@ from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.storage import Store
 
 PREFIX = ".expiring-"
+T = TypeVar("T")
+_LOOKS = 20
+_PAUSE = 0.006  # seconds; all pauses together are a second and a bit
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +77,17 @@ def begun_at(store: Store, paths: TablePaths, markers: tuple[str, ...]) -> int |
             continue
         firsts.append(1 if first is None else first)
     return min(firsts, default=None)
+
+
+def steadily(look: Callable[[], T]) -> T:
+    """What ``look`` finds; it looks again, after a pause that grows, where something it was told of is not there.
+
+    Snapshots may expire between their listing and their reading, and a tag of one that does is there until whoever
+    makes it sees that and takes it back.  What stays missing is missing: raises :class:`NotFound`.
+    """
+    for tried in range(_LOOKS):
+        try:
+            return look()
+        except NotFound:
+            time.sleep(_PAUSE * tried)
+    return look()

@@ -27,7 +27,7 @@ from bitlake.table.index_files import index_entries
 from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.references import branch_names, tag_names
 from bitlake.table.runner import REQUESTS, LocalRunner, Runner, delete_files
 from bitlake.table.state import TableState
@@ -288,13 +288,12 @@ class TableMaintenance(TableHistory):
         keys = state.schema.partition_keys
         if not keys or set(values) != set(keys):
             raise InvalidRequest(f"table '{self.name}': a partition has values of {', '.join(keys) or 'no column'}")
-        reader = PartitionReader(state.schema, state.paths)
-        wanted = tuple(values[k] for k in keys)
-        raw = next((e.partition for e in state.entries() if reader.values(e.partition) == wanted), None)
-        if raw is None:
+        found = files_by_partition(state).get(tuple(values[k] for k in keys))
+        if found is None:
             shown = ", ".join(f"{k}={v}" for k, v in values.items())
             raise NotFound(f"table '{self.name}' has no partition {shown}")
-        path = f"{TablePaths(state.paths.root).root}/{reader.folder(raw)}/_SUCCESS"
+        folder = PartitionReader(state.schema, state.paths).folder(found[0].partition)
+        path = f"{TablePaths(state.paths.root).root}/{folder}/_SUCCESS"
         now = _clock.now_ms()
         state.store.write(path, dumps({"creationTime": now, "modificationTime": now}).encode())
         return path

@@ -15,7 +15,6 @@ Folders are listed level by level and metadata is read kind by kind, each kind a
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +25,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.storage import Store
+from bitlake.table.expiring import steadily
 from bitlake.table.index_files import read_index_manifest
 from bitlake.table.live import read_manifest, read_manifest_list
 from bitlake.table.references import Holder, branch_names, holders, lines
@@ -33,8 +33,6 @@ from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 
 T = TypeVar("T")
-_LOOKS = 8
-_PAUSE = 0.04  # seconds; all looks together take a second and a bit
 STAGING = ".staging"
 """The folder of a table in which writers gather files that are moved into place."""
 _OWN = frozenset({"schema", "snapshot", "tag", "branch", "consumer", "changelog", "manifest", "index", "statistics"})
@@ -60,7 +58,7 @@ def find_orphans(state: TableState, older_than_ms: int, runner: Runner) -> list[
     candidates = _candidates(state.store, state.paths.root, older_than_ms, runner)
     if not candidates:
         return []
-    named = _steadily_named(state, runner)
+    named = steadily(lambda: _named(state, runner))
     return [c for c in candidates if _name(c.path) not in named]
 
 
@@ -117,19 +115,6 @@ def _look(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orpha
 
 
 # --- what is named ----------------------------------------------------------------------------------------------------
-
-
-def _steadily_named(state: TableState, runner: Runner) -> set[str]:
-    """As :func:`_named`; looks again where something is missing, for it may be missing for a moment only.
-
-    A tag of a snapshot that expires meanwhile is there until whoever makes it sees that, and takes it back.
-    """
-    for tried in range(_LOOKS):
-        try:
-            return _named(state, runner)
-        except NotFound:
-            time.sleep(_PAUSE * tried)
-    return _named(state, runner)
 
 
 def _named(state: TableState, runner: Runner) -> set[str]:

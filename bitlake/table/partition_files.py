@@ -17,7 +17,7 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
 from bitlake.predicate.stats import Verdict, test_stats
-from bitlake.predicate.tree import And, Comparison, In, Op, Predicate, columns_of, conjuncts
+from bitlake.predicate.tree import Predicate, all_of, named_values, terms_on
 from bitlake.table import live
 from bitlake.table.live_files import LiveFiles
 from bitlake.table.manifests import PartitionSet
@@ -94,7 +94,7 @@ def entries_of(state: TableState, partitions: Collection[bytes]) -> Sequence[Man
 
 def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan:
     """The live files of a table's snapshot that can hold rows for which ``predicate`` (bound) is TRUE, or all."""
-    terms = _on_partition(state.schema, predicate)
+    terms = terms_on(predicate, state.schema.partition_keys)
     snapshot = state.snapshot
     if snapshot is None or not state.is_snapshot or not terms or live.is_cached(state.paths, snapshot):
         return FilesToPlan(state.entries())
@@ -103,21 +103,15 @@ def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan
     if total < MANY_FILES:
         return FilesToPlan(state.entries())
     fields = state.schema.partition_fields
-    asked = And(tuple(terms))
+    asked = all_of(terms)
 
     def meets(meta: ManifestFileMeta) -> bool:
         stats = FileStats(meta.partition_stats, fields, None)
         return test_stats(asked, stats, meta.num_added_files + meta.num_deleted_files) is not Verdict.NONE
 
-    found = state.entries(live.PartitionFilter(meets, _rows(state.schema, terms)))
-    return FilesToPlan(found, total - len(found), len(metas), sum(map(meets, metas)))
-
-
-def _on_partition(schema: TableSchema, predicate: Predicate | None) -> list[Predicate]:
-    keys = frozenset(schema.partition_keys)
-    if predicate is None or not keys:
-        return []
-    return [t for t in conjuncts(predicate) if columns_of(t) and columns_of(t) <= keys]
+    met = frozenset(m.file_name for m in metas if meets(m))
+    found = state.entries(live.PartitionFilter(lambda m: m.file_name in met, _rows(state.schema, terms)))
+    return FilesToPlan(found, total - len(found), len(metas), len(met))
 
 
 def _rows(schema: TableSchema, terms: Sequence[Predicate]) -> frozenset[bytes] | None:
@@ -127,21 +121,12 @@ def _rows(schema: TableSchema, terms: Sequence[Predicate]) -> frozenset[bytes] |
     for field in schema.partition_fields:
         if not isinstance(field.type, AtomicType) or field.type.root not in _ONE_SPELLING:
             return None
-        named = [v for t in terms for v in _named(t, field.name)]
-        if not named:
+        named = named_values(terms, field.name)
+        if named is None:
             return None
-        values.append(min(named, key=len))
-        count *= len(values[-1])
+        values.append(named)
+        count *= len(named)
     if count > _MOST_ROWS:
         return None
     types = [f.type for f in schema.partition_fields]
     return frozenset(encode_row_with_arity(types, row) for row in itertools.product(*values))
-
-
-def _named(term: Predicate, column: str) -> list[tuple[Any, ...]]:
-    """The values of a column outside which a term is never TRUE."""
-    if isinstance(term, Comparison) and term.op is Op.EQ and term.column == column:
-        return [(term.value,)]
-    if isinstance(term, In) and not term.negated and term.column == column:
-        return [tuple(v for v in term.values if v is not None)]
-    return []

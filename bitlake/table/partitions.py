@@ -69,6 +69,12 @@ class PartitionReader:
             return entry.file.external_path
         return f"{self._paths.bucket_dir(self.folder(entry.partition), entry.bucket)}/{entry.file.file_name}"
 
+    def file_paths(self, entry: ManifestEntry) -> list[str]:
+        """The full paths of an entry's data file and of what is kept beside it."""
+        path = self.data_path(entry)
+        folder = path.rsplit("/", 1)[0]
+        return [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)]
+
 
 def max_partition(state: TableState) -> str:
     """The greatest value of the first partition column that has rows, as text; NULL is none.
@@ -106,12 +112,19 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
     return [e for e in entries if test_stats(predicate, partitions.stats(e.partition), 1) is not Verdict.NONE]
 
 
+def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[ManifestEntry]]:
+    """The live files by the physical values of their partition, in key order."""
+    reader = PartitionReader(state.schema, state.paths)
+    found: dict[tuple[Any, ...], list[ManifestEntry]] = {}
+    for entry in state.entries():
+        found.setdefault(reader.values(entry.partition), []).append(entry)
+    return found
+
+
 def discard_entries(store: Store, paths: TablePaths, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
     """Delete new data files, and what is kept beside them, that no commit will name, as well as can be."""
     partitions = PartitionReader(schema, paths)
     from bitlake.table.rolling import discard_files  # beside what writes them, which readers need not load
 
     for entry in entries:
-        path = partitions.data_path(entry)
-        folder = path.rsplit("/", 1)[0]
-        discard_files(store, [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)])
+        discard_files(store, partitions.file_paths(entry))

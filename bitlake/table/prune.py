@@ -19,7 +19,7 @@ from bitlake.metadata.stats import column_stats
 from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
 from bitlake.predicate.stats_vector import Bools, Int64s, NotVectorised, Verdicts, judge, judge_leaf
 from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import And, Leaf, Predicate, columns_of, conjuncts
+from bitlake.predicate.tree import And, Leaf, Predicate, columns_of, conjuncts, terms_on
 from bitlake.table.buckets import BucketFilter
 from bitlake.table.evolution import MappedPredicate, map_fields, map_predicate
 from bitlake.table.file_columns import FileColumns, FileGroup
@@ -55,12 +55,10 @@ class MetadataPruning:
         self._on_partition = And(())
         if predicate is None:
             return
-        keys = frozenset(schema.partition_keys)
-        terms = conjuncts(predicate)
-        self._on_partition = And(tuple(t for t in terms if columns_of(t) and columns_of(t) <= keys))
+        self._on_partition = And(terms_on(predicate, schema.partition_keys))
         if self._on_partition.children:
             self._by_partition()
-        self._by_bucket(BucketFilter(schema, terms))
+        self._by_bucket(BucketFilter(schema, conjuncts(predicate)))
         for group in files.groups:
             if group.schema_id not in self.mapped:
                 fields = schemas[group.schema_id].fields

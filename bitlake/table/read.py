@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.conform import null_column
+from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata.schema import TableSchema
@@ -99,10 +99,6 @@ def _schemas(schema: TableSchema) -> Callable[[tuple[str, ...]], pa.Schema]:
 
 
 @by_identity
-def _nullable(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([f.with_nullable(True) for f in schema])
-
-
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
     """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
     if task.merge is not None:
@@ -278,7 +274,7 @@ class _FileColumns:
 
     def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
         if self._as_stored and rows.schema.names == self.needed:
-            wanted = _nullable(output_schema(self._schema, self.needed))
+            wanted = nullable(output_schema(self._schema, self.needed))
             if rows.schema.types == wanted.types:
                 return pa.Table.from_arrays(rows.columns, schema=wanted)
         count = len(positions)

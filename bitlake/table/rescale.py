@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -67,6 +68,38 @@ def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> 
     ``rewrite`` does the work elsewhere than in this process.  Raises :class:`InvalidRequest` for tables without fixed
     buckets, as Paimon does, and :class:`CommitConflict` if other writers come between every time.
     """
+
+    def spread(state: TableState) -> bool:
+        if state.schema.num_buckets != buckets:
+            table.alter_options({opt.BUCKET.name: str(buckets)})
+            return False
+        if all(e.total_buckets == buckets for e in state.entries()):
+            return True
+        (rewrite or _rewriting(table))(state, Overwrite(computed_on=state.snapshot_id))
+        return False
+
+    _until(spread, table, buckets)
+
+
+def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rewrite) -> None:
+    """Spread the partitions for which a condition holds over ``buckets`` buckets; the option ``bucket`` stays.
+
+    Each partition's files say how many buckets it has.  To write rows to it again, the option must say the same.
+    Raises as :func:`rescale` does, and :class:`InvalidRequest` for a condition on other columns.
+    """
+
+    def spread(state: TableState) -> bool:
+        if all(e.total_buckets == buckets for e in table.partition_files(state, where)):
+            return True
+        changed = replace(state, schema=state.schema.with_options({opt.BUCKET.name: str(buckets)}))
+        rewrite(changed, Overwrite(dynamic=bool(state.schema.partition_keys), computed_on=state.snapshot_id))
+        return False
+
+    _until(spread, table, buckets)
+
+
+def _until(spread: Callable[[TableState], bool], table: Rescalable, buckets: int) -> None:
+    """Call ``spread`` with the table as it is until it finds nothing to do."""
     if buckets < 1:
         raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
     for _ in range(_TRIES):
@@ -76,39 +109,9 @@ def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> 
                 f"table '{table.name}' has no fixed number of buckets ('bucket' = '{state.schema.num_buckets}'): "
                 "it cannot be rescaled"
             )
-        if state.schema.num_buckets != buckets:
-            table.alter_options({opt.BUCKET.name: str(buckets)})
-            continue
-        if all(e.total_buckets == buckets for e in state.entries()):
-            return
-        try:
-            (rewrite or _rewriting(table))(state, Overwrite(computed_on=state.snapshot_id))
-        except CommitConflict:
-            continue
-    raise CommitConflict(f"table '{table.name}': other writers came between {_TRIES} times while it was rescaled")
-
-
-def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rewrite) -> None:
-    """Spread the partitions for which a condition holds over ``buckets`` buckets; the option ``bucket`` stays.
-
-    Each partition's files say how many buckets it has.  To write rows to it again, the option must say the same.
-    Raises as :func:`rescale` does, and :class:`InvalidRequest` for a condition on other columns.
-    """
-    if buckets < 1:
-        raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
-    for _ in range(_TRIES):
-        state = table.state()
-        if state.schema.num_buckets < 1:
-            raise InvalidRequest(f"table '{table.name}' has no fixed number of buckets: it cannot be rescaled")
-        chosen = table.partition_files(state, where)
-        if all(e.total_buckets == buckets for e in chosen):
-            return
-        changed = replace(state, schema=state.schema.with_options({opt.BUCKET.name: str(buckets)}))
-        try:
-            rewrite(changed, Overwrite(dynamic=bool(state.schema.partition_keys), computed_on=state.snapshot_id))
-            return
-        except CommitConflict:
-            continue
+        with contextlib.suppress(CommitConflict):
+            if spread(state):
+                return
     raise CommitConflict(f"table '{table.name}': other writers came between {_TRIES} times while it was rescaled")
 
 

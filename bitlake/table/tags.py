@@ -6,16 +6,15 @@ needs stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
 from datetime import datetime, timedelta
 
 from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
-from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.tag_options import DEFAULT_RETAINED
 from bitlake.table.data_file import discard_files
-from bitlake.table.expiring import load_line
+from bitlake.table.expiring import load_line, steadily
 from bitlake.table.live import live_files, load_snapshot, snapshot_ids
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, metadata_files, tag_snapshot
@@ -35,8 +34,6 @@ __all__ = [
 ]
 
 _EPOCH = datetime(1970, 1, 1)
-_RACES = 20
-"""Times that the first snapshot may expire while a tag is deleted; then its files are left to the orphans."""
 
 
 def create_tag(
@@ -169,29 +166,19 @@ def _is_whole(state: TableState, name: str) -> bool:
 
 
 def _clean(state: TableState, snapshot: Snapshot) -> None:
-    """Delete what a tag that is gone kept, if its snapshot is gone too."""
+    """Delete what a tag that is gone kept, if its snapshot is gone too; where others keep on expiring, orphans stay."""
+    with contextlib.suppress(NotFound):
+        discard_files(state.store, steadily(lambda: _kept_by(state, snapshot)))
+
+
+def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
+    """The files that only a tag of a snapshot keeps; raises :class:`NotFound` if the first snapshot goes meanwhile."""
     store, paths = state.store, state.paths
-    for _ in range(_RACES):
-        if store.exists(paths.snapshot(snapshot.id)):
-            return  # what it names goes when it expires
-        first = min(load_line(store, paths).kept, default=None)
-        try:
-            needed = Needed.beside(store, paths, None if first is None else load_snapshot(store, paths, first))
-            partitions = PartitionReader(state.schema, paths)
-            unneeded = _unneeded(partitions, live_files(store, paths, snapshot), needed)
-            metadata = list(metadata_files(store, paths, state.schema, snapshot, needed))
-        except NotFound:
-            continue  # the first snapshot expired meanwhile
-        discard_files(store, unneeded)
-        discard_files(store, metadata)
-        return
-
-
-def _unneeded(partitions: PartitionReader, files: Iterable[ManifestEntry], needed: Needed) -> list[str]:
-    out: list[str] = []
-    for entry in files:
-        if not needed.data_file(entry):
-            path = partitions.data_path(entry)
-            folder = path.rsplit("/", 1)[0]
-            out += [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)]
-    return out
+    if store.exists(paths.snapshot(snapshot.id)):
+        return []  # what it names goes when it expires
+    first = min(load_line(store, paths).kept, default=None)
+    needed = Needed.beside(store, paths, None if first is None else load_snapshot(store, paths, first))
+    partitions = PartitionReader(state.schema, paths)
+    files = [e for e in live_files(store, paths, snapshot) if not needed.data_file(e)]
+    data = [path for e in files for path in partitions.file_paths(e)]
+    return [*data, *metadata_files(store, paths, state.schema, snapshot, needed)]

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.fileindex.selection import Selection
+from bitlake.formats.conform import nullable
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.data_file import arrow_to_physical
@@ -121,9 +122,8 @@ def _nth(best: pa.Table, n: int, order: Order, schema: TableSchema) -> Place | N
 
 
 def _empty(request: ReadRequest) -> pa.Table:
-    schema = output_schema(request.schema, request.columns)
-    fields = [f.with_nullable(True) for f in schema]
-    return pa.schema([*fields, pa.field(_FILE, pa.int32())]).empty_table()
+    schema = nullable(output_schema(request.schema, request.columns))
+    return schema.append(pa.field(_FILE, pa.int32())).empty_table()
 
 
 def _needless(file_best: Place, nth: Place, single: bool) -> bool:

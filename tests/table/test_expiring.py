@@ -199,12 +199,12 @@ def test_orphans_are_looked_for_again_while_a_tag_is_taken_back(table: Table, mo
     late = Path(table.path, "tag", "tag-late")
     late.write_bytes(text)
     waited: list[float] = []
-    monkeypatch.setattr("bitlake.table.orphans.time.sleep", waited.append)
+    monkeypatch.setattr("bitlake.table.expiring.time.sleep", waited.append)
     with pytest.raises(NotFound):
         table.remove_orphan_files(1 << 60)
     assert ids(table) == [2, 12]
     clear_caches()
-    monkeypatch.setattr("bitlake.table.orphans.time.sleep", lambda _: late.unlink())
+    monkeypatch.setattr("bitlake.table.expiring.time.sleep", lambda _: late.unlink(missing_ok=True))
     table.remove_orphan_files(1 << 60)
     assert ids(table) == [2, 12] and ids(table, tag="old") == [1, 11]
 

@@ -11,7 +11,7 @@ from pyspark.sql import datasource as ds
 
 from bitlake.errors import BitlakeError
 from bitlake.predicate.bind import bind
-from bitlake.predicate.tree import And, Comparison, In, IsNull, Like, Not, Op, Predicate
+from bitlake.predicate.tree import Comparison, In, IsNull, Like, Not, Op, Predicate, all_of
 from bitlake.types import DataField
 
 _OPS: dict[type[ds.Filter], Op] = {
@@ -34,7 +34,7 @@ def pushed(filters: Iterable[ds.Filter], fields: tuple[DataField, ...]) -> Predi
             known.append(bind(tree, fields, on_unsupported="true"))
         except BitlakeError:  # a column that only Spark knows, or a member of a struct
             continue
-    return None if not known else known[0] if len(known) == 1 else And(tuple(known))
+    return all_of(known) if known else None
 
 
 def _tree(made: ds.Filter) -> Predicate | None:
