@@ -111,6 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _command_first(list(sys.argv[1:] if arguments is None else arguments))
     from bitlake.cli.failures import told
 
+    if given[:1] != ["sql"]:  # Spark has the session's own Python for it all
+        from bitlake.cli.later import load_later
+
+        load_later()
     with told(given) as outcome:
         app = make_app(wanted(given))
         done = typer.main.get_command(app).main(given, prog_name="bitlake", standalone_mode=False)

@@ -56,28 +56,33 @@ def create(run: Run, table: TableName, name: BranchName, tag: TagOption = None) 
 
     Read and write it as TABLE$branch_NAME.
     """
-    run.table(table).create_branch(name, tag)
-    _tell(run, table, "created", name)
+    found = run.table(table)
+    found.create_branch(name, tag)
+    _tell(run, found.name, "created", name)
 
 
 def rename(
     run: Run, table: TableName, name: BranchName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
 ) -> None:
     """Give a branch another name."""
-    run.table(table).rename_branch(name, new_name)
-    _tell(run, table, "renamed", new_name)
+    found = run.table(table)
+    found.rename_branch(name, new_name)
+    document = {"table": found.name, "branch": new_name, "done": "renamed"}
+    run.out.result(document, lambda screen: screen.line(f"renamed branch {name} of {found.name} to {new_name}"))
 
 
 def fast_forward(run: Run, table: TableName, name: BranchName) -> None:
     """Make main what a branch is."""
-    run.table(table).fast_forward(name)
-    _tell(run, table, "fast-forwarded main to", name)
+    found = run.table(table)
+    found.fast_forward(name)
+    _tell(run, found.name, "fast-forwarded main to", name)
 
 
 def delete(run: Run, table: TableName, name: BranchName) -> None:
     """Delete a branch: its snapshots, schemas and tags."""
-    run.table(table).delete_branch(name)
-    _tell(run, table, "deleted", name)
+    found = run.table(table)
+    found.delete_branch(name)
+    _tell(run, found.name, "deleted", name)
 
 
 def _tell(run: Run, table: str, done: str, name: str) -> None:

@@ -136,7 +136,7 @@ def _optional() -> Iterator[Check]:
 
 
 def _store(run: Run) -> Iterator[Check]:
-    from bitlake.errors import AccessDenied, BitlakeError
+    from bitlake.errors import AccessDenied, BitlakeError, NotFound
 
     url = run.options.lake
     if not url:
@@ -145,7 +145,11 @@ def _store(run: Run) -> Iterator[Check]:
     try:
         lake = run.lake()
         databases = lake.databases()
+        if not databases:
+            run.check_folder()
         tables = sum(len(lake.tables(d)) for d in databases)
+    except NotFound as e:
+        yield Check("lake", "absent", str(e), "look at the address; bitlake import --create begins a lake")
     except AccessDenied as e:
         yield Check("lake", "problem", f"{url}: {e}", "give credentials: --option s3.access-key=…")
     except BitlakeError as e:

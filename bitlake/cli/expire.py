@@ -11,9 +11,13 @@ import typer
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.run import Run, TableName, command, duration
+from bitlake.words import counted
 
 if TYPE_CHECKING:
+    from bitlake.table.state import TableState
     from bitlake.table.table import Table
+
+_DAY_MS = 86_400_000
 
 
 class What(StrEnum):
@@ -49,11 +53,11 @@ def expire(
     The plan comes first; nothing is deleted before you agree, or say --yes. What a snapshot that stays, a tag, a branch
     or a consumer needs is never deleted.
     """
-    found = run.table(table)
     age = duration("--older-than", older_than)
     if what is not What.SNAPSHOTS and (retain_max or retain_min):
         raise Usage(f"--retain-max and --retain-min are for snapshots, not for {what}")
-    plan = _PLANS[what](found, age, retain_max, retain_min)
+    found = run.state(table)
+    plan = _PLANS[what](found, lambda: run.table(table), age, retain_max, retain_min)
     document: dict[str, Any] = {"table": found.name, "what": str(what), **plan.document, "done": False}
     if not run.out.json:
         _show(run.out.screen, document, plan.empty)
@@ -73,65 +77,76 @@ class _Plan:
         self.empty = not any(document.values())
 
 
-def _snapshots(table: Table, age: int | None, retain_max: int | None, retain_min: int | None) -> _Plan:
+# A plan needs what a table is now; only what is agreed to loads all that a table can do.
+
+
+def _snapshots(
+    state: TableState, table: Callable[[], Table], age: int | None, retain_max: int | None, retain_min: int | None
+) -> _Plan:
     from bitlake import _clock
-    from bitlake.table.expire import Retention
+    from bitlake.table.expire import Retention, plan_expiry
 
     retention = Retention(retain_max, retain_min, None if age is None else _clock.now_ms() - age)
-    plan = table.expire_snapshots(retention, dry_run=True)
+    plan = plan_expiry(state.store, state.paths, state.schema, retention)
     document = {
         "snapshots": list(plan.snapshots),
         "data_files": list(plan.data_files),
         "metadata_files": list(plan.metadata_files),
     }
-    return _Plan(document, lambda: table.expire_snapshots(retention))
+    return _Plan(document, lambda: table().expire_snapshots(retention))
 
 
-def _partitions(table: Table, age: int | None, *_: int | None) -> _Plan:
+def _partitions(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake.errors import InvalidRequest
+    from bitlake.metadata.partition import partition_spec
     from bitlake.table.partition_expiry import PartitionAge, expired_partitions
 
-    state = table.state()
     chosen = PartitionAge.of(state.schema.options)
     if age is not None:
         chosen = PartitionAge(age) if chosen is None else PartitionAge(age, *_rest(chosen))
     if chosen is None:
         raise InvalidRequest(
-            f"table '{table.name}' does not say when a partition is too old: give --older-than 30d, or set its option "
+            f"table '{state.name}' does not say when a partition is too old: give --older-than 30d, or set its option "
             "'partition.expiration-time'"
         )
     chosen.check(state.schema.partition_keys)
-    found = expired_partitions(state, chosen)
-    document = {"partitions": [{k: _json(v) for k, v in p.items()} for p in found]}
-    return _Plan(document, lambda: table.expire_partitions(chosen))
+    fields = state.schema.partition_fields
+    found = [partition_spec(fields, list(p.values()), legacy=False) for p in expired_partitions(state, chosen)]
+    document = {"partitions": found}
+    return _Plan(document, lambda: table().expire_partitions(chosen))
 
 
 def _rest(age: Any) -> tuple[str | None, str | None, str]:
     return age.formatter, age.pattern, age.strategy
 
 
-def _json(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool) or value is None else str(value)
-
-
-def _tags(table: Table, age: int | None, *_: int | None) -> _Plan:
+def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake import _clock
+    from bitlake.table.tag_files import list_tags
 
     now = _clock.local_ms()
     if age is None:
-        gone = [t.name for t in table.tags().values() if t.expired(now)]
+        gone = [t.name for t in list_tags(state) if t.expired(now)]
     else:
-        gone = [t.name for t in table.tags().values() if t.created_ms is not None and t.created_ms < now - age]
-    return _Plan({"tags": gone}, lambda: [table.delete_tag(name, if_exists=True) for name in gone])
+        gone = [t.name for t in list_tags(state) if t.created_ms is not None and t.created_ms < now - age]
+
+    def act() -> None:
+        found = table()
+        for name in gone:
+            found.delete_tag(name, if_exists=True)
+
+    return _Plan({"tags": gone}, act)
 
 
-def _orphans(table: Table, age: int | None, *_: int | None) -> _Plan:
+def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake import _clock
+    from bitlake.table.orphans import find_orphans
+    from bitlake.table.runner import REQUESTS, LocalRunner
 
-    limit = None if age is None else _clock.now_ms() - age
-    found = table.remove_orphan_files(limit, dry_run=True)
+    limit = _clock.now_ms() - (_DAY_MS if age is None else age)
+    found = find_orphans(state, limit, LocalRunner(REQUESTS))
     document = {"orphans": [{"path": o.path, "bytes": o.size} for o in found]}
-    return _Plan(document, lambda: table.remove_orphan_files(limit))
+    return _Plan(document, lambda: table().remove_orphan_files(limit))
 
 
 _PLANS: dict[What, Callable[..., _Plan]] = {
@@ -157,7 +172,7 @@ def _show(screen: Screen, document: dict[str, Any], empty: bool) -> None:
             ]
         )
     elif document["what"] == "partitions":
-        screen.line(f"{name}: {len(document['partitions']):,} partitions")
+        screen.line(f"{name}: {counted(len(document['partitions']), 'partition')}")
         for values in document["partitions"]:
             screen.line("  " + "/".join(f"{k}={v}" for k, v in values.items()))
     elif document["what"] == "tags":

@@ -61,7 +61,7 @@ def explain(
     if html is not None:
         with open(html, "w", encoding="utf-8") as page:
             page.write(told.to_html())
-        run.out.note(f"written: {html}")
+        run.out.note(f"wrote {html}: open it in a browser")
         if not run.out.json:
             return
     run.out.result(told.to_dict(), lambda screen: screen.text(told.text()))

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from typer.exceptions import Abort, TyperException
 
+from bitlake.cli.meant import meant
+from bitlake.cli.wrap import terminal_width, wrapped
 from bitlake.errors import BitlakeError
 
 FAILED, BROKEN, INTERRUPTED, PIPE = 1, 3, 130, 141
@@ -94,7 +96,7 @@ def _usage(error: TyperException) -> int:
         if text:
             say(text)
     else:
-        say(f"error: {text}")
+        say(f"error: {meant(text, error)}")
         if context is not None:
             say(f"  help: {context.command_path} --help")
     return error.exit_code
@@ -109,7 +111,9 @@ def show_error(error: Exception, as_json: bool) -> None:
 
 
 def say(text: str) -> None:
-    """A line on stderr."""
+    """A line on stderr; at a terminal several where it has to be."""
+    if sys.stderr.isatty():
+        text = wrapped(text, terminal_width(sys.stderr.fileno()))
     print(text, file=sys.stderr, flush=True)
 
 

@@ -42,6 +42,7 @@ def files(
     rows = [
         {
             "partition": reader.folder(e.partition),
+            "partition_values": reader.shown(e.partition),
             "bucket": e.bucket,
             "level": e.file.level,
             "rows": e.file.row_count,
@@ -73,7 +74,7 @@ def _show(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> 
     rows = document["files"]
     shown = rows[:limit] if limit else rows
     columns: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "~partition": lambda r: r["partition"],
+        "~partition": lambda r: "/".join(f"{k}={v}" for k, v in r["partition_values"].items()),
         ">bucket": lambda r: r["bucket"],
         ">level": lambda r: r["level"],
         ">rows": lambda r: r["rows"],

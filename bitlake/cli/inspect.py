@@ -61,7 +61,7 @@ def inspect(
     if run.out.json:
         run.out.result(found.to_dict(), lambda screen: None)
     else:
-        run.out.screen.text(found.text())
+        run.out.screen.text(found.text(run.out.screen.width if run.out.is_terminal else 0))
     if found.faults:
         run.out.problems()
 

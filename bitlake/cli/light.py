@@ -7,6 +7,7 @@ flags and whole numbers need none of it.  Any other value, and any that is wrong
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -27,6 +28,8 @@ class _Plain:
             return value
         if made in _LISTS and isinstance(value, list | tuple) and all(isinstance(v, str) for v in value):
             return list(value)
+        if isinstance(made, type) and issubclass(made, StrEnum) and value in list(made):
+            return made(value)
         if made in _NUMBERS:
             number = _whole(value)
             low, high = param.type_descriptor.parameter_info.min, param.type_descriptor.parameter_info.max

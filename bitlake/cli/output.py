@@ -15,9 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bitlake.cli.failures import Problems, say
+from bitlake.cli.wrap import terminal_width, wrapped
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.table import Table as Grid
     from rich.text import Text
 
@@ -26,37 +27,45 @@ _ENDLESS = 1_000_000
 _LEAST = 16
 """A column that may be wrapped or shortened keeps so many characters."""
 _KINDS = ">~*"
+_STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m"}
+_PLAIN = "\x1b[0m"
 
 Document = Mapping[str, Any]
 
 
 class Screen:
-    """What a person sees: text, pairs and tables that fit the terminal's width."""
+    """What a person sees: text, pairs and tables that fit the terminal's width.
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    ``width``: how many characters a line may have, a great many where output is no terminal; ``coloured``: whether
+    escape codes are understood.  Lines are written as they are; rich, which takes a while to load, draws tables.
+    """
 
-    @property
-    def width(self) -> int:
-        """How many characters a line may have; a great many where output is no terminal."""
-        return self.console.width
+    def __init__(self, width: int, is_terminal: bool, coloured: bool) -> None:
+        self.width = width
+        self.is_terminal = is_terminal
+        self.coloured = coloured
 
-    def line(self, text: str | Text = "", style: str | None = None) -> None:
-        """A line of text, wrapped at words; no markup."""
-        self.console.print(text, style=style, markup=False, highlight=False, soft_wrap=self.width == _ENDLESS)
+    @cached_property
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return Console(
+            markup=False,
+            highlight=False,
+            emoji=False,
+            force_terminal=self.is_terminal,
+            color_system="auto" if self.coloured else None,
+            width=self.width,
+        )
+
+    def line(self, text: str = "", style: str | None = None) -> None:
+        """A line of text, wrapped at words where it has to be; ``style``: ``bold`` or ``dim``."""
+        before, after = (_STYLES[style], _PLAIN) if style is not None and self.coloured else ("", "")
+        sys.stdout.write("".join(f"{before}{line}{after}\n" for line in wrapped(text, self.width).split("\n")))
 
     def text(self, text: str) -> None:
-        """Lines that are aligned already: printed as they are, never wrapped."""
-        for line in text.splitlines():
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def title(self, text: str) -> None:
-        """The head of a part."""
-        self.line(text, "bold")
-
-    def draw(self, what: RenderableType) -> None:
-        """Anything that rich can draw."""
-        self.console.print(what, highlight=False)
+        """Lines that are aligned already: printed as they are, except where the terminal's width holds no more."""
+        self.line(text)
 
     def pairs(self, rows: Iterable[tuple[str, Any]], *, empty: bool = False) -> None:
         """Names and values, one pair a line; pairs without a value are left out unless ``empty``."""
@@ -97,11 +106,12 @@ class Screen:
 
     def put(self, grid: Grid) -> None:
         """A grid of rich's; without trailing blanks where it is read by a program."""
-        if self.console.is_terminal:
-            self.console.print(grid)
+        sys.stdout.flush()
+        if self.is_terminal:
+            self._console.print(grid)
             return
-        with self.console.capture() as captured:
-            self.console.print(grid)
+        with self._console.capture() as captured:
+            self._console.print(grid)
         for line in captured.get().splitlines():
             sys.stdout.write(line.rstrip() + "\n")
 
@@ -116,13 +126,8 @@ class Output:
     @cached_property
     def screen(self) -> Screen:
         """The terminal (or pipe) that stdout is."""
-        from rich.console import Console
-
-        colours = None if "NO_COLOR" not in os.environ else False
-        console = Console(markup=False, highlight=False, emoji=False, force_terminal=colours, soft_wrap=False)
-        if not console.is_terminal:
-            console = Console(markup=False, highlight=False, emoji=False, force_terminal=False, width=_ENDLESS)
-        return Screen(console)
+        coloured = self.is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+        return Screen(terminal_width(sys.stdout.fileno()) if self.is_terminal else _ENDLESS, self.is_terminal, coloured)
 
     @property
     def is_terminal(self) -> bool:

@@ -8,6 +8,9 @@ import typer
 
 from bitlake.cli.run import Run, TableName, command
 
+_SCANS = 1000
+"""Recorded scans that are looked at, the last ones."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -24,11 +27,14 @@ def report(
 
     It is made of metadata alone: no data is read. With --json the same is printed, and a page is only written to FILE.
     """
-    found = run.table(table)
-    made = found.report(top=top)
+    from bitlake.table.report import gather
+    from bitlake.table.scan_log import default_log
+
+    found = run.state(table)
+    made = gather(found, default_log(found.paths, found.store).read(_SCANS), top=top)
     if file is None and not run.out.json:
         file = f"{found.name.rsplit('.', 1)[-1]}.html"
     if file is not None:
         with open(file, "w", encoding="utf-8") as page:
             page.write(made.to_html())
-    run.out.result(made.to_dict(), lambda screen: screen.line(f"{found.name}: {file}"))
+    run.out.result(made.to_dict(), lambda screen: screen.line(f"wrote {file}: the report of {found.name}"))

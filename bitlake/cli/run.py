@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bitlake.table.state import TableState
     from bitlake.table.table import Table
 
+Found = TypeVar("Found")
 _PANEL = "Lake and output"
 
 
@@ -99,11 +100,28 @@ class Run:
 
     def state(self, name: str) -> TableState:
         """What a table is now, which is known sooner than a table is ready to be read."""
-        return self.lake().state(name)
+        return self._found(lambda: self.lake().state(name))
 
     def table(self, name: str) -> Table:
         """A table by name; raises :class:`bitlake.errors.NotFound`, naming one like it."""
-        return self.lake().table(name)
+        return self._found(lambda: self.lake().table(name))
+
+    def check_folder(self) -> None:
+        """Raise :class:`bitlake.errors.NotFound` if the lake's folder is not there: it is misspelled, or new."""
+        from bitlake.errors import NotFound
+
+        lake = self.lake()
+        if self.options.catalog == "filesystem" and not lake.catalog.store.dir_exists(lake.path):
+            raise NotFound(f"there is no lake at {lake.path}: the folder does not exist (the first table makes it)")
+
+    def _found(self, find: Callable[[], Found]) -> Found:
+        from bitlake.errors import NotFound
+
+        try:
+            return find()
+        except NotFound:
+            self.check_folder()
+            raise
 
     def agreed(self, question: str, yes: bool, plan: bool = False) -> bool:
         """Whether to go on with what was shown: ``--yes`` said so, or a person at the terminal does now.

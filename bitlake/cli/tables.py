@@ -30,6 +30,8 @@ def tables(
 
     lake = run.lake()
     databases = [run.options.database] if run.options.database else lake.databases()
+    if not databases or run.options.database:
+        run.check_folder()
     found = [(d, t) for d in databases for t in sorted(lake.tables(d))]
     if names:
         rows = [{"database": d, "table": t} for d, t in found]

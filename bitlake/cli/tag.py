@@ -64,8 +64,14 @@ def _kept(millis: int | None) -> str:
 
 def create(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
     """Tag a snapshot, the latest if none is given."""
+    from bitlake.errors import AlreadyExists
+
     found = run.table(table)
-    found.create_tag(name, snapshot, retained_ms=duration("--keep", keep))
+    try:
+        found.create_tag(name, snapshot, retained_ms=duration("--keep", keep))
+    except AlreadyExists as e:
+        what = f"table '{found.name}' has a tag '{name}' already"
+        raise AlreadyExists(f"{what}; bitlake tag move {table} {name} moves it to another snapshot") from e
     _tell(run, found.name, "created", name, found.tags()[name].snapshot.id)
 
 
@@ -82,7 +88,8 @@ def rename(
     """Give a tag another name."""
     found = run.table(table)
     found.rename_tag(name, new_name)
-    _tell(run, found.name, "renamed", new_name, found.tags()[new_name].snapshot.id)
+    document = {"table": found.name, "tag": new_name, "done": "renamed", "snapshot": found.tags()[new_name].snapshot.id}
+    run.out.result(document, lambda screen: screen.line(f"renamed tag {name} of {found.name} to {new_name}"))
 
 
 def delete(run: Run, table: TableName, name: TagName) -> None:

@@ -53,7 +53,8 @@ def verify(
             plan = target.repair(report, dry_run=False, indexes=how)
             sound = not any(f.severity == "error" for f in plan.left)
             if not run.out.json:
-                run.out.screen.line("repaired" + (f" in snapshot {plan.snapshot}" if plan.snapshot else ""), "bold")
+                where = f" in snapshot {plan.snapshot}; older ones stay as they are" if plan.snapshot else ""
+                run.out.screen.line(f"repaired{where}", "bold")
         elif plan.actions and not run.out.json:
             run.out.screen.line("nothing was repaired; --yes does it", "bold")
         document["repair"] = plan.to_dict()

@@ -117,7 +117,8 @@ class BitmapReader:
             return None
         keys, places = scanned
         if isinstance(key, bytes):
-            match = _COMPARE[op](keys, pa.scalar(key, self.keys.arrow)).to_numpy(zero_copy_only=False)
+            match = pc.call_function(_COMPARE[op], [keys, pa.scalar(key, self.keys.arrow)])
+            match = match.to_numpy(zero_copy_only=False)
         else:
             match = _COMPARE_INTS[op](self.keys.order(self.keys.numpy(keys)), self._sortable(key))
         return self._matching(places[match])
@@ -388,7 +389,7 @@ def _contains(rows: BitMap, positions: Int64s) -> Int64s:
     return np.isin(positions, held.astype(np.int64)).astype(np.int64)
 
 
-_COMPARE = {Op.LT: pc.less, Op.LE: pc.less_equal, Op.GT: pc.greater, Op.GE: pc.greater_equal}
+_COMPARE = {Op.LT: "less", Op.LE: "less_equal", Op.GT: "greater", Op.GE: "greater_equal"}
 _COMPARE_INTS = {Op.LT: np.less, Op.LE: np.less_equal, Op.GT: np.greater, Op.GE: np.greater_equal}
 
 

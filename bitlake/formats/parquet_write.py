@@ -26,8 +26,9 @@ read at 4,096 rows took 7 ms and 1.5 MB).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -50,7 +51,6 @@ DICTIONARY_BYTES = 64 << 10
 _PAGE_END_BYTES = 16
 """Less than any page worth its own; with 1, Arrow begins a repeated column whose first chunk has one row with an empty
 page (the dictionary's own width counts as data), at which its reader takes the column to be at its end."""
-_PARAMETERS = inspect.signature(pq.ParquetWriter.__init__).parameters
 _NEWER = ("max_rows_per_page", "write_time_adjusted_to_utc")  # older pyarrow lacks them; files stay valid without
 _GUESSED_RATIO = 0.5
 _BATCH_VALUES = 1 << 24
@@ -129,7 +129,7 @@ class ParquetWriter:
             "dictionary_pagesize_limit": dictionary_bytes,
         }
         for name in _NEWER:
-            if name not in _PARAMETERS:
+            if name not in _parameters():
                 del self._options[name]
 
     @property
@@ -221,6 +221,12 @@ class ParquetWriter:
             raise InvalidRequest(f"cannot write Parquet: {e}") from e
         except OSError as e:
             raise StorageUnavailable(f"writing a Parquet file failed: {e}") from e
+
+
+@cache
+def _parameters() -> Collection[str]:
+    """What this pyarrow's writer can be told."""
+    return inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
 def dictionary_columns(table: pa.Table, limit: int) -> list[str]:

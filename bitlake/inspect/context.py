@@ -19,7 +19,7 @@ from bitlake.types import AtomicType, DataField
 
 if TYPE_CHECKING:
     from bitlake.metadata.manifest import ManifestEntry
-    from bitlake.tableindex.deletion_vectors import VectorRange
+    from bitlake.tableindex.vector_range import VectorRange
 
 T = TypeVar("T")
 _UP = 8
@@ -114,7 +114,6 @@ class TableContext:
         state = self.state
         if state is None or state.snapshot is None or state.snapshot.index_manifest is None:
             return {}
-        # Brings numpy, which only vectors need.
         from bitlake.metadata.index_manifest import DELETION_VECTORS, decode_index_manifest
 
         path = state.paths.manifest(state.snapshot.index_manifest)

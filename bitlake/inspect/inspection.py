@@ -16,6 +16,7 @@ from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Fault, Node, Page, Tree, hex_lines, reading, render
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store, open_store
+from bitlake.words import counted
 
 if TYPE_CHECKING:
     from bitlake.fileindex.container import ContainerHeader
@@ -59,11 +60,11 @@ class Inspection:
         """What is broken; empty for a sound file, as far as it was looked at."""
         return self.root.faults()
 
-    def text(self) -> str:
-        """All of it as text."""
-        lines = [f"{self.path}", f"{self.kind}, {self.size:,} bytes ({self.bytes_read:,} looked at)"]
+    def text(self, width: int = 0) -> str:
+        """All of it as text, the tree in lines of at most ``width`` characters (0: of any length)."""
+        lines = [f"{self.path}", f"{self.kind}, {counted(self.size, 'byte')} ({self.bytes_read:,} looked at)"]
         lines += [f"note: {self.remark}"] if self.remark else []
-        lines += ["", render(self.root)] if self.hex is None or self.rows else []
+        lines += ["", render(self.root, width)] if self.hex is None or self.rows else []
         lines += ["", *map(str, self.rows)] if self.rows else []
         lines += ["", str(self.hex)] if self.hex is not None else []
         if self.faults:
@@ -72,7 +73,8 @@ class Inspection:
             lines += [f"         … {len(self.faults) - 20:,} more"] if len(self.faults) > 20 else []
         return "\n".join(lines)
 
-    __str__ = text
+    def __str__(self) -> str:
+        return self.text()
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold."""

@@ -19,6 +19,7 @@ from bitlake.metadata.manifest import (
     decode_manifest_list,
 )
 from bitlake.metadata.stats import column_stats
+from bitlake.words import counted
 
 
 def manifest_list_tree(tree: Tree, source: Source, page: Page, context: TableContext) -> None:
@@ -54,7 +55,7 @@ def manifest_tree(tree: Tree, source: Source, page: Page, context: TableContext,
             **{"beside it": list(file.extra_files) or None, "external path": file.external_path},
         ))  # fmt: skip
         if file.embedded_index is not None:
-            node.facts["embedded index"] = f"{len(file.embedded_index):,} bytes"
+            node.facts["embedded index"] = counted(len(file.embedded_index), "byte")
         _keys(node, file, context)
         _statistics(node, file, context, column, page.limit == 1)
 

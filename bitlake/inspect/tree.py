@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -24,6 +25,7 @@ DAMAGE = (
     RecursionError,
 )
 _MOST_TEXT = 100
+_LEAST_ROOM = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +175,26 @@ def plain(value: Any) -> Any:
 # --- as text ----------------------------------------------------------------------------------------------------------
 
 
-def render(node: Node) -> str:
-    """The tree as text: offset and size in columns, then the parts, each with what it says."""
-    rows: list[tuple[str, str, str]] = [("offset", "bytes", "")]
+def render(node: Node, width: int = 0) -> str:
+    """The tree as text: offset and size in columns, then the parts, each with what it says.
+
+    What is longer than ``width`` characters is wrapped, so that the tree stays one; 0: nothing is.
+    """
+    rows: list[tuple[str, str, str, str]] = [("offset", "bytes", "", "")]
     _lines(node, "", "", rows)
     wide = [max(len(r[i]) for r in rows) for i in (0, 1)]
-    return "\n".join(f"{a:>{wide[0]}}  {b:>{wide[1]}}  {c}".rstrip() for a, b, c in rows)
+    room = max(_LEAST_ROOM, width - sum(wide) - 4) if width else 0
+    lines = []
+    for at, size, text, below in rows:
+        parts = textwrap.wrap(text, room, subsequent_indent=below) if 0 < room < len(text) else [text]
+        lines += [f"{at:>{wide[0]}}  {size:>{wide[1]}}  {parts[0]}"]
+        lines += [" " * (sum(wide) + 4) + part for part in parts[1:]]
+    return "\n".join(line.rstrip() for line in lines)
 
 
-def _lines(node: Node, first: str, rest: str, rows: list[tuple[str, str, str]]) -> None:
-    told = " · ".join(f"{k} {_text(v)}" if k else _text(v) for k, v in node.facts.items())
-    rows.append((_number(node.offset), _number(node.size), f"{first}{node.name}" + (f"  {told}" if told else "")))
+def _lines(node: Node, first: str, rest: str, rows: list[tuple[str, str, str, str]]) -> None:
+    facts = " · ".join(f"{k} {_text(v)}" if k else _text(v) for k, v in node.facts.items())
+    told = f"{first}{node.name}" + (f"  {facts}" if facts else "")
     tails: list[str] = []
     if node.fault is not None:
         tails.append(f"✗ {node.fault}")
@@ -191,11 +202,14 @@ def _lines(node: Node, first: str, rest: str, rows: list[tuple[str, str, str]]) 
         tails.append("… more")
     elif node.more:
         tails.append(f"… {node.more:,} more not shown")
+    below = rest + ("│  " if node.children or tails else "   ")
+    rows.append((_number(node.offset), _number(node.size), told, below))
     for i, child in enumerate(node.children):
         last = i == len(node.children) - 1 and not tails
         _lines(child, rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "), rows)
     for i, tail in enumerate(tails):
-        rows.append(("", "", rest + ("└─ " if i == len(tails) - 1 else "├─ ") + tail))
+        end = i == len(tails) - 1
+        rows.append(("", "", rest + ("└─ " if end else "├─ ") + tail, rest + ("     " if end else "│    ")))
 
 
 def _number(value: int | None) -> str:

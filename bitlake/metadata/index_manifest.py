@@ -17,7 +17,7 @@ from typing import Any
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.metadata import avro
 from bitlake.metadata.manifest import EntryKind
-from bitlake.tableindex.deletion_vectors import VectorRange
+from bitlake.tableindex.vector_range import VectorRange
 
 VERSION = 1
 DELETION_VECTORS = "DELETION_VECTORS"

@@ -35,13 +35,14 @@ from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import AtomicType, DataField, MapType, Root
 
 _KERNELS = {
-    Op.EQ: pc.equal,
-    Op.NE: pc.not_equal,
-    Op.LT: pc.less,
-    Op.LE: pc.less_equal,
-    Op.GT: pc.greater,
-    Op.GE: pc.greater_equal,
+    Op.EQ: "equal",
+    Op.NE: "not_equal",
+    Op.LT: "less",
+    Op.LE: "less_equal",
+    Op.GT: "greater",
+    Op.GE: "greater_equal",
 }
+"""Arrow's kernels by name: pyarrow.compute takes long to load, and who plans a scan needs none of them."""
 
 
 def evaluate(bound: Predicate, table: pa.Table | pa.RecordBatch, fields: Sequence[DataField]) -> pa.BooleanArray:
@@ -121,7 +122,7 @@ def _leaf(node: Comparison | In | Like, column: pa.ChunkedArray, kind: Any) -> p
     if kind.root in (Root.FLOAT, Root.DOUBLE):
         return _float(node, column)
     if isinstance(node, Comparison):
-        return _KERNELS[node.op](column, _scalar(node.value, column.type, kind))
+        return pc.call_function(_KERNELS[node.op], [column, _scalar(node.value, column.type, kind)])
     return _member(node, column, [_scalar(v, column.type, kind) for v in node.values])
 
 
@@ -190,7 +191,7 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if op in (Op.NE, Op.LT):
             return pc.invert(nan())
         return _null_where_null(pa.chunked_array([pa.repeat(pa.scalar(op is Op.LE), len(column))]), column)
-    plain = _KERNELS[op](column, pa.scalar(node.value, column.type))
+    plain = pc.call_function(_KERNELS[op], [column, pa.scalar(node.value, column.type)])
     # IEEE answers FALSE to NaN but for <>, which is right unless NaN is the greater one.
     return pc.or_(plain, nan()) if op in (Op.GT, Op.GE) else plain
 

@@ -1,7 +1,6 @@
-"""Table index files of a snapshot (deletion vectors, HASH): where they are, read and written whole.
+"""Table index files of a snapshot (deletion vectors, HASH), read and written whole.
 
-Their bytes are :mod:`bitlake.tableindex`'s; which of them a snapshot has, its index manifest says.  Files and index
-manifests never change once written, so what was decoded of them is kept in a process-wide cache by path.
+Their bytes are :mod:`bitlake.tableindex`'s; which of them a snapshot has, :mod:`bitlake.table.index_entries` tells.
 Source: index-format spec, sections 7.1 and 8.
 """
 
@@ -16,13 +15,15 @@ from bitlake import _clock
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable, UnsupportedFeature
 from bitlake.metadata import options as opt
-from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry, decode_index_manifest
+from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
-from bitlake.table.cache import Cache
-from bitlake.table.partitions import PartitionReader
+from bitlake.table.index_entries import clear_index_manifests as clear_index_manifests
+from bitlake.table.index_entries import index_entries as index_entries
+from bitlake.table.index_entries import index_file_path
+from bitlake.table.index_entries import index_path as index_path
+from bitlake.table.index_entries import read_index_manifest as read_index_manifest
 from bitlake.table.rolling import discard_files
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
@@ -32,50 +33,6 @@ from bitlake.tableindex.deletion_vectors import (
     encode_index_files,
 )
 from bitlake.tableindex.hash_index import decode_hashes, encode_hashes
-
-_manifests: Cache[str, tuple[IndexFileEntry, ...]] = Cache(500_000)
-
-
-def clear_index_manifests() -> None:
-    """Forget cached index manifests (tests that break files on purpose need it)."""
-    _manifests.clear()
-
-
-# --- which there are, and where ---------------------------------------------------------------------------------------
-
-
-def read_index_manifest(store: Store, paths: TablePaths, name: str) -> tuple[IndexFileEntry, ...]:
-    """The entries of an index manifest, cached; raises :class:`CorruptError` naming the file."""
-    path = paths.manifest(name)
-    found = _manifests.get(path)
-    if found is None:
-        try:
-            found = tuple(decode_index_manifest(store.read(path)))
-        except CorruptError as e:
-            raise e if e.path else e.within(path) from e
-        _manifests.put(path, found, 1 + sum(1 + len(e.ranges or ()) for e in found))
-    return found
-
-
-def index_entries(store: Store, paths: TablePaths, snapshot: Snapshot | None) -> list[IndexFileEntry]:
-    """All table index files of a snapshot; none without a snapshot."""
-    if snapshot is None or snapshot.index_manifest is None:
-        return []
-    return list(read_index_manifest(store, paths, snapshot.index_manifest))
-
-
-def index_path(paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) -> str:
-    """The full path of an index file: external, beside the data (``index-file-in-data-file-dir``), or in ``index/``."""
-    if entry.external_path is not None:
-        return entry.external_path
-    return _folder_path(paths, schema, entry.partition, entry.bucket, entry.file_name)
-
-
-def _folder_path(paths: TablePaths, schema: TableSchema, partition: bytes, bucket: int, name: str) -> str:
-    if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
-        return paths.index(name)
-    return f"{paths.bucket_dir(PartitionReader(schema, paths).folder(partition), bucket)}/{name}"
-
 
 # --- deletion vectors -------------------------------------------------------------------------------------------------
 
@@ -132,7 +89,7 @@ def _put_vectors(
     data: bytes,
     places: tuple[VectorRange, ...],
 ) -> IndexFileEntry:
-    _write_whole(store, _folder_path(paths, schema, partition, bucket, name), data)
+    _write_whole(store, index_file_path(paths, schema, partition, bucket, name), data)
     return IndexFileEntry(partition, bucket, DELETION_VECTORS, name, len(data), len(places), places)
 
 
@@ -182,7 +139,7 @@ def write_hashes(
     """A new HASH index file of a bucket: int32 hashes of its keys, each once, in the order given."""
     data = encode_hashes(hashes)
     name = table_index_name(_clock.new_uuid(), 0)
-    _write_whole(store, _folder_path(paths, schema, partition, bucket, name), data)
+    _write_whole(store, index_file_path(paths, schema, partition, bucket, name), data)
     return IndexFileEntry(partition, bucket, HASH, name, len(data), len(hashes))
 
 

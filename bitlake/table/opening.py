@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -92,18 +93,21 @@ def _shown(table: Identifier, branch: str | None) -> str:
     return str(table) if branch is None else f"{table}$branch_{branch}"
 
 
-def open_damaged(catalog: FileSystemCatalog, name: Identifier) -> Table:
-    """The table of a name although its latest schema cannot be read, to verify it and to read older snapshots.
+def locate(catalog: FileSystemCatalog, name: Identifier) -> tuple[str, TablePaths]:
+    """The name to show and the paths of a table or branch, although its latest schema may not be readable.
 
-    Raises :class:`bitlake.errors.NotFound` for a table that is not there.
+    Raises :class:`bitlake.errors.NotFound` for one that is not there, and :class:`bitlake.errors.InvalidRequest` for a
+    system table.
     """
-    from bitlake.table.table import Table
-
-    try:
-        return open_table(catalog, name)
-    except CorruptError:
-        found = catalog.find(Identifier(name.database, name.table.split("$")[0]))
-        return Table(str(found), catalog.table_path(found), catalog.store, opened=True)
+    found, branch, system = _taken_apart(catalog, catalog.find(name))
+    if system is not None:
+        raise InvalidRequest(f"'{name}' is a system table, which has no files of its own; use '{found}'")
+    with contextlib.suppress(CorruptError):  # that it is there is enough
+        catalog.load_schema(found)
+    paths = TablePaths(catalog.table_path(found), branch)
+    if branch is not None and not catalog.store.dir_exists(paths.branch_root):
+        raise NotFound(f"table '{found}' has no branch '{branch}'")
+    return _shown(found, branch), paths
 
 
 def relation_exists(catalog: FileSystemCatalog, name: Identifier) -> bool:

@@ -26,7 +26,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.expiring import steadily
-from bitlake.table.index_files import read_index_manifest
+from bitlake.table.index_entries import read_index_manifest
 from bitlake.table.live import read_manifest, read_manifest_list
 from bitlake.table.references import Holder, branch_names, holders, lines
 from bitlake.table.runner import Runner

@@ -48,6 +48,10 @@ class PartitionReader:
             self._folders[raw] = found
         return found
 
+    def shown(self, raw: bytes) -> dict[str, str]:
+        """The partition's values as people write them, whatever the folder's name has: a DATE as ``2024-01-31``."""
+        return partition_spec(self._fields, self.values(raw), default_name=self._default_name, legacy=False)
+
     def spec(self, raw: bytes) -> dict[str, str]:
         """The partition's values as text by column; empty for an unpartitioned table."""
         return partition_spec(self._fields, self.values(raw), default_name=self._default_name, legacy=self._legacy)

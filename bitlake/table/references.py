@@ -13,7 +13,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.expiring import load_line
-from bitlake.table.index_files import index_path, read_index_manifest
+from bitlake.table.index_entries import index_path, read_index_manifest
 from bitlake.table.live import live_files, read_manifest, read_manifest_list
 from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.versions import branch_names, existing_snapshots, tag_names, tag_snapshot

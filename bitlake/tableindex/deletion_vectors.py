@@ -32,6 +32,7 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import deserialize, positions_of, serialize
 from bitlake.codec.roaring_dense import bitmap_of_any, contains
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.tableindex.vector_range import VectorRange as VectorRange
 
 VERSION = 1
 FIRST_OFFSET = 1
@@ -46,20 +47,6 @@ _LIMIT_32 = 1 << 32
 _MOST_KEY = 2**31 - 2
 _WRITTEN_KEYS = 1 << 20
 """Each key below the highest takes twelve bytes in a file, so that no vector is made with keys from here on."""
-
-
-@dataclass(frozen=True, slots=True)
-class VectorRange:
-    """Where the vector of ``data_file`` (a file name) is in an index file.
-
-    ``offset``: of its size word, in bytes; ``length``: see the module; ``cardinality``: how many rows it deletes, None
-    in files of old writers.
-    """
-
-    data_file: str
-    offset: int
-    length: int
-    cardinality: int | None
 
 
 @dataclass(frozen=True, slots=True)

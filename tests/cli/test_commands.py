@@ -112,7 +112,7 @@ def test_advise(cli: Cli) -> None:
 
 
 def test_report(cli: Cli, home: Path) -> None:
-    assert cli("report", "orders").out == "default.orders: orders.html\n"
+    assert cli("report", "orders").out == "wrote orders.html: the report of default.orders\n"
     assert "default.orders" in (home / "orders.html").read_text()
     assert cli("report", "orders", "--json").json["snapshot"]["id"] == 2
 
@@ -122,12 +122,14 @@ def test_tags_and_branches(cli: Cli) -> None:
         cli("tag", "create", "orders", "tuesday", "--keep", "30d").out
         == "created tag tuesday of default.orders, snapshot 2\n"
     )
-    cli("tag", "create", "orders", "tuesday", code=1)
+    assert "bitlake tag move orders tuesday" in cli("tag", "create", "orders", "tuesday", code=1).err
     cli("tag", "move", "orders", "tuesday", "--snapshot", "1")
-    cli("tag", "rename", "orders", "tuesday", "wednesday")
+    renamed = cli("tag", "rename", "orders", "tuesday", "wednesday").out
+    assert renamed == "renamed tag tuesday of default.orders to wednesday\n"
     found = cli("tag", "list", "orders", "--json").json["tags"]
     assert [(t["name"], t["snapshot"]) for t in found] == [("monday", 1), ("wednesday", 1)]
-    assert cli("branch", "create", "orders", "dev", "--tag", "wednesday").out == "created branch dev of orders\n"
+    created = cli("branch", "create", "orders", "dev", "--tag", "wednesday").out
+    assert created == "created branch dev of default.orders\n"
     lines = cli("branch", "list", "orders").out.splitlines()
     assert [line.split()[0] for line in lines] == ["branch", "main", "dev"] and lines[2].endswith(" 30")
     assert cli("describe", "orders$branch_dev", "--json").json["rows"] == 30

@@ -7,8 +7,9 @@ Memory holds a batch of rows, and what building the file's indexes takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,12 +50,13 @@ class DataTask:
 
 @dataclass(frozen=True, slots=True)
 class DataChecked:
-    """What came of a data file."""
+    """What came of a data file; ``concerned``: which of the task's entries a finding is about, if not all."""
 
     findings: tuple[Finding, ...]
     rows: int = 0
     size: int = 0
     indexes: int = 0
+    concerned: Mapping[Finding, Collection[int]] = dataclasses.field(default_factory=dict)
 
 
 def check_data_file(store: Store, task: DataTask) -> DataChecked:
@@ -63,10 +65,14 @@ def check_data_file(store: Store, task: DataTask) -> DataChecked:
         size = store.size(task.path)
     except NotFound:
         return DataChecked((Finding("data-missing", task.path, "the file is not there"),))
-    found = list(_size_faults(task, size))
-    indexes, index_faults = _indexes(store, task)
-    found += index_faults
-    facts = _Facts(task, indexes)
+    indexes = _Indexes(store, task)
+    checked = _checked(store, task, size, indexes)
+    return replace(checked, indexes=len(indexes.checks), concerned=indexes.concerned)
+
+
+def _checked(store: Store, task: DataTask, size: int, indexes: _Indexes) -> DataChecked:
+    found = [*_size_faults(task, size), *indexes.findings]
+    facts = _Facts(task, indexes.checks)
     try:
         rows = _footer_rows(store, task.path, size)
         if rows is not None:
@@ -81,15 +87,15 @@ def check_data_file(store: Store, task: DataTask) -> DataChecked:
         there = store.exists(task.path)
         gone = Finding("data-missing", task.path, "the file is not there")
         found.append(Finding("data-unreadable", task.path, str(e)) if there else gone)
-        return DataChecked(tuple(found), 0, size, len(indexes))
+        return DataChecked(tuple(found), 0, size)
     except (BitlakeError, pa.ArrowException) as e:
         error = e if isinstance(e, BitlakeError) else CorruptError(f"its bytes cannot be decoded ({e})")
         found.append(of_error("data-unreadable", task.path, error))
         # What an index says of itself stands, even if the rows cannot be asked.
-        found += [f for i in indexes for f in i.findings]
-        return DataChecked(tuple(found), 0, size, len(indexes))
-    found += [f for i in indexes for f in (i.finish() if task.deep else i.findings)]
-    return DataChecked(tuple(dict.fromkeys(found)), rows or 0, size, len(indexes))
+        found += indexes.faults(deep=False)
+        return DataChecked(tuple(found), 0, size)
+    found += indexes.faults(task.deep)
+    return DataChecked(tuple(dict.fromkeys(found)), rows or 0, size)
 
 
 def _size_faults(task: DataTask, size: int) -> Iterator[Finding]:
@@ -114,21 +120,49 @@ def _footer_rows(store: Store, path: str, size: int) -> int | None:
     return read_footer(lambda offset, length: store.read_range(path, offset, length), size).rows
 
 
-def _indexes(store: Store, task: DataTask) -> tuple[list[FileIndexCheck], list[Finding]]:
-    """The distinct indexes of a file's entries, and what is wrong with files beside it."""
-    checks: dict[tuple[str, bytes], FileIndexCheck] = {}
-    found: list[Finding] = []
-    folder = task.path.rsplit("/", 1)[0]
-    for entry in task.entries:
-        path, content, wrong = index_content(store, task.path, entry.file)
-        found += wrong
-        if content is not None and (path, content) not in checks:
-            rows = entry.file.row_count
-            checks[path, content] = FileIndexCheck(path, content, task.schema, task.options, rows)
-        for extra in entry.file.extra_files:
-            if not extra.endswith(_INDEX_SUFFIX) and not store.exists(f"{folder}/{extra}"):
-                found.append(Finding("extra-file-missing", f"{folder}/{extra}", f"{entry.file.file_name} names it"))
-    return list(checks.values()), found
+class _Indexes:
+    """The distinct indexes of a file's entries, and which entries each fault of them is about.
+
+    A repair gives a file an entry with another index, and those with the old one stay in older snapshots.
+    """
+
+    def __init__(self, store: Store, task: DataTask) -> None:
+        self.findings: list[Finding] = []
+        self.concerned: dict[Finding, list[int]] = {}
+        found: dict[tuple[str, bytes], tuple[FileIndexCheck, list[int]]] = {}
+        folder = task.path.rsplit("/", 1)[0]
+        for number, entry in enumerate(task.entries):
+            path, content, wrong = index_content(store, task.path, entry.file)
+            for extra in entry.file.extra_files:
+                if not extra.endswith(_INDEX_SUFFIX) and not store.exists(f"{folder}/{extra}"):
+                    wrong.append(Finding("extra-file-missing", f"{folder}/{extra}", f"{entry.file.file_name} names it"))
+            self._note(wrong, [number])
+            self.findings += wrong
+            if content is None:
+                continue
+            if (path, content) not in found:
+                check = FileIndexCheck(path, content, task.schema, task.options, entry.file.row_count)
+                found[path, content] = check, []
+            found[path, content][1].append(number)
+        self._checks = list(found.values())
+
+    @property
+    def checks(self) -> list[FileIndexCheck]:
+        """The checks that rows are shown to."""
+        return [check for check, _ in self._checks]
+
+    def faults(self, deep: bool) -> list[Finding]:
+        """What is wrong with the indexes, after the last row if ``deep``."""
+        out = []
+        for check, entries in self._checks:
+            faults = check.finish() if deep else check.findings
+            self._note(faults, entries)
+            out += faults
+        return out
+
+    def _note(self, findings: Sequence[Finding], entries: Sequence[int]) -> None:
+        for finding in findings:
+            self.concerned.setdefault(finding, []).extend(entries)
 
 
 class _Facts:

@@ -14,11 +14,18 @@ from bitlake.words import counted, human_bytes
 MOST_FINDINGS = 1000
 """Findings kept of one code; more are only counted, so that a table whose folder is gone does not fill the memory."""
 
-_GO = frozenset({"index-missing", "index-unreadable"})
-_PAST = (
-    "the latest snapshot does not need it; it goes when these snapshots expire (CALL sys.expire_snapshots), "
-    "and until then reading them needs the whole file"
-)
+_GO = {
+    "index-missing": "reading them needs the whole file",
+    "index-unreadable": "reading them needs the whole file",
+    "index-unknown": "it is not used",
+    "index-twice": "reading them may fail",
+    "index-wrong": "what reads them by this column may miss rows",
+    "hash-missing": "nobody needs it: writers take the latest one",
+    "hash-unreadable": "nobody needs it: writers take the latest one",
+    "hash-incomplete": "nobody needs it: writers take the latest one",
+}
+"""Indexes that only older snapshots have, and what that means for these."""
+_WRONG = frozenset({"index-twice", "index-wrong"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +34,8 @@ class Finding:
 
     ``code``: of :data:`bitlake.table.verify.codes.CODES`; ``path``: the file at fault; ``what``: what is wrong, in
     words; ``column`` and ``offset`` (bytes in the file) where known; ``snapshots``: the moments that it concerns, such
-    as ``snapshot 3`` or ``tag monday``.  ``past``: an index file that only older snapshots need, and that goes with
-    them: a warning.
+    as ``snapshot 3`` or ``tag monday``.  ``past``: an index that no line's last snapshot has, and that goes with
+    the older ones: a warning, unless it makes readers of these answer wrongly.
     """
 
     code: str
@@ -42,19 +49,23 @@ class Finding:
     @property
     def severity(self) -> Severity:
         """``error`` or ``warning``."""
-        return "warning" if self.past else CODES[self.code].severity
+        return "warning" if self.past and self.code not in _WRONG else CODES[self.code].severity
 
     @property
     def remedy(self) -> str:
         """What to do about it."""
-        return _PAST if self.past else CODES[self.code].remedy
+        if not self.past:
+            return CODES[self.code].remedy
+        tagged = any(m.startswith("tag ") for m in self.snapshots)
+        return (
+            "the latest snapshot does not have it, and older ones never change: it goes when these snapshots expire "
+            f"(CALL sys.expire_snapshots, bitlake expire){' and these tags are deleted' * tagged}; until then "
+            f"{_GO[self.code]}"
+        )
 
-    def of_past(self, kept: frozenset[str]) -> Finding:
-        """The same; as one of the ``past`` if none of these moments, which expiring leaves there, needs the file.
-
-        That holds for index files, as after a repair: data is told as it was.
-        """
-        goes = self.code in _GO and self.path.endswith(".index") and self.snapshots and not kept & set(self.snapshots)
+    def of_past(self, last: frozenset[str]) -> Finding:
+        """The same; as one of the ``past`` if none of these moments, the last of each line, has the index."""
+        goes = self.code in _GO and self.snapshots and not last & set(self.snapshots)
         return replace(self, past=True) if goes else self
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,6 +103,7 @@ class VerifyReport:
     ``checked``: how many of each of :data:`COUNTED` were looked at; ``more``: findings by code that were counted but
     not kept; ``orphans``: files that nothing names and their bytes, which is no fault (None: not looked for, or not
     known because something that names files cannot be read).  ``deep``: whether data files and indexes were read.
+    ``last``: the last snapshot of main, then of each branch, as findings name them.
     """
 
     table: str
@@ -100,6 +112,7 @@ class VerifyReport:
     checked: Mapping[str, int]
     more: Mapping[str, int] = field(default_factory=dict)
     orphans: tuple[int, int] | None = None
+    last: tuple[str, ...] = ()
 
     @property
     def errors(self) -> tuple[Finding, ...]:

@@ -151,7 +151,7 @@ class _Work:
         self.files: dict[str, tuple[ManifestEntry, str]] = {}
         self.buckets: dict[str, tuple[tuple[bytes, int], str]] = {}
         self.covered: set[Finding] = {f for f in report.findings if f.code in _HINTS}
-        wanted = [f for f in report.findings if f.code in _FILE_INDEXES | _HASHES]
+        wanted = [f for f in report.findings if f.code in _FILE_INDEXES | _HASHES and _is_now(f, state, report)]
         if not wanted or state.snapshot is None:
             return
         unsound = {f.path for f in report.findings if f.code in _UNSOUND}
@@ -185,6 +185,14 @@ class _Work:
                 if slot is not None and not any(folders.get(folder) == slot for folder in bad):
                     self.buckets.setdefault(f.path, (slot, f.code))
                     self.covered.add(f)
+
+
+def _is_now(finding: Finding, state: TableState, report: VerifyReport) -> bool:
+    """Whether the latest snapshot of the table, or of its branch, had the fault when the report was made."""
+    branch = state.paths.branch
+    ends = f" of branch {branch}" if branch else ""
+    last = [m for m in report.last if (m.endswith(ends) if ends else " of branch " not in m)]
+    return not finding.snapshots or not last or last[0] in finding.snapshots
 
 
 # --- hints ------------------------------------------------------------------------------------------------------------

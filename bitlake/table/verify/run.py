@@ -14,7 +14,7 @@ from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.index_files import index_path
+from bitlake.table.index_entries import index_path
 from bitlake.table.orphans import find_orphans
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.runner import REQUESTS, Item, LocalRunner, Result, Runner
@@ -106,7 +106,8 @@ class _Verify:
             check_hints(self.store, line, self.book)
         left = self._orphans(lines) if orphans else None
         findings = self._still_there(lines)
-        return VerifyReport(self.name, self.deep, findings, dict(self.book.counts), dict(self.book.more), left)
+        last = tuple(_last_moments(lines))
+        return VerifyReport(self.name, self.deep, findings, dict(self.book.counts), dict(self.book.more), left, last)
 
     # --- metadata -----------------------------------------------------------------------------------------------------
 
@@ -207,13 +208,14 @@ class _Verify:
     def _data(self) -> None:
         tasks = [task for task, _ in self.tasks.values()]
         found = self.runner.run(tasks, partial(check_data_file, self.store))
-        for checked, (_, held) in zip(found, self.tasks.values(), strict=True):
+        for checked, (task, held) in zip(found, self.tasks.values(), strict=True):
             self.book.count("data_files")
             self.book.count("rows", checked.rows)
             self.book.count("bytes", checked.size)
             self.book.count("file_indexes", checked.indexes)
             for finding in checked.findings:
-                self.book.add_all([finding], _holders(finding, held))
+                entries = [task.entries[i] for i in checked.concerned.get(finding, range(len(task.entries)))]
+                self.book.add_all([finding], list(dict.fromkeys(m for e in entries for m in held[e])))
 
     def _schema_missing(self, line: Line, number: int, path: str) -> None:
         if number not in line.unreadable:
@@ -312,24 +314,14 @@ class _Verify:
         there = self.light.run([paths[m] for m in asked], self.store.exists) if asked else []
         gone = {m for m, here in zip(asked, there, strict=True) if not here}
         expired = {f for f in missing if all(m in gone for m in f.snapshots)} if gone else set()
-        now = _kept_moments(lines)
+        now = frozenset(_last_moments(lines))
         return by_severity(f.of_past(now) for f in self.book.findings() if f not in expired)
 
 
-def _holders(finding: Finding, held: _Holders) -> Sequence[str]:
-    """The moments that a finding about a data file concerns: of an index file, those whose entry names it."""
-    name = finding.path.rsplit("/", 1)[-1]
-    named = [moments for e, moments in held.items() if name in e.file.extra_files]
-    return list(dict.fromkeys(m for moments in named or held.values() for m in moments))
-
-
-def _kept_moments(lines: Iterable[Line]) -> frozenset[str]:
-    """The moments that expiring snapshots does not take away: tags, and the last snapshot of each line."""
-    out: set[str] = set()
-    for line in lines:
-        snapshots = [m.name for m in line.moments if m.is_snapshot]
-        out.update(snapshots[-1:], (m.name for m in line.moments if not m.is_snapshot))
-    return frozenset(out)
+def _last_moments(lines: Iterable[Line]) -> list[str]:
+    """The last snapshot of each line, main's first: what is older is never written again."""
+    found = ([m.name for m in line.moments if m.is_snapshot] for line in lines)
+    return [names[-1] for names in found if names]
 
 
 def _moments(lines: Iterable[Line]) -> Iterable[Moment]:
