@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from bitlake.storage.base import scheme_of
 
 _BLOCK = 16 << 20
 """Bytes of text parsed at a time."""
+_DAY = r"^\d{4}-\d{2}-\d{2}$"
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
@@ -92,7 +94,25 @@ class Source:
         batches.close()  # type: ignore[attr-defined]
         if first is None:
             raise InvalidRequest(f"{self.path} has no rows to tell the columns' types from: create the table first")
-        return first.schema
+        return self._with_dates(first.schema) if self.format is Format.JSON else first.schema
+
+    def _with_dates(self, schema: pa.Schema) -> pa.Schema:
+        """JSON has no dates, and Arrow takes texts that look like one for times: DATE where all of the first are days."""
+        from pyarrow import compute as pc
+        from pyarrow import json
+
+        times = [f.name for f in schema if pa.types.is_timestamp(f.type)]
+        if not times:
+            return schema
+        texts = pa.schema([(name, pa.string()) for name in times])
+        parse = json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="ignore")
+        with self._opened() as file:
+            reader = json.open_json(file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=parse)
+            first = reader.read_next_batch()
+        for name in times:
+            if pc.all(pc.match_substring_regex(first.column(name), _DAY), min_count=1).as_py():
+                schema = schema.set(schema.get_field_index(name), pa.field(name, pa.date32()))
+        return schema
 
     def _opened(self) -> Any:
         if self.path == "-":
@@ -118,33 +138,54 @@ class Source:
             if style.header:
                 file, names = _header(file, self.path, delimiter, style.quote, wanted)
             types = {f.name: f.type for f in wanted}
-        return csv.open_csv(  # type: ignore[no-any-return]
-            file,
-            read_options=csv.ReadOptions(
-                block_size=_BLOCK, column_names=names, autogenerate_column_names=not style.header and names is None
-            ),
-            parse_options=csv.ParseOptions(delimiter=delimiter, quote_char=style.quote, newlines_in_values=True),
-            convert_options=csv.ConvertOptions(
-                column_types=types,
-                null_values=["", *style.null],
-                strings_can_be_null=True,
-                quoted_strings_can_be_null=False,
-            ),
-        )
+        try:
+            yield from csv.open_csv(
+                file,
+                read_options=csv.ReadOptions(
+                    block_size=_BLOCK, column_names=names, autogenerate_column_names=not style.header and names is None
+                ),
+                parse_options=csv.ParseOptions(delimiter=delimiter, quote_char=style.quote, newlines_in_values=True),
+                convert_options=csv.ConvertOptions(
+                    column_types=types,
+                    null_values=["", *style.null],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as e:
+            if wanted is not None and "Empty CSV file" in str(e):
+                return  # names of columns, and no row
+            raise InvalidRequest(f"{self.path}{_in_column(_said(e), names)}") from e
 
     def _json(self, file: Any, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         from pyarrow import json
 
         behaviour = "infer" if wanted is None else "error"
-        parse = json.ParseOptions(explicit_schema=wanted, unexpected_field_behavior=behaviour)
+        asked = None if wanted is None else pa.schema([f.with_type(_as_read(f.type)) for f in wanted])
+        parse = json.ParseOptions(explicit_schema=asked, unexpected_field_behavior=behaviour)
         try:
-            return json.open_json(  # type: ignore[no-any-return]
-                file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=parse
-            )
+            reader = json.open_json(file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=parse)
+            return reader if wanted is None else (self._of_texts(batch, wanted) for batch in reader)
         except pa.ArrowInvalid as e:
             if "Column() changed from object to array" in str(e):
                 raise InvalidRequest(f"{self.path} is one JSON array; write one object a line: jq -c '.[]'") from e
             raise
+
+    def _of_texts(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+        """The batch with the days and times of its texts."""
+        for i, f in enumerate(batch.schema):
+            made = wanted.field(f.name).type
+            if made != f.type:
+                try:
+                    batch = batch.set_column(i, f.name, batch.column(i).cast(made))
+                except pa.ArrowInvalid as e:
+                    raise InvalidRequest(f"{self.path}: column '{f.name}': {_said(e)}") from e
+        return batch
+
+
+def _as_read(made: pa.DataType) -> pa.DataType:
+    """Arrow reads days and times from numbers alone, which nobody writes into JSON."""
+    return pa.string() if pa.types.is_date(made) or pa.types.is_time(made) else made
 
 
 def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
@@ -172,8 +213,18 @@ def _header(file: Any, path: str, delimiter: str, quote: str, wanted: pa.Schema)
     unknown = [n for n in names if n.lower() not in known]
     if unknown:
         hint = "" if len(unknown) < len(names) else "; say --no-header if the first line is a row"
+        other = next((d for d in ";\t|" if len(names) == 1 and d in text), None)
+        hint = hint if other is None else f"; say --delimiter {'tab' if other == chr(9) else repr(other)}"
         raise InvalidRequest(f"{path} has a column '{unknown[0]}', and the table has {', '.join(wanted.names)}{hint}")
     return file, [known[n.lower()] for n in names]
+
+
+def _in_column(text: str, names: Sequence[str] | None) -> str:
+    """Arrow's words, with the name of the column that it numbers from 0."""
+    found = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?", text)
+    if found is None or names is None or int(found.group(1)) >= len(names):
+        return f": {text}"
+    return f", column '{names[int(found.group(1))]}': {text[found.end() :]}"
 
 
 def _said(error: Exception) -> str:

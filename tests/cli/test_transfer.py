@@ -36,6 +36,20 @@ def test_there_and_back(cli: Cli, lake: bitlake.Lake, tmp_path: Path, name: str)
     lake.drop_table(target)
 
 
+def test_days_and_times_of_json(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -> None:
+    lines = ['{"day": "2024-01-01", "at": "2024-01-01 10:00:00", "n": 1}', '{"day": null, "at": "2024-01-02", "n": 2}']
+    file = tmp_path / "d.json"
+    file.write_text("\n".join(lines))
+    cli("import", "days", str(file), "--create")
+    cli("import", "days", "-", "-f", "json", stdin='{"day": "2024-02-29"}\n')
+    rows = lake.table("days").scan().to_arrow()
+    assert [str(t) for t in rows.schema.types] == ["date32[day]", "timestamp[us]", "int64"]
+    assert [str(v) for v in rows["day"].to_pylist()] == ["2024-01-01", "None", "2024-02-29"]
+    said = cli("import", "days", "-", "-f", "json", stdin='{"day": "29.2.2024"}\n', code=1).err
+    assert "column 'day'" in said and "29.2.2024" in said
+    lake.drop_table("days")
+
+
 def test_export_to_a_folder_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
     said = cli("export", "orders", str(tmp_path / "no" / "o.csv"), code=1).err
     assert f"there is no folder {tmp_path / 'no'} to write o.csv in" in said and "Errno" not in said
@@ -57,7 +71,8 @@ def test_csv_by_its_header_or_by_position(cli: Cli, lake: bitlake.Lake, tmp_path
     (tmp_path / "b.tsv").write_text("4\tAlan\t1912-06-23\n5\t-\t\n")
     with gzip.open(tmp_path / "c.csv.gz", "wt") as f:
         f.write("id,born\n6,1906-12-09\n")
-    cli("import", "people", str(tmp_path / "a.csv"), str(tmp_path / "c.csv.gz"))
+    (tmp_path / "none.csv").write_text("name,id\n")
+    cli("import", "people", *(str(tmp_path / n) for n in ("a.csv", "none.csv", "c.csv.gz")))
     cli("import", "people", str(tmp_path / "b.tsv"), "--no-header", "--null", "-")
     found = sorted(lake.table("people").scan().to_arrow().to_pylist(), key=lambda r: r["id"])
     assert [(r["name"], str(r["born"])) for r in found] == [
@@ -71,7 +86,9 @@ def test_what_cannot_be_imported(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -
     before = lake.table("users").snapshot
     (tmp_path / "bad.csv").write_text("id,name\n1,a\nx,b\n")
     err = cli("import", "users", str(tmp_path / "bad.csv"), code=1).err
-    assert "bad.csv" in err and "'x'" in err
+    assert "bad.csv, column 'id': " in err and "'x'" in err
+    (tmp_path / "semi.csv").write_text("id;name\n1;a\n")
+    assert "; say --delimiter ';'" in cli("import", "users", str(tmp_path / "semi.csv"), code=1).err
     (tmp_path / "more.csv").write_text("id,nam\n1,a\n")
     assert "column 'nam', and the table has id, name" in cli("import", "users", str(tmp_path / "more.csv"), code=1).err
     (tmp_path / "no.parquet").write_bytes(b"PAR1nothing")
