@@ -94,6 +94,7 @@ def test_a_limit_takes_so_many(lake: bitlake.Lake) -> None:
         {"warehouse": "{}", "path": "default.T"},
         {"warehouse": "{}", "database": "default", "table": "`t`"},
         {"path": "{}/default.db/t/"},
+        {"path": "{}/default.db/t", "catalog": "paimon", "database": "default", "table": "T"},
         {"PATH": "file://{}/default.db/t"},
     ],
 )
@@ -133,7 +134,9 @@ def test_kinds_of_rows(lake: bitlake.Lake) -> None:
         ({"incremental-between": "1"}, "is 'start,end'"),
         ({"incremental-mode": "diff"}, "goes with 'incremental-between'"),
         ({"row-kind": "yes"}, "is 'true' or 'false'"),
-        ({"table": "t"}, "'table' goes with 'warehouse'"),
+        ({"table": "u"}, "option 'table' = 'u', and the path is of 't'"),
+        ({"database": "other", "table": "t"}, "option 'database' = 'other', and the path is of 'default'"),
+        ({"catalog": "jdbc", "table": "t"}, "'catalog' goes with 'warehouse'"),
         ({"columns": "`id"}, "a backtick is open"),
         ({"where": "id ="}, "a part is missing: line 1, column 4"),
     ],

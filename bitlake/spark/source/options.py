@@ -27,6 +27,8 @@ from bitlake.table.table import Table
 
 PLACE = ("path", "warehouse", "database", "table", "branch", "catalog", "uri", "catalog-key", "timezone")
 """Which table, and in which zone times without one are."""
+_OWN_CATALOG = ("filesystem", "paimon", "bitlake")
+"""What ``catalog`` may be of a table that its folder names: the kind, or the lake's own names in SQL."""
 MOMENT = ("snapshot", "tag", "timestamp", "version")
 CHANGES = ("incremental-between", "incremental-between-timestamp", "incremental-mode", "row-kind")
 BATCH = (*MOMENT, *CHANGES, "columns", "where", "topn", "limit")
@@ -190,7 +192,9 @@ class SourceOptions:
         if self.get("warehouse") is not None:
             return self._of_warehouse()
         path = self.get("path")
-        for name in ("table", "database", "catalog", "uri", "catalog-key"):
+        unused = ["uri", "catalog-key"] if self.get("catalog") in (None, *_OWN_CATALOG) else ["catalog"]
+        unused += ["database", "table"] if path is None else []
+        for name in unused:
             if self.get(name) is not None:
                 raise InvalidRequest(f"option '{name}' goes with 'warehouse', the folder of the lake")
         if path is None:
@@ -205,6 +209,10 @@ class SourceOptions:
         name = relation.table
         database = parent.rpartition("/")[2]
         shown = f"{database.removesuffix('.db')}.{name}" if database.endswith(".db") else name
+        for option, there in (("database", database.removesuffix(".db")), ("table", name)):
+            # Paimon's documentation has both; they may say nothing else than the path does.
+            if (self.get(option) or there).strip("`").lower() != there.lower():
+                raise InvalidRequest(f"option '{option}' = '{self.get(option)}', and the path is of '{there}'")
         branch = self._branch(relation.branch)
         if not store.list(f"{parent}/{name}/schema"):
             raise NotFound(f"there is no table at {parent}/{name}: it has no schema; is it the table's own folder?")

@@ -46,8 +46,9 @@ def test_create_insert_query(run: Run, lake: bitlake.Lake) -> None:
         [3, "x1", "p1"],
         [4, "x2", "p2"],
     ]
-    named = spark.read.format("paimon").option("database", "default").option("table", "test_tbl")
-    assert named.option("warehouse", lake.path).load().count() == 4
+    named = {"database": "default", "table": "test_tbl"}
+    assert spark.read.format("paimon").options(**named, warehouse=lake.path).load().count() == 4
+    assert spark.read.format("paimon").options(**named, catalog="paimon").load(path).count() == 4
     assert spark.read.format("paimon").option("scan.snapshot-id", 1).load(path).count() == 2
     some = data.where("pt = 'p1'").selectExpr("9 AS a", "b", "pt")
     some.write.format("paimon").mode("overwrite").option("partition-overwrite-mode", "dynamic").save(path)
