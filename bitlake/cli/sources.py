@@ -97,7 +97,7 @@ class Source:
         return self._with_dates(first.schema) if self.format is Format.JSON else first.schema
 
     def _with_dates(self, schema: pa.Schema) -> pa.Schema:
-        """JSON has no dates, and Arrow takes texts that look like one for times: DATE where all of the first are days."""
+        """JSON has no dates, and Arrow takes a day for a time: columns whose first texts all are days are DATE."""
         from pyarrow import compute as pc
         from pyarrow import json
 

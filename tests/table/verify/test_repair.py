@@ -158,3 +158,23 @@ def test_after_a_repair_only_a_warning_tells_of_older_snapshots(patient: Callabl
     assert not again.actions
     asked = p.table.verify(snapshots=[p.last() - 1])
     assert not asked.ok, "of a snapshot that is asked about by itself, it is a fault"
+
+
+def test_an_index_embedded_in_older_manifests_only_is_told_as_such(patient: Callable[[str], Patient]) -> None:
+    """Manifests never change: the snapshot that repaired the index is not blamed, and again there is nothing to do."""
+    p = patient("embedded")
+    p.table.create_tag("old")
+    entry = p.data()[1]
+    p.change_file(p.data()[0].name, embedded_index=(entry.file.embedded_index or b"")[:-1] + b"?")
+    forget()
+    before = p.table.verify()
+    assert not before.ok and before.last == ("snapshot 1",)
+    assert p.table.repair(before, dry_run=False).snapshot == 2
+    forget()
+    report = p.table.verify()
+    [finding] = report.findings
+    assert (finding.code, finding.severity, finding.past) == ("index-unreadable", "warning", True)
+    assert finding.snapshots == ("snapshot 1", "tag old") and report.last == ("snapshot 2",)
+    assert "these tags are deleted" in finding.remedy and "reading them needs the whole file" in finding.remedy
+    assert not p.table.repair(report).actions
+    assert rows_of(p.table) == made.rows(0, 40).to_pylist()
