@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -11,6 +12,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.procedure import PARALLELISM, TABLE, Parameter, Procedure, flag, table_of, text, workers
 from bitlake.spark.runner import SparkRunner
 from bitlake.sql.advising import advise_for
+from bitlake.table.advise.advice import Advice
 
 _COLUMNS: list[tuple[str, T.DataType]] = [
     ("subject", T.StringType()),
@@ -22,7 +24,12 @@ _COLUMNS: list[tuple[str, T.DataType]] = [
     ("bytes_after", T.LongType()),
     ("reason", T.StringType()),
     ("statement", T.StringType()),
+    ("real_index_bytes", T.LongType()),
+    ("real_build_seconds", T.DoubleType()),
+    ("real_bytes_before", T.LongType()),
+    ("real_bytes_after", T.LongType()),
 ]
+_NOT_MEASURED = (None,) * 4
 
 
 def _advise(context: EngineContext, a: dict[str, Any]) -> DataFrame:
@@ -37,19 +44,39 @@ def _advise(context: EngineContext, a: dict[str, Any]) -> DataFrame:
         workers(a, "sample"),
         runner=SparkRunner(context.spark, workers(a)),
     )
-    rows: list[tuple[Any, ...]] = []
+    if flag(a, "apply"):
+        advice = advice.apply()
+    return context.rows(_COLUMNS, [*_rows(advice)])
+
+
+def _rows(advice: Advice) -> Iterator[tuple[Any, ...]]:
+    done = advice.measured
+    built = {} if done is None else {(i.column, i.index_type): i.bytes for i in done.indexes}
     for c in advice.columns:
         e = c.chosen
         word = c.index if c.action in ("add", "replace") else c.action
         known = (
             (None,) * 4 if e is None else (e.index_bytes, e.build_seconds, round(e.bytes_before), round(e.bytes_after))
         )
-        rows.append((c.column, ", ".join(c.now) or None, word, *known, c.reason, None))
+        real: tuple[Any, ...] = _NOT_MEASURED
+        if done is not None and (c.column, c.index) in built:
+            real = (built[c.column, c.index], None, *_rounded(done.bytes_of(c.column)))
+        yield (c.column, ", ".join(c.now) or None, word, *known, c.reason, None, *real)
     for item in advice.layout:
         sizes = [None if s is None else round(s) for s in (item.bytes_before, item.bytes_after)]
-        rows.append((item.kind, None, item.value, None, None, *sizes, item.reason, "; ".join(item.statements)))
-    rows += [("statement", None, None, None, None, None, None, None, s) for s in advice.statements()]
-    return context.rows(_COLUMNS, rows)
+        told = "; ".join(item.statements)
+        yield (item.kind, None, item.value, None, None, *sizes, item.reason, told, *_NOT_MEASURED)
+    if done is not None:
+        expected = (done.estimated_index_bytes, done.estimated_seconds, *_rounded(done.expected_bytes_of()))
+        said = "what the statements brought, beside the estimates"
+        real = (done.index_bytes, done.seconds, *_rounded(done.bytes_of()))
+        yield ("measured", None, None, *expected, said, None, *real)
+    for s in advice.statements():
+        yield ("statement", *(None,) * 7, s, *_NOT_MEASURED)
+
+
+def _rounded(sizes: tuple[float, float] | None) -> tuple[int | None, int | None]:
+    return (None, None) if sizes is None else (round(sizes[0]), round(sizes[1]))
 
 
 PROCEDURES = (
@@ -60,9 +87,11 @@ PROCEDURES = (
             Parameter("queries", False, "SQL queries with ; between them, or a condition; default: typical ones"),
             Parameter("recorded", False, "true: the scans that the lake recorded, too"),
             Parameter("sample", False, "about how many rows are looked at; default: 500000"),
+            Parameter("apply", False, "true: add the indexes that are advised, and measure what they bring"),
             PARALLELISM,
         ),
-        "Say which indexes and which layout a table should have, and why: a row for each column; changes nothing.",
+        "Say which indexes and which layout a table should have, and why: a row for each column; changes nothing "
+        "unless it is told to apply.",
         _advise,
     ),
 )

@@ -88,7 +88,7 @@ def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], 
     curve = zorder if strategy == "zorder" else hilbert
 
     def place(*values: pa.Array) -> pa.Array:
-        found = [ranks(v, b.cast(v.type)) for v, b in zip(values, bounds, strict=True)]
+        found = [ranks(v, b.cast(v.type), bits) for v, b in zip(values, bounds, strict=True)]
         return pa.array(curve(found, bits))
 
     call: Any = arrow_udf(place, T.LongType())  # type: ignore[call-overload]

@@ -36,8 +36,12 @@ def bounds_of(sample: pa.Array, bits: int) -> pa.Array:
     return pc.unique(ordered.take(pa.array(at)))
 
 
-def ranks(column: pa.Array, bounds: pa.Array) -> Int64s:
-    """The rank of each value: 0 for NULL, else one more than the number of bounds that are not above it."""
+def ranks(column: pa.Array, bounds: pa.Array, bits: int) -> Int64s:
+    """The rank of each value, below ``2**bits``: 0 for NULL, else by how many of the bounds are not above it.
+
+    Ranks of a column with few bounds lie far apart, from 1 to the largest: else its highest bits would all be 0, and
+    the curve would go through the other columns first.
+    """
     if len(bounds) == 0:
         valid: Int64s = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
         return valid
@@ -47,7 +51,7 @@ def ranks(column: pa.Array, bounds: pa.Array) -> Int64s:
     out = np.empty(len(both), np.int64)
     # The sort is stable: a bound comes before the values that equal it.
     out[order] = passed + 1
-    found = out[len(bounds) :]
+    found = 1 + (out[len(bounds) :] - 1) * ((1 << bits) - 2) // len(bounds)
     found[column.is_null().to_numpy(zero_copy_only=False)] = 0
     return found
 

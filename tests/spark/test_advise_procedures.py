@@ -43,6 +43,31 @@ def test_advice_by_executors_is_that_of_this_process_and_its_statements_run(lake
     assert measured.saved > 0
 
 
+def test_a_call_applies_what_it_advises_and_measures_it(lake: Any) -> None:
+    """As a person would: the statements that are printed are run, and what they brought stands beside the estimates."""
+    random = np.random.default_rng(4)
+    rows = pa.table({"id": random.permutation(150_000), "note": [random.bytes(24).hex() for _ in range(150_000)]})
+    lake.create_table("applied", rows.schema).append(rows)
+    call = "CALL sys.advise(table => 'applied', queries => 'SELECT * FROM applied WHERE id = 17'"
+    before = {r.subject: r for r in lake.sql(f"{call})").collect()}
+    assert "measured" not in before and before["id"].real_index_bytes is None
+    assert not any("file-index" in k for k in lake.table("applied").schema.options), "nothing was changed"
+    after = {r.subject: r for r in lake.sql(f"{call}, apply => true)").collect()}
+    assert after["id"].index_bytes == before["id"].index_bytes
+    assert after["id"].real_index_bytes == pytest.approx(after["id"].index_bytes, rel=0.1)
+    for row in (after["id"], after["measured"]):
+        assert (
+            row.bytes_before - row.bytes_after
+            < 2 * (row.real_bytes_before - row.real_bytes_after)
+            < 4 * row.bytes_before
+        )
+    assert after["measured"].real_build_seconds > 0
+    assert lake.table("applied").schema.options[f"file-index.{after['id'].advice}.columns"] == "id"
+    assert lake.sql("SELECT note FROM applied WHERE id = 17").count() == 1
+    again = {r.subject: r for r in lake.sql(f"{call})").collect()}
+    assert again["id"].advice == "keep" and "statement" not in again
+
+
 def test_where_spark_reads_is_decided_as_the_engine_decides_it() -> None:
     """The advisor weighs with the thresholds of the reader on Spark, from which it must not import."""
     assert weigh.SPARK_SHARE == spark_scan.SELECTIVE_SHARE

@@ -43,7 +43,7 @@ def test_zorder_takes_bits_in_turn() -> None:
 def test_ranks_follow_the_order_of_values(values: list[object]) -> None:
     column = pa.array(values)
     bounds = bounds_of(column, 4)
-    got = ranks(column, bounds).tolist()
+    got = ranks(column, bounds, 4).tolist()
     assert max(got) < 16
     for (v, r), (w, s) in itertools.product(zip(values, got, strict=True), repeat=2):
         if v is None:
@@ -55,8 +55,20 @@ def test_ranks_follow_the_order_of_values(values: list[object]) -> None:
 
 def test_ranks_are_even_shares() -> None:
     values = pa.array(np.random.default_rng(2).lognormal(0, 3, 10_000))
-    counts = np.bincount(ranks(values, bounds_of(values.slice(0, 2000), 3)))
+    counts = np.bincount(ranks(values, bounds_of(values.slice(0, 2000), 3), 3))
     assert len(counts) <= 8 and counts[2:-1].min() > 1000
+
+
+def test_columns_of_few_and_of_many_values_weigh_the_same() -> None:
+    """Days of two years had ranks of ten bits beside numbers of sixteen, and so were hardly in any order."""
+    random = np.random.default_rng(3)
+    columns = [pa.array(random.integers(0, most, 64_000)) for most in (700, 1 << 40)]
+    place = zorder([ranks(c, bounds_of(c, 16), 16) for c in columns], 16)
+    for column in columns:
+        pages = column.to_numpy()[np.argsort(place)].reshape(64, 1000)
+        middle = np.median(column.to_numpy())
+        held = ((pages.min(axis=1) <= middle) & (pages.max(axis=1) >= middle)).mean()
+        assert held < 0.3, "one value is in about an eighth of 64 pages, and in some that lie across"
 
 
 def test_ranks_of_all_columns_fit_one_number() -> None:

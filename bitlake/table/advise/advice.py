@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from bitlake.predicate.text import name, quote
 from bitlake.table.advise.choose import IndexEstimate
 from bitlake.table.advise.layout import LayoutAdvice
 from bitlake.table.advise.profile import ColumnProfile
@@ -76,7 +77,7 @@ class Advice:
     measured: Measured | None = None
     keyed: bool = False
     """Whether the table has a primary key: its files get their indexes when they are written or compacted next."""
-    _apply: Callable[[Advice, Callable[[str], Any] | None], Measured] | None = field(
+    _apply: Callable[[Advice, Callable[[str], Any] | None, bool], Measured] | None = field(
         default=None, repr=False, compare=False
     )
 
@@ -98,29 +99,28 @@ class Advice:
         if not self.set_options and not self.unset_options:
             return []
         found = []
+        alter = f"ALTER TABLE {'.'.join(map(name, self.table.split('.')))}"
         if self.unset_options:
-            found.append(
-                f"ALTER TABLE {self.table} UNSET TBLPROPERTIES ({', '.join(map(_quoted, self.unset_options))})"
-            )
+            found.append(f"{alter} UNSET TBLPROPERTIES ({', '.join(map(quote, self.unset_options))})")
         if self.set_options:
-            pairs = ", ".join(f"{_quoted(k)} = {_quoted(v)}" for k, v in self.set_options.items())
-            found.append(f"ALTER TABLE {self.table} SET TBLPROPERTIES ({pairs})")
+            pairs = ", ".join(f"{quote(k)} = {quote(v)}" for k, v in self.set_options.items())
+            found.append(f"{alter} SET TBLPROPERTIES ({pairs})")
         work = "compact" if self.keyed else "rewrite_file_index"
-        found.append(f"CALL sys.{work}(table => {_quoted(self.table)})")
+        found.append(f"CALL sys.{work}(table => {quote(self.table)})")
         return found
 
     def layout_statements(self) -> list[str]:
         """The statements that would lay the rows out as advised; each reads and writes the whole table."""
         return [s for advice in self.layout for s in advice.statements]
 
-    def apply(self, sql: Callable[[str], Any] | None = None) -> Advice:
+    def apply(self, sql: Callable[[str], Any] | None = None, *, layout: bool = False) -> Advice:
         """Add the indexes that are advised, and measure what that brought; returns the advice with ``measured`` set.
 
-        In this process, or by ``sql`` (such as ``lake.sql``), which builds on Spark.  Rows stay where they are: what is
-        advised about their layout takes the statements of :meth:`layout_statements`.
+        In this process, or by ``sql`` (such as ``lake.sql``), which builds on Spark.  With ``layout``, rows are laid
+        out anew, too, as :meth:`layout_statements` say, and that is measured; sorting takes ``sql``.
         """
         assert self._apply is not None
-        return replace(self, measured=self._apply(self, sql))
+        return replace(self, measured=self._apply(self, sql, layout))
 
     def text(self, width: int = 0) -> str:
         """The advice for people; ``width``: columns of the terminal, 0 for any."""
@@ -145,7 +145,7 @@ class Advice:
             "asked": self.asked,
             "engine": self.engine,
             "columns": [_column(c) for c in self.columns],
-            "layout": [asdict(item) for item in self.layout],
+            "layout": [item.to_dict() for item in self.layout],
             "questions": [
                 {
                     "where": q.question.text,
@@ -162,10 +162,6 @@ class Advice:
             "notes": list(self.notes),
             "measured": None if self.measured is None else self.measured.to_dict(),
         }
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _index(found: IndexEstimate) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from bitlake.errors import InvalidRequest
+from bitlake.metadata import options as opt
 from bitlake.predicate.tree import sources_of
+from bitlake.table.advise.layout import LayoutAdvice
 from bitlake.table.advise.pages import FilePages
 from bitlake.table.advise.questions import Question
 from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, SPARK_SHARE, by_spark
@@ -22,6 +25,9 @@ if TYPE_CHECKING:
 _MOST_QUESTIONS = 40
 _MOST_OTHERS = 8
 _DRIVER_FILES = 64
+_PICKED = 8
+"""Where rows are picked, so many times as many bytes are read on the driver."""
+_SORTED = ("sort", "zorder")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,22 @@ class MeasuredQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredLayout:
+    """Rows that were laid out anew: bytes of a query of those it is about, on average, estimated and real.
+
+    None for what is not about bytes (buckets), and for pages, which files have that are written from then on.
+    """
+
+    kind: str
+    value: str
+    estimated_before: float | None
+    before: float | None
+    estimated_after: float | None
+    after: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """How advice turned out, beside what was expected; seconds of building hold reading and committing, too."""
 
@@ -66,16 +88,19 @@ class Measured:
     questions: tuple[MeasuredQuestion, ...]
     estimated_seconds: float
     seconds: float
+    layout: tuple[MeasuredLayout, ...] = ()
 
     @property
     def estimated_saved(self) -> float:
         """Bytes that a query should read less, on average over the questions by their weights."""
-        return self._mean([q.estimated_saved for q in self.questions])
+        before, after = self.expected_bytes_of() or (0.0, 0.0)
+        return before - after
 
     @property
     def saved(self) -> float:
         """Bytes that a query really reads less, on average."""
-        return self._mean([q.saved for q in self.questions])
+        before, after = self.bytes_of() or (0.0, 0.0)
+        return before - after
 
     @property
     def index_bytes(self) -> int:
@@ -87,28 +112,37 @@ class Measured:
         """What they should have."""
         return sum(i.estimated_bytes for i in self.indexes)
 
+    def bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
+        """What a query really reads before and after, on average; with a column, those about it alone (None: none)."""
+        return self._means(column, "before", "after")
+
+    def expected_bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
+        """What it should have read before and after."""
+        return self._means(column, "estimated_before", "estimated_after")
+
+    def _means(self, column: str | None, *members: str) -> tuple[float, float] | None:
+        asked = [q for q in self.questions if column is None or q.columns == (column,)]
+        weight = sum(q.weight for q in asked)
+        if not weight:
+            return None
+        before, after = (sum(q.weight * getattr(q, m) for q in asked) / weight for m in members)
+        return before, after
+
     def saved_by_column(self) -> dict[str, tuple[float, float]]:
         """Of each column that questions are about alone: (estimated, real) bytes saved for each query on it."""
-        names = dict.fromkeys(q.columns[0] for q in self.questions if len(q.columns) == 1)
         found = {}
-        for name in names:
-            asked = [q for q in self.questions if q.columns == (name,)]
-            weight = sum(q.weight for q in asked)
-            found[name] = (
-                sum(q.weight * q.estimated_saved for q in asked) / weight,
-                sum(q.weight * q.saved for q in asked) / weight,
-            )
+        for name in dict.fromkeys(q.columns[0] for q in self.questions if len(q.columns) == 1):
+            expected, real = self.expected_bytes_of(name), self.bytes_of(name)
+            if expected is not None and real is not None:
+                found[name] = (expected[0] - expected[1], real[0] - real[1])
         return found
-
-    def _mean(self, sizes: Sequence[float]) -> float:
-        weight = sum(q.weight for q in self.questions)
-        return sum(q.weight * s for q, s in zip(self.questions, sizes, strict=True)) / weight if weight else 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         return {
             "indexes": [asdict(i) for i in self.indexes],
             "questions": [asdict(q) for q in self.questions],
+            "layout": [asdict(item) for item in self.layout],
             "estimated_seconds": round(self.estimated_seconds, 3),
             "seconds": round(self.seconds, 3),
             "index_bytes": self.index_bytes,
@@ -118,8 +152,10 @@ class Measured:
         }
 
 
-def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = None) -> Measured:
-    """Carry advice on indexes out, and say what it brought."""
+def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = None, layout: bool = False) -> Measured:
+    """Carry advice on indexes out, and with ``layout`` that on how rows lie, and say what it brought."""
+    if layout and sql is None and any(item.kind in _SORTED for item in advice.layout):
+        raise InvalidRequest(f"table '{table.name}': rows are sorted by Spark: advice.apply(lake.sql, layout=True)")
     asked = _chosen(advice.questions)
     before = [bytes_of(table, q.question, advice.engine) for q in asked]
     started = time.perf_counter()
@@ -155,7 +191,31 @@ def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = Non
         ),
         advice.build_seconds,
         seconds,
+        tuple(_lay_out(table, item, advice.engine, sql) for item in advice.layout) if layout else (),
     )
+
+
+def _lay_out(table: Table, item: LayoutAdvice, engine: str, sql: Callable[[str], Any] | None) -> MeasuredLayout:
+    """Do one advice on how rows lie, and ask its questions before and after."""
+    told = item.kind in _SORTED
+    before = _mean_bytes(table, item.questions, engine) if told else None
+    started = time.perf_counter()
+    if sql is not None:
+        for statement in item.statements:
+            sql(statement)
+    elif item.kind == "bucket":
+        table.rescale(int(item.value))
+    else:
+        table.alter_options({opt.PARQUET_PAGE_ROWS.name: item.value})
+    seconds = time.perf_counter() - started
+    after = _mean_bytes(table, item.questions, engine) if told else None
+    expected = (item.bytes_before, item.bytes_after) if told else (None, None)
+    return MeasuredLayout(item.kind, item.value, expected[0], before, expected[1], after, seconds)
+
+
+def _mean_bytes(table: Table, questions: Sequence[Question], engine: str) -> float:
+    weight = sum(q.weight for q in questions) or 1.0
+    return sum(q.weight * bytes_of(table, q, engine) for q in questions) / weight
 
 
 def _chosen(questions: Sequence[QuestionEstimate]) -> list[QuestionEstimate]:
@@ -177,15 +237,16 @@ def bytes_of(table: Table, question: Question, engine: str) -> int:
     metrics = plan.metrics
     few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= _DRIVER_FILES
     picked = any(not f.whole for f in plan.files)
-    size = sum(f.entry.file.file_size for f in plan.files)
-    if engine == "python" or not plan.files or (few and (picked or size <= DRIVER_BYTES)):
+    size = sum(f.entry.file.file_size * f.chosen_rows / max(f.row_count, 1) for f in plan.files)
+    few = few and size <= DRIVER_BYTES * (_PICKED if picked else 1)
+    if engine == "python" or not plan.files or few:
         for _ in scan.to_batches():
             pass
         return metrics.data_bytes_read + metrics.index_bytes_read
     request = ReadRequest(scan.state.schema, scan.columns, plan.predicate, table.timezone)
     counts = ReadCounts()
     for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
-        sparse = file.chosen_rows <= file.row_count * SPARK_SHARE
+        sparse = file.chosen_rows <= file.row_count * SPARK_SHARE and not file.by_pages
         if sparse or file.merge is not None or file.deleted or not has_pages(task):
             for _ in read_file(table.store, task, request, counts):
                 pass

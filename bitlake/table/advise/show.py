@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 120
 _QUESTIONS = 10
+_LAID = {"sort": "sort by", "zorder": "z-order by", "bucket": "buckets", "page": "rows a page"}
 
 
 def advice_text(advice: Advice, width: int = 0) -> str:
@@ -38,8 +39,7 @@ def advice_text(advice: Advice, width: int = 0) -> str:
     if silent:
         lines += ["", *_wrapped("no query asks about ", ", ".join(silent), width, "  ")]
     for item in advice.layout:
-        name = {"sort": "sort by", "zorder": "z-order by", "bucket": "buckets", "page": "rows a page"}[item.kind]
-        lines += ["", *_wrapped(f"{name} {item.value.replace(',', ', ')}: ", item.reason, width, "  ")]
+        lines += ["", *_wrapped(f"{_LAID[item.kind]} {item.value.replace(',', ', ')}: ", item.reason, width, "  ")]
     statements = advice.statements()
     if statements:
         lines += ["", f"To do this ({human_bytes(advice.index_bytes)} of indexes, about {advice.build_seconds:.1f} s):"]
@@ -98,6 +98,14 @@ def _measured(m: Measured) -> list[str]:
         line(f"{i.column}", human_bytes(i.estimated_bytes), human_bytes(i.bytes))
     line("building", f"{m.estimated_seconds:.2f} s", f"{m.seconds:.2f} s")
     line("saved a query", human_bytes(m.estimated_saved), human_bytes(m.saved))
+    for laid in m.layout:
+        lines.append(f"  {_LAID[laid.kind]} {laid.value.replace(',', ', ')} took {laid.seconds:.1f} s")
+        for name, estimated, real in (
+            ("bytes before", laid.estimated_before, laid.before),
+            ("bytes after", laid.estimated_after, laid.after),
+        ):
+            if estimated is not None and real is not None:
+                line(f"  {name}", human_bytes(estimated), human_bytes(real))
     asked = [q for q in m.questions if q.estimated_before != q.estimated_after or q.before != q.after]
     if asked:
         lines += ["", "Bytes of a query, before and after (estimated)"]

@@ -25,12 +25,15 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import evaluate
 from bitlake.predicate.tree import Leaf, MapKey
 from bitlake.storage import Store
+from bitlake.storage.local import LocalStore
 from bitlake.table.advise.sample import Run, read_column
+from bitlake.table.data_file import indexed_columns
 from bitlake.table.evolution import map_fields
 from bitlake.table.fetch import footer_of, has_pages, stored_bytes
 from bitlake.types import DataField, arrow_type
 
 _BATCH = 128 * 1024
+_PIECE = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An index of a run: its bytes, the run's distinct values of its column, seconds of building, answers by leaf."""
+    """An index of a run: its bytes, seconds of a processor that building it took, answers by leaf."""
 
     size: int
     seconds: float
@@ -67,7 +70,10 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a run's rows and indexes tell; ``matches``: where each leaf is TRUE, counted from the run's start."""
+    """What a run's rows and indexes tell; ``matches``: where each leaf is TRUE, counted from the run's start.
+
+    ``read_seconds``: what reading each indexed column takes, as it is read to be indexed.
+    """
 
     matches: Mapping[Leaf, BitMap]
     built: Mapping[Candidate, Built]
@@ -87,21 +93,24 @@ def try_run(
     seconds: dict[str, float] = {}
     for name, asked in by_column.items():
         field = schema.field(name)
-        started = time.perf_counter()
         column = read_column(store, run, field, schema)
-        seconds[name] = time.perf_counter() - started
         if column is None:
             column = pa.nulls(run.rows, arrow_type(field.type))
         table = pa.table({name: column})
+        tried = [c for c in candidates if c.column == name]
+        as_read: list[pa.Table] = []
+        if tried:
+            seconds[name], coded = _read_as_indexed(store, run, field, schema)
+            parts = [b.column(0) for b in table.to_batches(_BATCH)]
+            as_read = [pa.table({name: p.dictionary_encode() if coded else p}) for p in parts]
         for leaf in asked:
             true = evaluate(leaf, table, schema.fields).fill_null(False).to_numpy(zero_copy_only=False)
             matches[leaf] = BitMap(np.flatnonzero(true).astype(np.uint32))
         weight = _stored(store, run, field, schema, column)
-        for candidate in candidates:
-            if candidate.column == name:
-                made = _build(candidate, table, asked, matches, run, schema, weight)
-                if made is not None:
-                    built[candidate] = made
+        for candidate in tried:
+            made = _build(candidate, as_read, asked, matches, run, schema, weight)
+            if made is not None:
+                built[candidate] = made
     return Trial(matches, built, seconds)
 
 
@@ -114,25 +123,53 @@ def _stored(store: Store, run: Run, field: DataField, schema: TableSchema, colum
     return int(stored_bytes(footer, [source.name], range(len(footer.row_groups))) / run.scale)
 
 
+def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSchema) -> tuple[float, bool]:
+    """Seconds of reading a column of so many rows as it is read to be indexed: a stream, from the file's start.
+
+    And whether it comes as codes of a dictionary.  Time of this thread, so that what else the machine does is not
+    counted; of files that are not local, or not decoded here, the time that passes.
+    """
+    source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
+    if source is None:
+        return 0.0, False
+    clock = time.thread_time if isinstance(store, LocalStore) and has_pages(run.task) else time.perf_counter
+    rows = first = 0
+    coded = False
+    began = ended = started = clock()
+    fields = run.task.file_schema.fields
+    for batch in indexed_columns(store, run.task.path, [source.name], fields, batch_rows=_PIECE, use_threads=False):
+        ended = clock()
+        rows, coded = rows + batch.num_rows, pa.types.is_dictionary(batch.schema.field(0).type)
+        if not first:
+            first, began = rows, ended
+        if rows >= run.rows:
+            break
+    if rows <= first:
+        return ended - started, coded
+    # The first piece came with the footer and the whole column's bytes, which a file has once.
+    each = (ended - began) / (rows - first)
+    once = max(0.0, began - started - each * first)
+    return each * run.rows + once / run.scale, coded
+
+
 def _build(
     candidate: Candidate,
-    table: pa.Table,
+    batches: Sequence[pa.Table],
     leaves: Sequence[Leaf],
     matches: Mapping[Leaf, BitMap],
     run: Run,
     schema: TableSchema,
     weight: int,
 ) -> Built | None:
-    started = time.perf_counter()
+    started = time.thread_time()
     try:
         builder = IndexBuilder([candidate.spec], schema.fields)
-        for batch in table.to_batches(_BATCH):
-            # Files' texts come to builders as dictionaries; what that takes is part of building.
-            builder.add(pa.table({n: _as_read(c) for n, c in zip(batch.schema.names, batch.columns, strict=True)}))
+        for batch in batches:
+            builder.add(batch)
         payloads = builder.payloads()
     except BitlakeError:
         return None
-    spent = time.perf_counter() - started
+    spent = time.thread_time() - started
     payload = payloads.get(candidate.column, {}).get(candidate.index_type)
     if payload is None:
         return None
@@ -148,10 +185,6 @@ def _build(
         same = selection.exact and _rows(selection, run.rows) == matches[leaf]
         answers[leaf] = Answer(Selection.all() if same else selection, index.bytes_read, same)
     return Built(len(content), spent, answers)
-
-
-def _as_read(column: pa.Array) -> pa.Array:
-    return column.dictionary_encode() if pa.types.is_string(column.type) else column
 
 
 def _rows(selection: Selection, rows: int) -> BitMap:

@@ -109,7 +109,12 @@ class FileWeigher:
 
     def _bare(self, question: Question, engine: str) -> float:
         """What is read where no index chooses rows."""
-        return by_spark(self.pages, question) if engine == "spark" else self._late(question)
+        return by_spark(self.pages, question) if engine == "spark" and not self._few(question) else self._late(question)
+
+    def _few(self, question: Question) -> bool:
+        """Whether bounds of pages leave so little that it is read on the driver."""
+        possible = self.pages.possible(question.predicate)[0]
+        return possible is not None and len(possible) <= min(DRIVER_ROWS, self.pages.task.row_count * WHOLE_FILE_SHARE)
 
     def _seen(self, possible: Ints | None) -> bool:
         """Whether a run holds any of the rows that the bounds of pages leave possible."""

@@ -1,0 +1,161 @@
+"""Does what the advisor estimates come true, by table and kind of index?
+
+Every index that advice tried on a column is built by itself, in this process, on all rows; its bytes, the seconds that
+took, and the bytes that the column's questions then read less stand against the estimates.  Then all that is advised is
+done on Spark.  TPC-H's lineitem is measured too, where its data is there already (the case ``tpch`` makes it).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bench.measure import Result
+from bench.tpch import SCALE
+from bitlake.fileindex.registry import INDEX_TYPES
+from bitlake.predicate.tree import sources_of
+from bitlake.table.advise.advice import Advice
+from bitlake.table.advise.choose import IndexEstimate
+from bitlake.table.advise.measure import bytes_of, index_sizes
+from bitlake.table.advise.questions import Question
+
+if TYPE_CHECKING:
+    from bench.cases import Bench
+
+FACTOR = 2.0
+LITTLE = 256 * 1024
+"""Bytes of a query below which a factor says nothing: some requests."""
+LINES = (
+    "l_partkey = 4711",
+    "l_partkey IN (17, 1700, 17000)",
+    "l_suppkey = 77",
+    "l_extendedprice > 90000.00",
+    "l_shipmode = 'MAIL' AND l_quantity > 49",
+    "l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1995-01-05'",
+    "l_comment = 'no such comment'",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One estimate beside what happened; ``what``: ``index bytes``, ``build time`` or ``saved a query``."""
+
+    table: str
+    column: str
+    kind: str
+    what: str
+    estimated: float
+    real: float
+
+    @property
+    def factor(self) -> float:
+        """How far apart they are, 1 or more; bytes of a query that are few either way are not."""
+        if self.what == "saved a query" and max(abs(self.estimated), abs(self.real)) < LITTLE:
+            return 1.0
+        low, high = sorted((max(self.estimated, 1e-3), max(self.real, 1e-3)))
+        return high / low
+
+
+def advise(bench: Bench) -> list[Result]:
+    """Are index bytes, build time and bytes saved a query within a factor of 2 of the advisor's estimates?"""
+    found = list(_orders(bench))
+    lines = bench.folder / f"tpch-{SCALE}" / "lineitem.parquet"
+    if lines.exists():
+        found += _lineitem(bench, str(lines))
+    for c in found:
+        bench.say(f"{c.table} {c.column} {c.kind}, {c.what}: {_words(c)}, estimated ÷ real {_ratio(c):.2f}")
+    results = []
+    for table in dict.fromkeys(c.table for c in found):
+        for kind in (*INDEX_TYPES, "all advised, on Spark"):
+            for what, unit, scale in _MEASURED:
+                some = [c for c in found if (c.table, c.kind, c.what) == (table, kind, what)]
+                if some:
+                    estimated, real = (sum(getattr(c, side) for c in some) / scale for side in ("estimated", "real"))
+                    note = "estimated ÷ real: " + ", ".join(f"{c.column} {_ratio(c):.2f}" for c in some)
+                    name = f"{table}, {kind}: {what}"
+                    results.append(Result(name, unit, estimated, real, "real", None, 1, note))
+    for what, _, _ in _MEASURED:
+        worst = max((c for c in found if c.what == what), key=lambda c: c.factor)
+        note = f"{worst.table} {worst.column} {worst.kind}: {_words(worst)}"
+        results.append(Result(f"worst estimate of {what}", "×", worst.factor, None, "", FACTOR, 1, note))
+    return results
+
+
+_MEASURED = (("index bytes", "MB", 1 << 20), ("build time", "s", 1.0), ("saved a query", "MB", 1 << 20))
+
+
+def _ratio(c: Compared) -> float:
+    return c.estimated / c.real if c.real else float("inf") if c.estimated else 1.0
+
+
+def _words(c: Compared) -> str:
+    if c.what == "build time":
+        return f"{c.estimated:.2f} s, really {c.real:.2f} s"
+    return f"{c.estimated / (1 << 20):,.2f} MB, really {c.real / (1 << 20):,.2f} MB"
+
+
+def _orders(bench: Bench) -> Iterator[Compared]:
+    bench.create("advised", {})
+    bench.insert("advised")
+    yield from _compare(bench, "orders", "bench.advised", None)
+
+
+def _lineitem(bench: Bench, source: str) -> Iterator[Compared]:
+    bench.lake.sql("DROP TABLE IF EXISTS bench.advised_lines")
+    bench.spark.read.parquet(source).createOrReplaceTempView("bench_lines")
+    bench.lake.sql("CREATE TABLE bench.advised_lines AS SELECT * FROM bench_lines")
+    yield from _compare(bench, "lineitem", "bench.advised_lines", LINES)
+
+
+def _compare(bench: Bench, label: str, name: str, queries: Sequence[str] | None) -> Iterator[Compared]:
+    table = bench.lake.table(name)
+    advice = bench.lake.advise(name, queries)
+    bench.say(str(advice))
+    asked = {q.question: bytes_of(table, q.question, advice.engine) for q in advice.questions}
+    for column in advice.columns:
+        about = {q: size for q, size in asked.items() if column.column in sources_of(q.predicate)}
+        for tried in column.tried:
+            yield from _one(label, table, tried, about, advice.engine)
+    _only(table, None)
+    yield from _all(bench, label, advice)
+    bench.lake.sql(f"DROP TABLE {name}")
+
+
+def _one(label: str, table: Any, tried: IndexEstimate, asked: dict[Question, int], engine: str) -> Iterator[Compared]:
+    """One index of one column, as it comes out."""
+    seconds = _only(table, tried)
+    made = index_sizes(table).get((tried.column, tried.index_type), 0)
+    weight = sum(q.weight for q in asked) or 1.0
+    saved = sum(q.weight * (was - bytes_of(table, q, engine)) for q, was in asked.items()) / weight
+    said = (label, tried.column, tried.index_type)
+    yield Compared(*said, "index bytes", tried.index_bytes, made)
+    yield Compared(*said, "build time", tried.build_seconds, seconds)
+    yield Compared(*said, "saved a query", tried.bytes_before - tried.bytes_after, saved)
+
+
+def _only(table: Any, tried: IndexEstimate | None) -> float:
+    """Leave the table with this index alone; the seconds that building it takes."""
+    there = [k for k in table.schema.options if k.startswith("file-index.")]
+    table.alter_options({}, there)
+    table.rewrite_file_index()
+    if tried is None:
+        return 0.0
+    prefix = f"file-index.{tried.index_type}"
+    table.alter_options({f"{prefix}.columns": tried.column})
+    if tried.options:
+        table.alter_options({f"{prefix}.{tried.column}.{k}": v for k, v in tried.options})
+    started = time.perf_counter()
+    table.rewrite_file_index()
+    return time.perf_counter() - started
+
+
+def _all(bench: Bench, label: str, advice: Advice) -> Iterator[Compared]:
+    """All indexes that are advised, by the statements that are printed."""
+    measured = advice.apply(bench.lake.sql).measured
+    assert measured is not None
+    said = (label, "together", "all advised, on Spark")
+    yield Compared(*said, "index bytes", measured.estimated_index_bytes, measured.index_bytes)
+    yield Compared(*said, "build time", measured.estimated_seconds, measured.seconds)
+    yield Compared(*said, "saved a query", measured.estimated_saved, measured.saved)
