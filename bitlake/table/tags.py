@@ -58,7 +58,7 @@ def create_tag(
         if if_not_exists:
             return False
         raise AlreadyExists(
-            f"table '{state.name}' has a tag '{name}' already; replace_tag (bitlake tag move) moves it to another snapshot"
+            f"table '{state.name}' has a tag '{name}' already; replace_tag (bitlake tag move) moves it to a snapshot"
         )
     _check_whole(state, name)
     return True
