@@ -30,7 +30,7 @@ from bitlake.formats.parquet_plain import (
     Bytes,
     Ints,
     PageBytes,
-    all_valid,
+    after_valid,
     fixed_array,
 )
 
@@ -72,10 +72,10 @@ class CodedGatherer:
         """
         stop = start + page.size
         if self._optional:
-            expected = all_valid(page.values)
-            if block[start : start + len(expected)].tobytes() != expected:
+            begin = after_valid(block, page, start)
+            if begin is None:
                 return False
-            start += len(expected)
+            start = begin
         codes = _codes(block[start:stop].tobytes(), page.values)
         if codes is None:
             return False

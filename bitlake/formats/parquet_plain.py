@@ -176,10 +176,10 @@ class Gatherer:
         """
         stop = start + page.size
         if self._optional:
-            expected = all_valid(page.values)
-            if block[start : start + len(expected)].tobytes() != expected:
+            begin = after_valid(block, page, start)
+            if begin is None:
                 return False
-            start += len(expected)
+            start = begin
         if self._physical == BYTE_ARRAY:
             length = int.from_bytes(block[start : start + 4].tobytes(), "little")
             width = length + 4
@@ -251,10 +251,17 @@ def blocks(pages: Sequence[PageBytes]) -> list[tuple[int, int]]:
 
 
 @lru_cache(256)
-def all_valid(values: int) -> bytes:
+def _all_valid(values: int) -> bytes:
     """Definition levels that say that no value is NULL, as every writer has them: one run."""
     runs = varint(values << 1) + b"\x01"
     return len(runs).to_bytes(4, "little") + runs
+
+
+def after_valid(block: Bytes, page: PageBytes, start: int) -> int | None:
+    """Where the values of a page at ``start`` begin, behind levels that say that none is NULL; None if they do not."""
+    levels = _all_valid(page.values)
+    stop = start + len(levels)
+    return stop if block[start:stop].tobytes() == levels else None
 
 
 _UNITS = {1: "ms", 2: "us", 3: "ns"}

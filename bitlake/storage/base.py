@@ -152,6 +152,19 @@ def has_cheap_rename(store: Store, path: str) -> bool:
     return store.local_path(path) is not None
 
 
+def number_option(name: str, value: str | None, default: float) -> float:
+    """A storage option that is a number, also of seconds (``30s``); raises :class:`InvalidRequest` for another text."""
+    if value is None:
+        return default
+    try:
+        number = float(value.strip().lower().removesuffix("s"))
+    except ValueError:
+        number = -1
+    if not 0 <= number < 1e6:
+        raise InvalidRequest(f"the storage option '{name}' takes a number that is not negative, and not '{value}'")
+    return number
+
+
 def open_store(
     uri: str, options: Mapping[str, str] | None = None, *, configured: Mapping[str, str] | None = None
 ) -> Store:

@@ -22,6 +22,7 @@ from bitlake.storage.base import FileInfo, Store
 from bitlake.storage.hdfs_options import SCHEMES, HdfsOptions, hdfs_options
 from bitlake.storage.http import attempts
 from bitlake.storage.object_files import PART_BYTES, RangedFile, UploadFile
+from bitlake.storage.ranges import check_ends, check_ranges
 from bitlake.storage.webhdfs import TryAgain, Upload, WebHdfs, member
 
 _GAP = 256 << 10
@@ -60,11 +61,9 @@ class HdfsStore(Store):
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges, eight requests at a time; one request for ranges that are not far apart."""
-        for offset, length in ranges:
-            if offset < 0 or length < 0:
-                raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
+        check_ranges(path, ranges)
         if not any(length for _, length in ranges):
-            _check_ends(path, ranges, self.size(path))
+            check_ends(path, ranges, self.size(path))
         merged = _merged(ranges)
         parts = _side_by_side(lambda r: self._exactly(path, r[0], r[1] - r[0], ranges), merged)
         starts = [start for start, _ in merged]
@@ -80,14 +79,14 @@ class HdfsStore(Store):
         def fetch() -> bytes:
             found = self._client.fetch(place, path, offset, length)
             if len(found) != length:
-                _check_ends(path, ranges, self.size(path))
+                check_ends(path, ranges, self.size(path))
                 raise TryAgain("fewer bytes came than were asked for", unknown=False)
             return found
 
         try:
             return self._client.call("read", path, fetch)
         except CorruptError:
-            _check_ends(path, ranges, self.size(path))  # says by how much
+            check_ends(path, ranges, self.size(path))  # says by how much
             raise
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
@@ -344,13 +343,6 @@ def _merged(ranges: Sequence[tuple[int, int]]) -> builtins.list[tuple[int, int]]
         else:
             out.append((offset, offset + length))
     return out
-
-
-def _check_ends(path: str, ranges: Sequence[tuple[int, int]], size: int) -> None:
-    for offset, length in ranges:
-        if offset + length > size:
-            missing = offset + length - size
-            raise CorruptError(f"the file ends {missing} bytes before the end of a range of {length}", offset, path)
 
 
 def _side_by_side(work: Any, items: Sequence[Any]) -> builtins.list[Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest
+from bitlake.storage.base import number_option
 from bitlake.storage.http import MAX_RETRIES, RETRY_SECONDS, TIMEOUT
 
 SCHEMES = ("hdfs", "webhdfs", "swebhdfs")
@@ -82,9 +83,9 @@ def hdfs_options(uri: str, given: Mapping[str, str], lenient: Mapping[str, str] 
         _addresses(scheme, authority, addresses),
         None if found.get("delegation-token") else user,
         found.get("delegation-token"),
-        int(_number("max_retries", found.get("max-retries"), MAX_RETRIES)),
-        _number("retry_timeout", found.get("retry-timeout"), RETRY_SECONDS),
-        _number("timeout", found.get("timeout"), TIMEOUT),
+        int(number_option("max_retries", found.get("max-retries"), MAX_RETRIES)),
+        number_option("retry_timeout", found.get("retry-timeout"), RETRY_SECONDS),
+        number_option("timeout", found.get("timeout"), TIMEOUT),
     )
 
 
@@ -110,18 +111,6 @@ def _addresses(scheme: str, authority: str, configured: Mapping[str, list[str]])
         if not _HOST.match(address):
             raise InvalidRequest(f"'{address}' is no address of a namenode: it is like host:{HTTP_PORT}")
     return tuple(f"{'https' if secure else 'http'}://{address}" for secure, address in found)
-
-
-def _number(name: str, value: str | None, default: float) -> float:
-    if value is None:
-        return default
-    try:
-        number = float(value.strip().lower().removesuffix("s"))
-    except ValueError:
-        number = -1
-    if not 0 <= number < 1e6:
-        raise InvalidRequest(f"the storage option '{name}' takes a number that is not negative, and not '{value}'")
-    return number
 
 
 def _login() -> str | None:

@@ -24,6 +24,7 @@ from typing import Any
 from bitlake._clock import new_uuid
 from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.storage.base import FileInfo, Store, scheme_of
+from bitlake.storage.ranges import check_ends, check_ranges
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV, errno.EACCES}
 
@@ -278,11 +279,8 @@ class LocalStore(Store):
 
 
 def _pread(fd: int, path: str, offset: int, length: int, size: int) -> bytes:
-    if offset < 0 or length < 0:
-        raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
-    left = size - offset
-    if length > left:
-        raise CorruptError(f"the file ends {length - left} bytes before the end of a range of {length}", offset, path)
+    check_ranges(path, [(offset, length)])
+    check_ends(path, [(offset, length)], size)
     parts = []
     while length > 0:
         part = os.pread(fd, length, offset)

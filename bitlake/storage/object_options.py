@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest
+from bitlake.storage.base import number_option
 
 KINDS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
@@ -213,19 +214,9 @@ def _made(kind: str, uri: str, found: dict[str, str]) -> StoreOptions:
         kind,
         tuple(sorted(found.items())),
         client,
-        MAX_RETRIES if retries is None else int(_number("max_retries", retries)),
-        RETRY_SECONDS if seconds is None else _number("retry_timeout", seconds),
+        int(number_option("max_retries", retries, MAX_RETRIES)),
+        number_option("retry_timeout", seconds, RETRY_SECONDS),
     )
-
-
-def _number(name: str, value: str) -> float:
-    try:
-        number = float(value.strip().lower().removesuffix("s"))
-    except ValueError:
-        number = -1
-    if not 0 <= number < 1e6:
-        raise InvalidRequest(f"the storage option '{name}' takes a number that is not negative, and not '{value}'")
-    return number
 
 
 def _examples(kind: str) -> str:

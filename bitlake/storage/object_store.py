@@ -30,11 +30,12 @@ import pyarrow as pa
 from obstore import exceptions as ob
 from obstore import store as stores
 
-from bitlake.errors import AccessDenied, BitlakeError, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.storage.base import FileInfo, Store
 from bitlake.storage.object_errors import FAILURES, is_short, lacks_bucket, mapped, translated
 from bitlake.storage.object_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
 from bitlake.storage.object_options import KINDS, StoreOptions, store_options
+from bitlake.storage.ranges import check_ends, check_ranges
 
 FOLDER_MARK = ".folder"
 """The empty object that makes a folder without files be seen; hidden, as every name with a dot before it is."""
@@ -91,13 +92,11 @@ class ObjectStore(Store):
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges, ten requests at a time; one request for ranges that are not far apart."""
-        for offset, length in ranges:
-            if offset < 0 or length < 0:
-                raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
+        check_ranges(path, ranges)
         full = [r for r in ranges if r[1]]
         if not full:
             size = self.size(path)
-            _check_ends(path, ranges, size)
+            check_ends(path, ranges, size)
             return [b""] * len(ranges)
         client, key = self._at(path)
         with self._mapped("read", path):
@@ -106,11 +105,11 @@ class ObjectStore(Store):
                 found = obstore.get_ranges(client, key, starts=starts, lengths=lengths, coalesce=_GAP)
             except FAILURES as e:
                 if is_short(e):
-                    _check_ends(path, ranges, self.size(path))
+                    check_ends(path, ranges, self.size(path))
                 raise
         parts = [part.to_bytes() for part in found]
         if any(len(part) != length for part, (_, length) in zip(parts, full)):
-            _check_ends(path, ranges, self.size(path))
+            check_ends(path, ranges, self.size(path))
             raise StorageUnavailable(f"cannot read {path}: the store sent fewer bytes than asked for; try again")
         rest = iter(parts)
         return [next(rest) if length else b"" for _, length in ranges]
@@ -347,10 +346,3 @@ class ObjectStore(Store):
 
 def _bucket(path: str) -> str:
     return path.partition("://")[2].split("/", 1)[0]
-
-
-def _check_ends(path: str, ranges: Sequence[tuple[int, int]], size: int) -> None:
-    for offset, length in ranges:
-        if offset + length > size:
-            missing = offset + length - size
-            raise CorruptError(f"the file ends {missing} bytes before the end of a range of {length}", offset, path)

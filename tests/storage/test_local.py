@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
 
 import pytest
+from store_checks import check_one_creates, check_ranges
 
-from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.storage import open_store
 from bitlake.storage.counting import CountingStore
 from bitlake.storage.faulty import FaultyStore
@@ -45,31 +45,14 @@ def test_create_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_exactly_one_of_many_threads_creates(tmp_path: Path) -> None:
-    store, won = LocalStore(), []
-
-    def run(i: int) -> None:
-        if store.create(f"{tmp_path}/f", str(i).encode()):
-            won.append(i)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(16)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert len(won) == 1
-    assert store.read(f"{tmp_path}/f") == str(won[0]).encode()
+    check_one_creates(LocalStore(), f"{tmp_path}/f")
 
 
 def test_ranges_are_exact_or_corrupt(tmp_path: Path) -> None:
     store = LocalStore()
     path = f"file:{tmp_path}/f"
     store.write(path, b"0123456789")
-    store.write(path, b"abcdefghij")
-    assert store.read_ranges(path, [(8, 2), (0, 3), (10, 0)]) == [b"ij", b"abc", b""]
-    with pytest.raises(CorruptError, match="ends 1 bytes before"):
-        store.read_range(path, 8, 3)
-    with pytest.raises(InvalidRequest):
-        store.read_range(path, -1, 3)
+    check_ranges(store, path)
     assert store.size(path) == 10
 
 

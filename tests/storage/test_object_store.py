@@ -4,7 +4,6 @@ import contextlib
 import io
 import os
 import pickle
-import threading
 from collections.abc import Iterator
 
 import flaky_proxy
@@ -12,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import s3_server
+from store_checks import check_one_creates, check_ranges
 
-from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.storage import Store, has_cheap_rename, open_store
 from bitlake.storage.object_files import PART_BYTES, RangedFile
 from bitlake.storage.object_store import ObjectStore
@@ -65,35 +65,12 @@ def test_missing_things(place: tuple[Store, str]) -> None:
 
 def test_ranges_are_exact_or_corrupt(place: tuple[Store, str]) -> None:
     store, root = place
-    path = f"{root}/f"
-    store.write(path, b"abcdefghij")
-    assert store.read_ranges(path, [(8, 2), (0, 3), (10, 0), (3, 1)]) == [b"ij", b"abc", b"", b"d"]
-    assert store.read_ranges(path, [(0, 0)]) == [b""]
-    with pytest.raises(CorruptError, match="ends 1 bytes before"):
-        store.read_range(path, 8, 3)
-    with pytest.raises(CorruptError, match="ends 25 bytes before"):
-        store.read_range(path, 30, 5)
-    with pytest.raises(CorruptError):
-        store.read_range(path, 11, 0)
-    with pytest.raises(InvalidRequest):
-        store.read_range(path, -1, 3)
+    check_ranges(store, f"{root}/f")
 
 
 def test_exactly_one_of_many_creates(place: tuple[Store, str]) -> None:
     store, root = place
-    won: list[int] = []
-
-    def run(number: int) -> None:
-        if store.create(f"{root}/f", str(number).encode()):
-            won.append(number)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(12)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert len(won) == 1
-    assert store.read(f"{root}/f") == str(won[0]).encode()
+    check_one_creates(store, f"{root}/f")
 
 
 def test_folders_are_made_and_deleted(place: tuple[Store, str]) -> None:
