@@ -50,6 +50,11 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
         return NotFound(f"no such file: {path}")
     if isinstance(error, ob.InvalidPathError) or (isinstance(error, ValueError) and "ath" in text):
         return NotFound(f"no file can have this name: {path!r}")
+    if "169.254.169.254" in text or "MissingSecretAccessKey" in text or "MissingAccessKeyId" in text:
+        return AccessDenied(
+            f"cannot {action} {path}: no credentials were found; give them as storage_options, in the environment, or "
+            "in the Spark session's configuration"
+        )
     if (
         isinstance(error, ob.PermissionDeniedError | ob.UnauthenticatedError | PermissionError)
         or code in _REFUSED
@@ -59,11 +64,6 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
         may = "write to" if action.split()[0] in _WRITES else "read"
         return AccessDenied(
             f"cannot {action} {path}: the store refused{why}; check the credentials, and that they may {may} '{bucket}'"
-        )
-    if "169.254.169.254" in text or "MissingSecretAccessKey" in text or "MissingAccessKeyId" in text:
-        return AccessDenied(
-            f"cannot {action} {path}: no credentials were found; give them as storage_options, in the environment, or "
-            "in the Spark session's configuration"
         )
     return StorageUnavailable(f"cannot {action} {path}: {options.scrubbed(_reason(text, code))}")
 

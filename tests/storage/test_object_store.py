@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Iterator
 
+import cloud_servers
 import flaky_proxy
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,15 +20,19 @@ from bitlake.storage.object_files import PART_BYTES, RangedFile
 from bitlake.storage.object_store import ObjectStore
 
 
-@pytest.fixture(params=["memory", "s3"])
-def place(request: pytest.FixtureRequest) -> tuple[Store, str]:
+@pytest.fixture(params=["memory", "s3", "gcs", "azure"])
+def place(request: pytest.FixtureRequest) -> Iterator[tuple[Store, str]]:
     """A store and an empty folder in it."""
     name = request.node.name.replace("[", "-").replace("]", "")
     if request.param == "memory":
-        return open_store(f"memory://{name}/root"), f"memory://{name}/root"
-    endpoint = request.getfixturevalue("s3_endpoint")
-    root = f"s3://{s3_server.BUCKET}/{name}"
-    return open_store(root, s3_server.options(endpoint)), root
+        yield open_store(f"memory://{name}/root"), f"memory://{name}/root"
+    elif request.param == "s3":
+        endpoint = request.getfixturevalue("s3_endpoint")
+        root = f"s3://{s3_server.BUCKET}/{name}"
+        yield open_store(root, s3_server.options(endpoint)), root
+    else:
+        with cloud_servers.running(request.param) as (_, bucket, options):
+            yield open_store(bucket, options), f"{bucket}/{name}"
 
 
 def test_bytes_come_back_under_names_as_they_are(place: tuple[Store, str]) -> None:
@@ -349,6 +354,29 @@ def test_refusals_are_told_at_once(proxy: flaky_proxy.Proxy) -> None:
     assert len(proxy.seen) == 5
     with pytest.raises(AccessDenied), store.open_output("s3://lake/refused/g") as out:
         out.write(b"1")
+
+
+@pytest.mark.parametrize("kind", ["gcs", "azure"])
+def test_refusals_and_losses_elsewhere(kind: str) -> None:
+    with cloud_servers.running(kind) as (cloud, bucket, options):
+        closed = bucket.replace("lake", "closed")
+        store = open_store(bucket, options)
+        for work in (
+            lambda: store.read(f"{closed}/x"),
+            lambda: store.create(f"{closed}/x", b""),
+            lambda: store.list(closed),
+        ):
+            with pytest.raises(
+                AccessDenied, match=f"the store refused.*that they may .* '{closed.partition('://')[2]}'"
+            ):
+                work()
+        assert len(cloud.seen) == 3, "refusals are told at once"
+        with pytest.raises(NotFound, match="no such file"):
+            store.read(f"{bucket}/x")
+    with pytest.raises(
+        StorageUnavailable, match="127.0.0.1:.* cannot be reached .*, after 2 retries; check the endpoint"
+    ):
+        open_store(bucket, options).read(f"{bucket}/x")
 
 
 def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:

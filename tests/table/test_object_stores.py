@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloud_servers
 import flaky_proxy
 import pyarrow as pa
 import pytest
@@ -50,13 +51,17 @@ def ids(table: bitlake.Table, where: str | None = None) -> list[int]:
     return sorted(table.scan(columns=["id"], where=where).to_arrow().column("id").to_pylist())
 
 
-@pytest.fixture(params=["memory", "s3"])
-def lake(request: pytest.FixtureRequest) -> bitlake.Lake:
+@pytest.fixture(params=["memory", "s3", "gcs", "azure"])
+def lake(request: pytest.FixtureRequest) -> Iterator[bitlake.Lake]:
     name = request.node.name.replace("[", "-").replace("]", "")
     if request.param == "memory":
-        return bitlake.connect(f"memory://{name}/wh")
-    endpoint = request.getfixturevalue("s3_endpoint")
-    return bitlake.connect(f"s3://lake/{name}", storage_options=s3_server.options(endpoint))
+        yield bitlake.connect(f"memory://{name}/wh")
+    elif request.param == "s3":
+        endpoint = request.getfixturevalue("s3_endpoint")
+        yield bitlake.connect(f"s3://lake/{name}", storage_options=s3_server.options(endpoint))
+    else:
+        with cloud_servers.running(request.param) as (_, bucket, options):
+            yield bitlake.connect(f"{bucket}/{name}", storage_options=options)
 
 
 @pytest.fixture
