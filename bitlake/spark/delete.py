@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import sqlglot
@@ -17,7 +18,7 @@ from bitlake.metadata import options as opt
 from bitlake.predicate.dialect import SparkSql
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.spark.context import EngineContext
-from bitlake.spark.keyed import delete_keyed
+from bitlake.spark.keyed import delete_hits, delete_keyed
 from bitlake.spark.positions import gather
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import DRIVER_BYTES
@@ -25,11 +26,14 @@ from bitlake.spark.shortcut import exact_scan
 from bitlake.spark.target import Target, counts
 from bitlake.sql import statements as st
 from bitlake.table import keyed, keyed_rewrite
-from bitlake.table.append_delete import bytes_to_ask, find_hits
+from bitlake.table.append_delete import bytes_to_ask, find_hits, live_hits
 from bitlake.table.append_update import retrying
+from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan
 
+MOST_HITS = 1 << 20
+"""Of so many rows the driver reads the keys, and writes that they are deleted."""
 Result = TypeVar("Result")
 
 
@@ -39,7 +43,8 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
 
     def step(now: Target) -> int:
         if keyed.deletes_by_rows(now.state):
-            return delete_keyed(now, statement.condition)
+            hits = keyed_hits(now, statement.condition)
+            return delete_keyed(now, statement.condition) if hits is None else delete_hits(now, hits)
         now.table.check_writable(now.state, keyed=True)
         if keyed_rewrite.rewrites(now.state):
             now = replace(now, state=keyed_rewrite.settled(now.table, now.state))
@@ -77,6 +82,31 @@ def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
         except (InvalidRequest, StorageUnavailable):
             pass  # a value that cannot be computed: maybe one of a deleted row
     return gather(target.query(before, after, positions=True), doing).hits
+
+
+def keyed_hits(target: Target, condition: str | None) -> dict[str, BitMap] | None:
+    """As :func:`condition_hits`, of a table with a primary key: where they are, if its files are as its rows are.
+
+    None where rows are merged to be read, or where too many are found for the driver to read their keys.  Deleted rows
+    are found by Spark's own reader as well; they are left out at the end.  Measured on 1.5M rows of 4 buckets with
+    deletion vectors, processor time: 1 % scattered, only Spark can tell, 4.4 s as a query of keys that is written, and
+    1.3 s so; 1.3 % of a month 2.4 and 0.5 s.
+    """
+    if condition is None or is_cross_partition(target.state.schema):
+        return None
+    scan = whole_condition(target, condition)
+    if scan is not None:
+        if any(f.merge is not None for f in scan.exact_plan().files):
+            return None
+        hits = find_hits(scan, runner_for(target, scan))
+    else:
+        before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
+        query = partial(target.query, before, f"WHERE {condition}", positions=True, deleted_too=True)
+        try:
+            hits = live_hits(target.state, gather(query(), f"deleting from table '{target.table.name}'").hits)
+        except (InvalidRequest, StorageUnavailable):
+            return None
+    return hits if sum(map(len, hits.values())) <= MOST_HITS else None
 
 
 def runner_for(target: Target, scan: Scan) -> Runner:

@@ -17,6 +17,7 @@ from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.table import keyed
+from bitlake.table.append_delete import Hits, only_hits
 from bitlake.table.lsm.publish import publish
 from bitlake.table.merge.spec import DELETE, UPDATE_AFTER
 
@@ -38,6 +39,16 @@ def delete_keyed(target: Target, condition: str | None) -> int:
         items.append(f"{value} AS {quoted(f.name)}")
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(condition))
     return write_kind(target, frame, DELETE, "DELETE")
+
+
+def delete_hits(target: Target, hits: Hits) -> int:
+    """Write a -D row for each of these rows, in this process; returns how many."""
+    schema = target.state.schema
+    keyed.check_keyed(target.table.name, schema)
+    keyed.check_kinds(target.table.name, schema)
+    if not hits:
+        return 0
+    return keyed.delete_found(target.table, only_hits(target.scan(None).select(keyed.to_delete(schema)), hits))
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import NotFound
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
 from bitlake.predicate.dialect import quoted, tokenize
 from bitlake.predicate.tree import Predicate
@@ -125,7 +126,7 @@ class Target:
                 wanted = wanted.where_bound(predicate)
             wanted = wanted.select((*names, FILE_PATH, ROW_INDEX) if positions else names)
             if deleted_too:
-                wanted = replace(wanted, state=with_deleted(self.state), _planned=[])
+                wanted = _with_deleted_rows(wanted)
             if hits is not None:
                 wanted = only_hits(wanted, hits, refiltered)
             frames.append(reader.frame(wanted, exact=False, raw_paths=True))
@@ -142,10 +143,20 @@ class Target:
         return scan if predicate is None else scan.where_bound(predicate)
 
 
-def with_deleted(state: TableState) -> TableState:
-    """The table as if it had no deletion vectors."""
-    options = {**state.schema.options, opt.DV_ENABLED.name: "false"}
-    return replace(state, schema=replace(state.schema, options=options))
+def _with_deleted_rows(scan: Scan) -> Scan:
+    """The scan without the deletion vectors of files that are read as they are; it must not be refined.
+
+    Raises :class:`InvalidRequest` where rows are merged.
+    """
+    if not scan.state.schema.primary_keys:
+        options = {**scan.state.schema.options, opt.DV_ENABLED.name: "false"}
+        return replace(scan, state=replace(scan.state, schema=replace(scan.state.schema, options=options)), _planned=[])
+    plan = scan.plan()
+    if any(f.merge is not None for f in plan.files):
+        raise InvalidRequest(f"table '{scan.state.name}': rows are merged to be read")
+    whole = {id(f) for f in plan.files if f.deleted and f.chosen_rows + f.deleted == f.row_count}
+    files = [replace(f, selection=Selection.all(), deleted=0) if id(f) in whole else f for f in plan.files]
+    return replace(scan, _planned=[replace(plan, files=tuple(files))])
 
 
 def _without_positions(scan: Scan) -> Scan:

@@ -77,6 +77,15 @@ def bytes_to_ask(scan: Scan) -> int:
     return unsure * asked // columns
 
 
+def live_hits(state: TableState, hits: Hits) -> dict[str, BitMap]:
+    """The hits that are not in their files' deletion vectors."""
+    counts = {e.file.file_name: e.file.row_count for e in state.entries() if e.file.file_name in hits}
+    named = [e for e in vectors_of(state) if any(r.data_file in counts for r in e.ranges or ())]
+    held = read_all(state, named, counts)
+    left = {name: rows - held[name].rows if name in held else rows for name, rows in hits.items()}
+    return {name: rows for name, rows in left.items() if rows}
+
+
 def _positions(file: PlannedFile) -> BitMap:
     if file.selection.rows is not None:
         return file.selection.rows

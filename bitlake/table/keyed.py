@@ -154,9 +154,13 @@ def check_set(table: str, schema: TableSchema, columns: Iterable[str]) -> None:
 
 def delete(table: Target, scan: Scan) -> int:
     """Write a -D row for every row that a scan finds; returns how many."""
-    state = scan.state
-    check_keyed(table.name, state.schema)
-    return _rewrite(table, scan.select(to_delete(state.schema)), DELETE, "DELETE", None)
+    check_keyed(table.name, scan.state.schema)
+    return delete_found(table, scan.select(to_delete(scan.state.schema)))
+
+
+def delete_found(table: Target, scan: Scan) -> int:
+    """As :func:`delete`, of a scan of just the columns of :func:`to_delete`; its plan is read as it is."""
+    return _rewrite(table, scan, DELETE, "DELETE", None)
 
 
 def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
