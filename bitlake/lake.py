@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bitlake.table.advise.advice import Advice
     from bitlake.table.explanation import QueryExplanation
     from bitlake.table.plan import Plan
+    from bitlake.table.report import TableReport
     from bitlake.table.scan import Scan
     from bitlake.table.table import Table
     from bitlake.table.verify import VerifyReport
@@ -372,6 +373,10 @@ class Lake:
             runner = SparkRunner(self.spark)
         with job(f"verifying {found}", self.catalog.shows_progress):
             return verify_table(found, paths, self.catalog.store, runner, deep=deep, **asked)
+
+    def report(self, name: str, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
+        """Where a table's bytes are, and what to do about it; see :meth:`bitlake.table.table.Table.report`."""
+        return self.table(name).report(path, top=top)
 
     def _identify(self, name: str) -> Identifier:
         if "`" in name:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitlake.html.markup import Child, Markup, markup
 
 _WIDE = 1000
 _TALL = 100
+_FEW = 60
+"""Stretches of a line up to which they are drawn apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a bar: how much, in which colour (a class of :data:`bitlake.html.page.COLORS`), and what it says when
+    """A part of a bar: how much, in which colour (a class of :data:`bitlake.html.style.COLORS`), and what it says when
     pointed at."""
 
     value: float
@@ -28,6 +30,20 @@ class Bar:
     label: Child
     segments: Sequence[Segment]
     text: Child
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A line of stretches: its name, (start, length) of them by colour, its value, and what shows when it is opened.
+
+    ``tip`` is what it says when pointed at.
+    """
+
+    label: Child
+    stretches: Mapping[str, Sequence[tuple[float, float]]]
+    text: Child
+    more: Child
+    tip: str
 
 
 def bars(rows: Iterable[Bar], most: float | None = None) -> Markup:
@@ -56,6 +72,40 @@ def stacked(segments: Iterable[Segment], full: float | None = None) -> Markup:
         shapes.append(_rect(at, 0, max(width, 1.5), _TALL, part))
         at += width
     return markup("svg", shapes, class_="bar", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img")
+
+
+def lanes(rows: Iterable[Lane], full: float) -> Markup:
+    """Lines under one another, on one scale, each of which opens; ``full``: the length of the longest."""
+    made = []
+    for lane in rows:
+        line = [
+            markup("span", lane.label, class_="l"),
+            markup("span", _lane(lane, _WIDE / (full or 1)), class_="p"),
+            markup("span", lane.text, class_="v"),
+        ]
+        made.append(markup("details", markup("summary", line), markup("div", lane.more)))
+    return markup("div", made, class_="lanes")
+
+
+def _lane(lane: Lane, scale: float) -> Markup:
+    gap = 1.0 if sum(map(len, lane.stretches.values())) <= _FEW else 0.0
+    shapes = []
+    for color, places in lane.stretches.items():
+        drawn: list[tuple[float, float]] = []
+        for start, length in places:
+            at, width = start * scale, length * scale
+            width = max(0.5, width - gap if width > 4 * gap else width)
+            if not gap and drawn and abs(sum(drawn[-1]) - at) < 0.01:
+                drawn[-1] = (drawn[-1][0], drawn[-1][1] + width)
+            else:
+                drawn.append((at, width))
+        # One path for each colour: a page of an element for each stretch would be large.
+        path = "".join(f"M{x:.1f} 0h{w:.1f}v{_TALL}h{-w:.1f}z" for x, w in drawn)
+        shapes.append(markup("path", d=path, class_=color))
+    tip = markup("title", lane.tip)
+    return markup(
+        "svg", tip, shapes, class_="lane", viewBox=f"0 0 {_WIDE} {_TALL}", preserveAspectRatio="none", role="img"
+    )
 
 
 def columns(groups: Sequence[Sequence[Segment]], first: Child, last: Child, most: float | None = None) -> Markup:

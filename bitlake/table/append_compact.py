@@ -183,7 +183,7 @@ def compact_append(
     keep changing the files of a batch.
     """
     last: Snapshot | None = None
-    groups = _groups(state, entries, full)
+    groups = due_groups(state, entries, full)
     total, passed = sum(map(_size, groups)), 0
     while groups:
         if total > BATCH_BYTES:
@@ -201,7 +201,10 @@ def compact_append(
     return last
 
 
-def _groups(state: TableState, entries: Sequence[ManifestEntry], full: bool) -> list[tuple[ManifestEntry, ...]]:
+def due_groups(
+    state: TableState, entries: Sequence[ManifestEntry], full: bool = False
+) -> list[tuple[ManifestEntry, ...]]:
+    """The groups of live files that a compaction of an append table would write anew."""
     rules = Rules.of(state.schema)
     places = vectors_by_file(vectors_of(state))
     deleted = {name: place.cardinality for name, (_, place) in places.items()}

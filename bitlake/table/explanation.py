@@ -154,14 +154,14 @@ class Explanation:
 
     def to_html(self) -> str:
         """A page of its own, with pictures; it loads nothing."""
-        from bitlake.table.explain_html import page
+        from bitlake.table.explain_html import render
 
-        return page([self])
+        return render([self])
 
     def _repr_html_(self) -> str:
-        from bitlake.table.explain_html import fragment
+        from bitlake.table.explain_html import render
 
-        return fragment([self])
+        return render([self], whole=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,14 +188,14 @@ class QueryExplanation:
 
     def to_html(self) -> str:
         """A page of its own, with pictures; it loads nothing."""
-        from bitlake.table.explain_html import page
+        from bitlake.table.explain_html import render
 
-        return page(self.scans, self.query, self.spark)
+        return render(self.scans, self.query, self.spark)
 
     def _repr_html_(self) -> str:
-        from bitlake.table.explain_html import fragment
+        from bitlake.table.explain_html import render
 
-        return fragment(self.scans, self.query, self.spark)
+        return render(self.scans, self.query, self.spark, whole=False)
 
 
 def explain_scan(scan: Scan, analyze: bool) -> Explanation:

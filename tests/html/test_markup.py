@@ -5,7 +5,28 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
-from bitlake.html import Bar, Segment, bars, code, columns, facts, legend, markup, note, page, section, stacked, table
+from bitlake.html import (
+    Bar,
+    Lane,
+    Segment,
+    bars,
+    code,
+    columns,
+    facts,
+    fragment,
+    heading,
+    lanes,
+    legend,
+    markup,
+    names,
+    note,
+    page,
+    section,
+    stacked,
+    table,
+)
+from bitlake.html.markup import Child
+from bitlake.html.style import COLORS, STYLE
 
 NASTY = "</pre><script>alert(1)</script>\"'&\x00\x1b[31m"
 
@@ -39,18 +60,23 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def whole() -> str:
-    return page(
-        NASTY,
+def body() -> list[Child]:
+    return [
+        heading(NASTY, NASTY),
         section(NASTY, note(NASTY, kind="warn"), code(NASTY), id=NASTY),
         facts([(NASTY, NASTY, NASTY), ("n", 3, None)]),
+        names([(NASTY, NASTY)]),
         table([NASTY, "n"], [[NASTY, 1.5], [markup("b", NASTY), None]], numbers=[1]),
         bars([Bar(NASTY, [Segment(3, "c1", NASTY), Segment(0)], NASTY)]),
         stacked([]),
+        lanes([Lane(NASTY, {"c1": [(0, 3)], "c2": [(3, 4)]}, NASTY, NASTY, NASTY)], 7),
         columns([[Segment(1, tip=NASTY)], []], NASTY, NASTY),
         legend([("c1", NASTY)]),
-        subtitle=NASTY,
-    )
+    ]
+
+
+def whole() -> str:
+    return page(NASTY, *body())
 
 
 def test_whatever_is_put_in_stays_text() -> None:
@@ -71,3 +97,22 @@ def test_bars_share_one_scale() -> None:
     text = bars([Bar("a", [Segment(10)], "10"), Bar("b", [Segment(5)], "5")])
     assert [float(w) for w in re.findall(r' width="([\d.]+)"', text)] == [1000, 500]
     assert 'width="250"' in bars([Bar("a", [Segment(10)], "10")], most=40)
+
+
+def test_stretches_of_a_line_lie_where_they_are() -> None:
+    few = lanes([Lane("a", {"c1": [(0, 50)], "c3": [(50, 50)]}, "", "", "")], 200)
+    assert [float(x) for x in re.findall(r"M([\d.]+) ", few)] == [0, 250]
+    many = lanes([Lane("a", {"c1": [(i, 1) for i in range(500)]}, "", "", "")], 1000)
+    assert re.findall(r' d="([^"]*)"', many) == ["M0.0 0h500.0v100h-500.0z"], (
+        "neighbours of one colour are drawn as one"
+    )
+
+
+def test_a_part_of_another_page_leaves_that_as_it_is() -> None:
+    """Every rule is about the element or what is in it; a page is the same element."""
+    text = fragment(*body())
+    Tags(text)
+    selectors = [s for line in re.findall(r"^([^@{}\n]+)\{", STYLE, re.MULTILINE) for s in line.split(",")]
+    assert len(selectors) > 50 and all(re.match(r"\.bl( |$)", s) for s in selectors), selectors
+    assert all(f".bl .{color}{{fill:" in STYLE for color in COLORS)
+    assert text.startswith("<style>") and '<div class="bl">' in text and '<body class="bl">' in whole()

@@ -23,8 +23,8 @@ from bitlake.table.lsm.expire import RecordExpire
 from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
+from bitlake.table.lsm.pick import Unit, pick
 from bitlake.table.lsm.pick import full as pick_full
-from bitlake.table.lsm.pick import pick
 from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.merge.engine import merge_rows
 from bitlake.table.merge.spec import VALUE_KIND, MergeSpec
@@ -161,12 +161,16 @@ class BucketWriter:
 
 def compact_bucket(context: LsmContext, store: Store, state: BucketState, full: bool = False) -> Compaction:
     """Compact what is due in a bucket, or with ``full`` everything; an empty result if there is nothing to do."""
+    unit = due_unit(context, state, full)
+    return Compaction() if unit is None else compact_unit(context, store, state, unit)
+
+
+def due_unit(context: LsmContext, state: BucketState, full: bool = False) -> Unit | None:
+    """The files of a bucket that a compaction would take; None if there is nothing to do."""
     runs = sorted_runs(state.files, context.schema)
     if full:
         marked = {r.data_file for r in (state.vectors.ranges or ())} if state.vectors is not None else set()
         expire = RecordExpire.of(context)
         expired = expire.expired if expire is not None else lambda entry: False
-        unit = pick_full(runs, context.schema, has_vector=marked.__contains__, expired=expired)
-    else:
-        unit = pick(runs, context.schema)
-    return Compaction() if unit is None else compact_unit(context, store, state, unit)
+        return pick_full(runs, context.schema, has_vector=marked.__contains__, expired=expired)
+    return pick(runs, context.schema)

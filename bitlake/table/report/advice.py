@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bitlake import _clock
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import options as opt
+from bitlake.predicate.text import quote
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions
 from bitlake.table.state import TableState
 from bitlake.table.tags import list_tags
@@ -19,20 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When something is recommended; shares are 0 to 1.
+    """When something is recommended; shares are 0 to 1.  What is compacted says the table's options, and not these.
 
-    ``small_file``: a file is small below this share of the target size.  ``small_files`` and ``small_share``: so many
-    small files in a bucket, and such a share of all.  ``deleted``: deleted rows.  ``snapshots``: that are kept.
-    ``level_0``: the share of a keyed table's bytes that is not compacted.  ``manifests``: files that planning opens.
-    ``skipping``: scans with conditions that skip less than this want an index or another order.
+    ``deleted``: deleted rows that only a full compaction takes out.  ``snapshots``: that are kept.  ``manifests``:
+    files that planning opens.  ``skipping``: scans with conditions that skip less want an index or another order.
     """
 
-    small_file: float = 0.5
-    small_files: int = 8
-    small_share: float = 0.3
     deleted: float = 0.1
     snapshots: int = 100
-    level_0: float = 0.2
     manifests: int = 100
     skipping: float = 0.5
 
@@ -48,34 +43,42 @@ class Action:
 
 def actions(report: TableReport, state: TableState) -> TableReport:
     """The report with what it recommends, the most urgent first."""
-    name = "'" + report.name.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    name = quote(report.name)
     found = [*_indexes(report, name), *_files(report, name), *_history(report, state, name), *_scans(report, name)]
     return replace(report, actions=tuple(found))
 
 
 def _files(report: TableReport, table: str) -> list[Action]:
     limits, total, found = report.thresholds, report.total, []
-    if total.crowded >= limits.small_files and total.small_files >= limits.small_share * total.files:
-        why = (
-            f"{counted(total.small_files, 'file')} of {total.files:,} are smaller than "
-            f"{human_bytes(report.small_below)} ({human_bytes(total.small_size)} together), up to {total.crowded:,} in "
-            "a bucket: each is opened, and has statistics and an index of its own"
-        )
-        found.append(Action("Put small files together", why, (f"CALL sys.compact(table => {table})",)))
-    zero = total.levels.get(0, 0)
-    if report.primary_keys and zero > limits.level_0 * max(total.size, 1) and not found:
-        why = f"{human_bytes(zero)} ({share_words(zero, total.size)}) are on level 0, which reading must merge"
-        found.append(Action("Compact the newest files", why, (f"CALL sys.compact(table => {table})",)))
-    if total.deleted >= limits.deleted * max(total.rows, 1):
-        share = share_words(total.deleted, total.rows)
-        why = f"{counted(total.deleted, 'row')} ({share}) are deleted, and still stored"
-        found.append(
-            Action("Take deleted rows out", why, (f"CALL sys.compact(table => {table}, compact_strategy => 'full')",))
-        )
+    if report.due.files or report.due.postponed:
+        call = f"CALL sys.compact(table => {table}, compact_strategy => 'minor')"
+        found.append(Action(*_due(report), (call,)))
+    elif report.due_full.deleted >= limits.deleted * max(total.rows, 1):
+        share = share_words(report.due_full.deleted, total.rows)
+        why = f"{counted(report.due_full.deleted, 'row')} ({share}) are deleted, and still stored"
+        call = f"CALL sys.compact(table => {table}, compact_strategy => 'full')"
+        found.append(Action("Take deleted rows out", why, (call,)))
     if report.manifests[0] > limits.manifests and report.manifests[1] / report.manifests[0] < (2 << 20):
         why = f"planning opens {report.manifests[0]:,} manifests of {human_bytes(report.manifests[1])} together"
         found.append(Action("Put manifests together", why, (f"CALL sys.compact_manifest(table => {table})",)))
     return found
+
+
+def _due(report: TableReport) -> tuple[str, str]:
+    """What a compaction that is due does, and why."""
+    due, total = report.due, report.total
+    some = f"{counted(due.files, 'file')} of {total.files:,} ({human_bytes(due.size)})"
+    if due.postponed:
+        waiting = f"the rows of {counted(due.postponed, 'file')} have no bucket yet, and are not read before they do"
+        return "Compact the table", waiting
+    if report.primary_keys:
+        level = f", of which {human_bytes(due.level_0)} are on level 0" if due.level_0 else ""
+        return "Merge the newest files", f"{some} are due to be merged by key{level}: until then reading merges them"
+    gone = f"{counted(due.deleted, 'row')} of them are deleted, and still stored" if due.deleted else ""
+    if gone and not due.small:
+        return "Take deleted rows out", f"of {some} {gone}"
+    why = f"{some} are to be put together: each is opened, and has statistics and an index of its own"
+    return "Put small files together", f"{why}; {gone}" if gone else why
 
 
 def _indexes(report: TableReport, table: str) -> list[Action]:
@@ -129,7 +132,7 @@ def _scans(report: TableReport, table: str) -> list[Action]:
     if not poor:
         return []
     why = (
-        f"scans that ask {poor[0].what} read {share_words(poor[0].bytes_touched, poor[0].bytes_total)} of the table: "
+        f"scans that ask '{poor[0].what}' read {share_words(poor[0].bytes_touched, poor[0].bytes_total)} of the table: "
         "an index or an order of rows may help; the advisor tries which"
     )
-    return [Action("Ask for advice on indexes", why, (f"-- in Python: lake.table({table}).advise()",))]
+    return [Action("Ask for advice on indexes", why, (f"CALL sys.advise(table => {table}, recorded => true)",))]

@@ -15,16 +15,18 @@ from dataclasses import asdict, dataclass
 from bitlake import _clock
 from bitlake.errors import BitlakeError
 from bitlake.fileindex.registry import parse_index_options
+from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.expiring import load_line
 from bitlake.table.index_access import has_index, open_for
-from bitlake.table.index_entries import index_entries
+from bitlake.table.index_files import index_entries
 from bitlake.table.live import snapshot_manifests
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import branch_names, existing_snapshots
 from bitlake.table.report.advice import Action, Thresholds, actions
+from bitlake.table.report.due import Due, due
 from bitlake.table.report.scans import ScanFacts, scan_facts
 from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.scan_log import ScanRecord
@@ -43,8 +45,7 @@ _COMMITS = 12
 class Part:
     """Live files of a partition (or of all the others together), sizes in bytes.
 
-    ``crowded``: the most small files that one bucket has; ``levels``: bytes by level, of tables with a primary key;
-    ``deleted``: rows that deletion vectors take out.
+    ``levels``: bytes by level, of tables with a primary key; ``deleted``: rows that deletion vectors take out.
     """
 
     name: str
@@ -53,7 +54,6 @@ class Part:
     size: int
     small_files: int
     small_size: int
-    crowded: int
     deleted: int
     levels: Mapping[int, int]
 
@@ -88,6 +88,7 @@ class TableReport:
 
     ``sizes``: how many files, and their bytes, by the power of two that they are below.  ``index_sample``: index files
     whose headers were read, and how many there are; where that is less than all, ``indexes`` is an estimate.
+    ``due``: what a compaction would take now, ``due_full``: a full one.
     ``timeline``: commits by kind in spans of equal length between the first and the last of ``snapshots_read``.
     """
 
@@ -118,6 +119,8 @@ class TableReport:
     snapshots: int
     snapshots_read: int
     commits: tuple[Commit, ...]
+    due: Due
+    due_full: Due
     timeline: tuple[Mapping[str, int], ...]
     timeline_span: tuple[int, int]
     tags: int
@@ -141,10 +144,9 @@ class TableReport:
         return render(self)
 
     def _repr_html_(self) -> str:
-        """In a notebook, the page in a frame of its own: its style is not the notebook's."""
-        from bitlake.html import markup
+        from bitlake.table.report.render import render
 
-        return markup("iframe", srcdoc=self.to_html(), width="100%", height="800", style="border:0", title=self.name)
+        return render(self, whole=False)
 
 
 def gather(
@@ -158,7 +160,7 @@ def gather(
     store, paths, snapshot = state.store, state.paths, state.snapshot
     entries = state.entries()
     target = target_file_size(state.schema)
-    small = int(target * limits.small_file)
+    small = int(target * state.schema.opts.of(lsm.SMALL_FILE_RATIO))
     tables = index_entries(store, paths, snapshot)
     gone = {name: place.cardinality for name, (_, place) in vectors_by_file(tables).items()}
     parts = _parts(state, entries, small, gone)
@@ -200,6 +202,8 @@ def gather(
         snapshots=len(ids),
         snapshots_read=len(read),
         commits=tuple(_commit(s) for s in reversed(read[-_COMMITS:])),
+        due=due(state, small, gone),
+        due_full=due(state, small, gone, full=True),
         timeline=kinds,
         timeline_span=span,
         tags=len(list_tags(state)),
@@ -225,12 +229,10 @@ class _Sums:
     def __init__(self) -> None:
         self.files = self.rows = self.size = self.small_files = self.small_size = self.deleted = 0
         self.levels: dict[int, int] = {}
-        self.small_in: dict[int, int] = {}
 
     def part(self, name: str) -> Part:
-        crowded = max(self.small_in.values(), default=0)
         sums = (self.files, self.rows, self.size, self.small_files, self.small_size)
-        return Part(name, *sums, crowded, self.deleted, self.levels)
+        return Part(name, *sums, self.deleted, self.levels)
 
 
 def _parts(
@@ -250,7 +252,6 @@ def _parts(
         if file.file_size < small:
             s.small_files += 1
             s.small_size += file.file_size
-            s.small_in[e.bucket] = s.small_in.get(e.bucket, 0) + 1
         s.deleted += gone.get(file.file_name) or 0
         if keyed:
             s.levels[file.level] = s.levels.get(file.level, 0) + file.file_size
@@ -273,7 +274,6 @@ def _sum(name: str, parts: Sequence[Part]) -> Part:
         size=add("size"),
         small_files=add("small_files"),
         small_size=add("small_size"),
-        crowded=max((p.crowded for p in parts), default=0),
         deleted=add("deleted"),
         levels=dict(sorted(levels.items())),
     )

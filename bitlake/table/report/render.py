@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from bitlake.html import Bar, Markup, Segment, bars, code, columns, facts, legend, markup, note, page, section, table
+from bitlake.html import (
+    Bar,
+    Markup,
+    Segment,
+    bars,
+    code,
+    columns,
+    facts,
+    fragment,
+    heading,
+    legend,
+    markup,
+    note,
+    page,
+    section,
+    table,
+)
 from bitlake.html.markup import Child
 from bitlake.table.report.advice import Thresholds
 from bitlake.table.report.facts import Part, TableReport
@@ -16,8 +32,13 @@ _SKIPPED = "c3"
 _READ = "c2"
 
 
-def render(report: TableReport) -> str:
-    """The whole page."""
+def render(report: TableReport, *, whole: bool = True) -> str:
+    """The report as a page, or as a part of another's."""
+    title = f"Table {report.name}"
+    return page(title, *_body(report, title)) if whole else fragment(*_body(report, title))
+
+
+def _body(report: TableReport, title: str) -> Iterator[Child]:
     at = report.snapshot
     subtitle: list[Child] = [
         report.path,
@@ -26,7 +47,8 @@ def render(report: TableReport) -> str:
         f", branch {report.branch}" if report.branch else "",
         f"; report made {time_words(report.made_ms)} from metadata alone",
     ]
-    return page(f"Table {report.name}", *_sections(report), subtitle=subtitle)
+    yield heading(title, subtitle)
+    yield from _sections(report)
 
 
 def _sections(r: TableReport) -> Iterator[Child]:
@@ -129,12 +151,15 @@ def _levels(r: TableReport) -> Markup:
     levels = sorted(r.total.levels)
     colors = {level: _LEVEL_COLORS[min(level, len(_LEVEL_COLORS) - 1)] for level in levels}
 
-    def segments(sizes: Mapping[int, int]) -> list[Segment]:
-        return [Segment(sizes[n], colors[n], f"level {n}: {human_bytes(sizes[n])}") for n in sorted(sizes)]
+    def segments(p: Part) -> list[Segment]:
+        sizes = p.levels
+        return [
+            Segment(sizes[n] / (p.size or 1), colors[n], f"level {n}: {human_bytes(sizes[n])}") for n in sorted(sizes)
+        ]
 
     names = [(colors[n], f"level {n}: {human_bytes(r.total.levels[n])}") for n in levels]
     parts = [r.total, *r.parts] if len(r.parts) > 1 else [r.total]
-    shown = [bars([Bar(p.name, segments(p.levels), human_bytes(p.size))], most=p.size or 1) for p in parts]
+    shown = bars([Bar(p.name, segments(p), human_bytes(p.size)) for p in parts], most=1)
     said = (
         "New files come in on level 0; compaction moves rows up. What lies on several levels is merged when it is read."
     )
@@ -281,10 +306,9 @@ def _scans(r: TableReport) -> Markup:
 def _limits(r: TableReport) -> Markup:
     limits: Thresholds = r.thresholds
     told = [
-        f"Small files: {limits.small_files} in one bucket below {human_bytes(r.small_below)}, and "
-        f"{limits.small_share:.0%} of all files.",
-        f"Deleted rows: {limits.deleted:.0%} of the rows stored.",
-        f"Level 0: {limits.level_0:.0%} of the bytes of a table with a primary key.",
+        "Compaction: what is due by the table's options (compaction.* and num-sorted-run.*), as `bitlake compact` and "
+        "the statement take it.",
+        f"Deleted rows: {limits.deleted:.0%} of the rows stored, where none of that is due yet.",
         f"Manifests: more than {limits.manifests:,}, of less than 2 MB on average.",
         "Indexes: any file that lacks one the options ask for, any that cannot be read, any that nobody asks for.",
         f"Snapshots: more than {limits.snapshots:,} are kept.",

@@ -57,7 +57,7 @@ def test_numbers_are_the_tables(table: Table) -> None:
     assert (found.total.files, found.total.rows) == (11, 1050) == (len(entries), sum(e.file.row_count for e in entries))
     assert found.total.size == sum(e.file.file_size for e in entries) == sum(p.size for p in found.parts)
     assert found.total.deleted == 34 == 1050 - table.scan().count()
-    assert [p.files for p in found.parts] == [10, 1] and found.part_count == 2 and found.total.crowded == 10
+    assert [p.files for p in found.parts] == [10, 1] and found.part_count == 2
     assert sum(files for _, files, _ in found.sizes) == 11
     assert {(i.column, i.kind): i.files for i in found.indexes} == {
         ("status", "bitmap"): 11,
@@ -75,19 +75,31 @@ def test_what_it_recommends_is_done_by_running_it(table: Table) -> None:
     table.alter_options({"file-index.bitmap.columns": "dt,status"})
     found = report(table)
     titles = [a.title for a in found.actions]
-    assert titles == ["Build indexes that are missing", "Put small files together", "Take deleted rows out"]
-    assert found.actions[1].sql == ("CALL sys.compact(table => 'default.<b>&\\'t')",)
+    assert titles == ["Build indexes that are missing", "Put small files together"]
+    call = "CALL sys.compact(table => 'default.<b>&\\'t', compact_strategy => 'minor')"
+    assert found.actions[1].sql == (call,)
     table.rewrite_file_index()
-    table.compact(full=True)
-    assert report(table).actions == ()
+    table.compact()
+    assert report(table).actions == () and table.compact() is None
     table.alter_options({"file-index.bitmap.columns": "status"})
     assert [a.title for a in report(table).actions] == ["Drop indexes that nobody asks for"]
+
+
+def test_rows_that_only_a_full_compaction_takes_out(table: Table) -> None:
+    table.compact(full=True)
+    table.delete("id < 130")
+    (action,) = report(table).actions
+    assert action.title == "Take deleted rows out" and "compact_strategy => 'full'" in action.sql[0]
+    assert table.compact() is None, "less than compaction.delete-ratio-threshold of any file"
+    table.compact(full=True)
+    assert report(table).actions == ()
 
 
 def test_old_snapshots_partitions_and_tags_are_recommended_to_go(table: Table) -> None:
     table.alter_options({"partition.expiration-time": "1 d"})
     table.create_tag("short", retained_ms=1)
-    found = gather(table.state(), thresholds=Thresholds(snapshots=5, small_files=100))
+    table.compact()
+    found = gather(table.state(), thresholds=Thresholds(snapshots=5))
     assert [a.title for a in found.actions] == [
         "Expire old snapshots",
         "Expire old partitions",
@@ -95,7 +107,7 @@ def test_old_snapshots_partitions_and_tags_are_recommended_to_go(table: Table) -
     ]
     assert "retain_max => 5, dry_run => true" in found.actions[0].sql[0]
     table.expire_snapshots(Retention(5, 1, 1 << 60))
-    again = gather(table.state(), thresholds=Thresholds(snapshots=5, small_files=100))
+    again = gather(table.state(), thresholds=Thresholds(snapshots=5))
     assert [x.title for x in again.actions] == ["Expire old partitions", "Delete tags that are over"]
 
 
@@ -106,15 +118,34 @@ def test_a_damaged_index_is_named_and_no_error(table: Table) -> None:
     assert found.index_problems and found.actions[0].title == "Build damaged indexes anew"
 
 
-def test_levels_of_a_keyed_table(tmp_path: Path) -> None:
+def keyed(folder: Path, options: dict[str, str]) -> Table:
     key = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])
-    table = bitlake.connect(str(tmp_path)).create_table("k", key, primary_key=["id"], options={"bucket": "1"})
-    table.upsert(pa.table([range(1000), range(1000)], schema=key))
-    assert [a.title for a in report(table).actions] == ["Compact the newest files"]
-    table.compact(full=True)
+    return bitlake.connect(str(folder)).create_table("k", key, primary_key=["id"], options={"bucket": "1", **options})
+
+
+def test_levels_of_a_keyed_table(tmp_path: Path) -> None:
+    table = keyed(tmp_path, {"write-only": "true"})
+    for _ in range(6):
+        table.upsert(pa.table({"id": range(1000), "v": range(1000)}))
+    (action,) = report(table).actions
+    assert action.title == "Merge the newest files" and "6 files of 6" in action.why
+    table.compact()
     found = report(table)
     assert set(found.total.levels) == {5} and found.actions == ()
     assert "Levels" in text_of(found.to_html())
+
+
+@pytest.mark.parametrize("options", [{}, {"compaction.min.file-num": "9"}, {"deletion-vectors.enabled": "true"}])
+def test_compaction_is_recommended_just_where_it_does_something(tmp_path: Path, options: dict[str, str]) -> None:
+    """The page used thresholds of its own, and recommended what `bitlake compact` then found nothing to do for."""
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    tables = [lake.create_table("a", SCHEMA, options=options), keyed(tmp_path, options)]
+    for step in range(10):
+        tables[0].append(rows(step, 50, "d"))
+        tables[1].upsert(pa.table({"id": range(step, step + 50), "v": range(50)}))
+        for table in tables:
+            told = [a for a in report(table).actions if "'minor'" in a.sql[0]]
+            assert (len(told) == 1) == (table.compact() is not None), (table.name, step)
 
 
 def test_lists_are_bounded(tmp_path: Path) -> None:
