@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.advise import advise
 from bench.headline import headline
 from bench.index_costs import index_build, index_size
 from bench.lineitem import lineitem
@@ -268,4 +269,5 @@ CASES: dict[str, Callable[[Bench], list[Result]]] = {
     "dv_delete": dv_delete,
     "s3_read": s3_read,
     "lineitem": lineitem,
+    "advise": advise,
 }
