@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,3 +100,17 @@ def strays(table: Table) -> set[str]:
             path = partitions.data_path(e)
             named |= {path, *(f"{path.rsplit('/', 1)[0]}/{x}" for x in e.file.extra_files)}
     return {str(p) for p in Path(table.path).rglob("*") if p.is_file()} - named
+
+
+def look(root: Path) -> list[tuple[Path, int, str]]:
+    """Each file's folder and size below ``root``, and what hints say: a state without names that are new each time."""
+    files = [f for f in root.rglob("*") if f.is_file()]
+    return sorted(
+        (f.parent.relative_to(root), f.stat().st_size, f.read_text() if f.name.isupper() else "") for f in files
+    )
+
+
+def distinct(roots: Sequence[Path]) -> list[Path]:
+    """The folders without those that look like the one before: being killed at a read leaves what was there."""
+    looks = [look(root) for root in roots]
+    return [root for i, root in enumerate(roots) if not i or looks[i] != looks[i - 1]]
