@@ -143,6 +143,8 @@ def _answer(server: Server, method: str, path: str, query: dict[str, str], body:
     table = server.tables[key]
     if parts == ["commit"]:
         return _commit(server, table, body)
+    if parts == ["snapshot"]:
+        return _snapshot(table)
     assert not parts
     if method == "DELETE":
         del server.tables[key]
@@ -254,17 +256,32 @@ def _place(fields: list[dict[str, Any]], move: dict[str, str] | None) -> None:
     fields.insert(0 if move["type"] == "FIRST" else names.index(move["referenceFieldName"]) + 1, moved)
 
 
+def _latest(table: Table) -> dict[str, Any]:
+    folder = Path(table.path.removeprefix("file://")) / "snapshot"
+    ids = [int(p.name.removeprefix("snapshot-")) for p in folder.glob("snapshot-*")]
+    return json.loads((folder / f"snapshot-{max(ids)}").read_text()) if ids else {}
+
+
+def _snapshot(table: Table) -> dict[str, Any]:
+    latest = _latest(table)
+    if not latest:
+        raise Failure(404, "SNAPSHOT", "", "it has no snapshot")
+    counts = {"recordCount": 0, "fileSizeInBytes": 0, "fileCount": 0, "lastFileCreationTime": 0}  # nobody asks for them
+    return {"snapshot": {"snapshot": latest, **counts}}
+
+
 def _commit(server: Server, table: Table, body: dict[str, Any]) -> dict[str, bool]:
     if table.external:
         raise Failure(501, "TABLE", "", "external tables commit by their files")
     server.commits.append(body)
     folder = Path(table.path.removeprefix("file://")) / "snapshot"
     folder.mkdir(exist_ok=True)
-    ids = [int(p.name.removeprefix("snapshot-")) for p in folder.glob("snapshot-*")]
-    latest = json.loads((folder / f"snapshot-{max(ids)}").read_text()) if ids else {}
+    latest = _latest(table)
     if body["tableId"] != table.id:
         raise Failure(404, "TABLE", "", "that table is gone")
-    if body["baseSnapshotUuid"] != latest.get("uuid"):
+    # pypaimon tells no base: its snapshot's number alone says what it comes after.
+    base = body["baseSnapshotUuid"] or (latest.get("uuid") if body["snapshot"]["id"] > latest.get("id", 0) else None)
+    if base != latest.get("uuid"):
         return {"success": False}
     name = folder / f".{uuid.uuid4()}"
     name.write_text(json.dumps(body["snapshot"]))

@@ -1,4 +1,4 @@
-"""pypaimon and bitlake share a jdbc catalog, and a bucket."""
+"""pypaimon and bitlake share a jdbc catalog, a REST catalog's server, and a bucket."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import rest_server
 import s3_server
 
 import bitlake
@@ -81,6 +82,36 @@ print(json.dumps(seen))
     assert found[:2] == [[], ["moved"]] and [r["id"] for r in found[2]] == [1, 2, 3, 7, 8]
     lake.drop_database("more", cascade=True)
     assert ask(pypaimon, options, "print(json.dumps(catalog.list_databases()))") == ["db"]
+
+
+def test_a_rest_catalog(tmp_path: Path, pypaimon: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are clients of one server, which makes the snapshots."""
+    for name in ("WAREHOUSE", "PREFIX"):  # pypaimon encodes other characters twice
+        monkeypatch.setattr(rest_server, name, "plain")
+    with rest_server.running(tmp_path / "wh") as server:
+        token = {"token.provider": "bear", "token": rest_server.TOKEN}
+        lake = bitlake.connect(rest_server.WAREHOUSE, catalog="rest", uri=server.uri, catalog_options=token)
+        lake.create_database("db")
+        ours = lake.create_table("db.ours", SCHEMA, options={"bucket": "-1"})
+        ours.append(ROWS)
+        found = ask(
+            pypaimon,
+            {"metastore": "rest", "uri": server.uri, "warehouse": rest_server.WAREHOUSE, **token},
+            """
+seen = [catalog.list_databases(), catalog.list_tables("db"), read("db.ours")]
+schema = Schema.from_pyarrow_schema(pa.schema([("id", pa.int64()), ("name", pa.string())]), options={"bucket": "-1"})
+catalog.create_table("db.theirs", schema, False)
+append("db.theirs", pa.table({"id": [7, 8], "name": ["x", "y"]}))
+append("db.ours", pa.table({"id": [9], "name": ["z"]}))
+print(json.dumps(seen))
+""",
+        )
+        assert found == [["db"], ["ours"], ROWS.to_pylist()]
+        assert sorted(lake.tables("db")) == ["ours", "theirs"]
+        assert lake.table("db.theirs").scan().to_arrow().column("id").to_pylist() == [7, 8]
+        ours.append(ROWS)
+        assert sorted(ours.scan().to_arrow().column("id").to_pylist()) == [1, 1, 2, 2, 3, 3, 9]
+        assert [s.id for s in ours.snapshots()] == [1, 2, 3]
 
 
 def test_a_bucket(pypaimon: ModuleType, s3_endpoint: str) -> None:
