@@ -32,6 +32,9 @@ def advise(
     apply: Annotated[
         bool, typer.Option("--apply", help="Build the indexes that are advised, here, and measure what they bring.")
     ] = False,
+    layout: Annotated[
+        bool, typer.Option("--layout", help="With --apply: lay the rows out anew, too, as advised; on Spark.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --apply: do not ask.")] = False,
 ) -> None:
     """Which indexes, order, buckets and pages a table should have, from a sample of its rows; changes nothing.
@@ -40,19 +43,20 @@ def advise(
     """
     if engine not in ("spark", "python"):
         raise Usage(f"--engine is spark or python, and not '{engine}'")
-    if yes and not apply:
-        raise Usage("--yes goes with --apply")
+    if (yes or layout) and not apply:
+        raise Usage(f"--{'yes' if yes else 'layout'} goes with --apply")
     asked = [*(query or ()), *([_text(queries)] if queries else [])]
     given: dict[str, Any] = {} if sample is None else {"sample": sample}
     advice = run.lake().advise(table, asked or None, recorded=recorded, engine=engine, **given)
     width = run.out.screen.width if run.out.is_terminal else 0
     if not run.out.json:
         run.out.screen.text(advice.text(width))
-    if apply and advice.statements():
-        if run.agreed("Build these indexes?", yes):
-            advice = advice.apply()
-            if not run.out.json:
-                run.out.screen.text(advice.text(width))
+    anew = layout and bool(advice.layout)
+    if apply and (advice.statements() or anew):
+        if run.agreed("Lay the rows out anew?" if anew else "Build these indexes?", yes):
+            advice = advice.apply(run.lake().sql if anew else None, layout=anew)
+            if not run.out.json and advice.measured is not None:
+                run.out.screen.text("\n" + advice.measured.text())
         elif not run.out.json:
             run.out.screen.line("nothing was changed; --yes does it", "bold")
     if run.out.json:

@@ -41,6 +41,8 @@ _WITH_VALUE = frozenset(
 )
 _FLAGS = frozenset(("--json", "--debug"))
 """The options that every command has, which may also stand before it."""
+_SPARK = frozenset(("sql", "demo", "--sql", "--spark"))
+"""What starts Spark, which takes so long that nothing else counts, and which needs pandas."""
 
 _HELP = """\
 Lake tables in the Apache Paimon format: look at them, query them, keep them in order.
@@ -111,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _command_first(list(sys.argv[1:] if arguments is None else arguments))
     from bitlake.cli.failures import told
 
-    if given[:1] != ["sql"]:  # Spark has the session's own Python for it all
+    if not _SPARK.intersection(a.partition("=")[0] for a in given):
         from bitlake.cli.later import load_later
 
         load_later()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from bitlake.cli.failures import Usage
 from bitlake.cli.run import OptionalTable, Run, SnapshotOption, TagOption, WhenOption, Where, command
-
-if TYPE_CHECKING:
-    from bitlake.table.scan import Scan
-    from bitlake.table.travel import When
 
 
 def register(app: typer.Typer) -> None:
@@ -47,11 +43,9 @@ def explain(
             raise Usage("a query says all of it: --sql goes without --where, --columns, --limit and moments")
         told = run.lake().explanation(sql, analyze=analyze)
     else:
-        from bitlake.table.travel import When
-
         names = [c.strip() for c in columns.split(",")] if columns else None
         assert table is not None
-        scan = _scan(run, table, When(snapshot, tag, timestamp))
+        scan = run.scan(table, snapshot, tag, timestamp)
         scan = scan if where is None else scan.where(where)
         scan = (scan if names is None else scan.select(names)).limit(limit)
         if files:
@@ -65,13 +59,3 @@ def explain(
         if not run.out.json:
             return
     run.out.result(told.to_dict(), lambda screen: screen.text(told.text()))
-
-
-def _scan(run: Run, table: str, when: When) -> Scan:
-    """All of a table at a moment; all that writes, which comes with tables, is not loaded for that."""
-    if "$" in table:  # maybe a system table, which has no state of its own
-        return run.table(table).scan(snapshot=when.snapshot, tag=when.tag, timestamp=when.timestamp)
-    from bitlake.table.scan import Scan
-
-    state = when.of(run.state(table), run.options.timezone)
-    return Scan(state, state.store, state.schema.field_names, timezone=run.options.timezone)

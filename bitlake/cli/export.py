@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,7 +54,9 @@ def export(
 
         raise AlreadyExists(f"{file} is there already; --overwrite replaces it")
     names = [c.strip() for c in columns.split(",")] if columns else None
-    scan = run.table(table).scan(names, where, limit, snapshot=snapshot, tag=tag, timestamp=timestamp)
+    scan = replace(run.scan(table, snapshot, tag, timestamp), _recorder=run.lake().catalog.recorder)
+    scan = scan if where is None else scan.where(where)
+    scan = (scan if names is None else scan.select(names)).limit(limit)
     started = time.perf_counter()
     if file == "-":
         write(sys.stdout.buffer, chosen, scan.schema, scan.to_batches())

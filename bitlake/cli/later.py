@@ -53,9 +53,23 @@ def _function(stand_in: _Later, name: str) -> Callable[..., Any]:
     return call
 
 
+class _NoPandas:
+    """Finds that pandas is not installed."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None, /) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not used by this command", name="pandas")
+
+
 def load_later() -> None:
-    """Put the stand-ins in place of what is not loaded yet; and let numpy start no threads, which nothing here uses."""
+    """Put the stand-ins in place of what is not loaded yet, for a command that starts no Spark.
+
+    Also, numpy starts no threads for algebra that nobody asks for; and there is no pandas: where it is installed, Arrow
+    loads it (300 ms) to look whether the list that it is given is one of pandas'.
+    """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _NoPandas())
     for name, functions in _MODULES.items():
         if name in sys.modules:
             continue

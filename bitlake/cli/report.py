@@ -31,7 +31,12 @@ def report(
     from bitlake.table.scan_log import default_log
 
     found = run.state(table)
-    made = gather(found, default_log(found.paths, found.store).read(_SCANS), top=top)
+    recorder = run.lake().catalog.recorder
+    if recorder is None:
+        log = default_log(found.paths, found.store)
+    else:  # which may keep its logs elsewhere
+        log = recorder.log_of(found.name, found.paths, found.store)
+    made = gather(found, log.read(_SCANS), top=top)
     if file is None and not run.out.json:
         file = f"{found.name.rsplit('.', 1)[-1]}.html"
     if file is not None:

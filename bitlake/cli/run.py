@@ -18,6 +18,7 @@ from bitlake.cli.output import Output
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
+    from bitlake.table.scan import Scan
     from bitlake.table.state import TableState
     from bitlake.table.table import Table
 
@@ -105,6 +106,16 @@ class Run:
     def table(self, name: str) -> Table:
         """A table by name; raises :class:`bitlake.errors.NotFound`, naming one like it."""
         return self._found(lambda: self.lake().table(name))
+
+    def scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> Scan:
+        """All of a table at a moment, to be read; what writes, which comes with tables, is not loaded for that."""
+        if "$" in name:  # maybe a system table, which has no state of its own
+            return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
+        from bitlake.table.scan import Scan
+        from bitlake.table.travel import When
+
+        state = When(snapshot, tag, timestamp).of(self.state(name), self.options.timezone)
+        return Scan(state, state.store, state.schema.field_names, timezone=self.options.timezone)
 
     def check_folder(self) -> None:
         """Raise :class:`bitlake.errors.NotFound` if the lake's folder is not there: it is misspelled, or new."""

@@ -78,6 +78,8 @@ def by_magic(start: bytes, size: int) -> Kind:
         return Kind.ORC
     if start.startswith(AVRO_MAGIC):
         return Kind.AVRO
+    if start[:size].isdigit():
+        return Kind.UNKNOWN  # a hint, which its name tells
     # Those who know the rest load numpy and Arrow, which files of text and their likes do without.
     from bitlake.inspect.file_index import MAGIC_BYTES
     from bitlake.inspect.table_index import is_vectors

@@ -186,7 +186,9 @@ def render(node: Node, width: int = 0) -> str:
     room = max(_LEAST_ROOM, width - sum(wide) - 4) if width else 0
     lines = []
     for at, size, text, below in rows:
-        parts = textwrap.wrap(text, room, subsequent_indent=below) if 0 < room < len(text) else [text]
+        parts = [text]
+        if 0 < room < len(text):
+            parts = textwrap.wrap(text, room, subsequent_indent=below, break_on_hyphens=False)
         lines += [f"{at:>{wide[0]}}  {size:>{wide[1]}}  {parts[0]}"]
         lines += [" " * (sum(wide) + 4) + part for part in parts[1:]]
     return "\n".join(line.rstrip() for line in lines)

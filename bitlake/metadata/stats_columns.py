@@ -169,6 +169,9 @@ def _bytes(rows: _Rows, i: int, slots: _UInt64s, known: Bools, text: bool) -> tu
 
 def _past_question_marks(high: pa.Array) -> pa.Array:
     """As :class:`bitlake.metadata.stats.FileStats` raises bounds that Paimon cut at U+D7FF."""
+    data = high.buffers()[2]
+    if data is None or b"?" not in data.to_pybytes():
+        return high  # hardly any has one, and so Arrow's kernels need not be loaded
     marked = pc.ends_with(high, pattern=b"?")
     if not marked.true_count:
         return high

@@ -223,24 +223,24 @@ def _literal(value: Any, form: Form) -> Any:
 
 
 def _less(values: Values, literal: Any) -> Bools:
-    return _compared(values, literal, operator.lt, pc.less)
+    return _compared(values, literal, operator.lt, "less")
 
 
 def _greater(values: Values, literal: Any) -> Bools:
-    return _compared(values, literal, operator.gt, pc.greater)
+    return _compared(values, literal, operator.gt, "greater")
 
 
 def _equal(values: Values, literal: Any) -> Bools:
-    return _compared(values, literal, operator.eq, pc.equal)
+    return _compared(values, literal, operator.eq, "equal")
 
 
-def _compared(values: Values, literal: Any, op: Callable[[Any, Any], Any], kernel: Callable[..., pa.Array]) -> Bools:
+def _compared(values: Values, literal: Any, op: Callable[[Any, Any], Any], kernel: str) -> Bools:
     if isinstance(values, np.ndarray):
         made: Bools = op(values, literal)
         return made
     if len(values) <= _FEW:
         return np.array([op(v, literal) for v in values.to_pylist()], bool)
-    return _bools(kernel(values, pa.scalar(literal, pa.large_binary())))
+    return _bools(pc.call_function(kernel, [values, pa.scalar(literal, pa.large_binary())]))
 
 
 def _bools(array: pa.Array) -> Bools:

@@ -20,7 +20,7 @@ from bitlake.table.partition_files import files_to_plan
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import Plan, SkipReason
 from bitlake.table.skipped import outlines_of
-from bitlake.words import human_bytes, shortened
+from bitlake.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from bitlake.table.scan import Scan
@@ -97,7 +97,7 @@ class Explanation:
         if self.read_more:
             lines.append(f"  ({self.read_more})")
         if self.leaves:
-            lines += ["", *_table(_LEAF_HEAD, [_leaf_row(s) for s in self.leaves])]
+            lines += ["", *(line for step in self.leaves for line in _leaf_lines(step))]
             for step in self.leaves:
                 lines += [f"  {step.condition}: not asked in {n:,} files: {why}" for why, n in step.not_asked]
             if self.leaves_left_out:
@@ -251,21 +251,21 @@ def _skipped(plan: Plan, most: int) -> Sequence[FileMap]:
     return [FileMap(s.path, s.row_count, s.size, s.reason.value, s.detail) for s in plan.skipped[: max(0, most)]]
 
 
-_SHORT = 60
-_LEAF_HEAD = ("condition", "asked", "rows before", "rows after", "files emptied", "files without index")
-
-
-def _leaf_row(step: LeafStep) -> tuple[str, ...]:
-    counts = (step.rows_before, step.rows_after, step.files_emptied, step.files_without)
-    return (shortened(step.condition, _SHORT), asked_of(step), *(f"{n:,}" for n in counts))
+def _leaf_lines(step: LeafStep) -> list[str]:
+    """A condition, and what asking its indexes left: two lines, as conditions are long."""
+    told = f"{asked_of(step)}: {step.rows_after:,} of {counted(step.rows_before, 'row')} left"
+    if step.files_emptied:
+        told += f", {counted(step.files_emptied, 'file')} emptied"
+    if step.files_without:
+        told += f", {counted(step.files_without, 'file')} without an index of it"
+    return [f"  {step.condition}", f"    {told}"]
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Aligned lines; the columns after the first two texts are numbers, to the right."""
+    """Aligned lines; the columns after the first are numbers, to the right."""
     wide = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
-    texts = 2 if head == _LEAF_HEAD else 1
     lines = []
     for row in (head, *rows):
-        cells = [f"{c:<{w}}" if i < texts else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, wide, strict=True))]
+        cells = [f"{c:<{w}}" if i < 1 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, wide, strict=True))]
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines

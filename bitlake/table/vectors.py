@@ -19,7 +19,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
-from bitlake.table.index_files import clear_index_manifests, index_path, read_index_manifest
+from bitlake.table.index_entries import clear_index_manifests, index_path, read_index_manifest
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.table.runner import LocalRunner
 from bitlake.tableindex.deletion_vectors import DeletionVector, VectorRange, decode_frame, frame_bytes

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from cli.conftest import Cli, orders
 
@@ -109,6 +112,23 @@ def test_advise(cli: Cli) -> None:
     found = cli("advise", "orders", "-q", "status = 'LOST'", "--json").json
     assert [c["column"] for c in found["columns"]] == ["order_id", "status", "amount"]
     cli("advise", "orders", "--engine", "none", code=2)
+    cli("advise", "orders", "--layout", code=2)
+
+
+def test_advise_carried_out_is_measured(cli: Cli, lake: bitlake.Lake) -> None:
+    random = np.random.default_rng(6)
+    rows = pa.table({"id": random.permutation(150_000), "note": [random.bytes(24).hex() for _ in range(150_000)]})
+    lake.create_table("visits", rows.schema).append(rows)
+    asked = ("advise", "visits", "-q", "SELECT * FROM visits WHERE id = 77")
+    out = cli(*asked, "--apply", "--yes").out
+    assert "CALL sys.rewrite_file_index(table => 'default.visits');" in out and out.count("Advice for") == 1
+    told, measured = out.split("Measured")
+    assert re.search(r"^  id +[\d.]+ MB +[\d.]+ MB$", measured, re.MULTILINE), measured
+    assert re.search(r"^  building +[\d.]+ s +[\d.]+ s$", measured, re.MULTILINE)
+    assert re.search(r"^  saved a query +[\d.]+ MB +[\d.]+ MB$", measured, re.MULTILINE)
+    (column, _) = cli(*asked, "--json").json["columns"]
+    assert column["action"] == "keep" and column["index"] in told
+    lake.drop_table("visits")
 
 
 def test_report(cli: Cli, home: Path) -> None:

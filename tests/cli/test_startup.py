@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from cli.conftest import environment
 
 import bitlake
@@ -19,61 +18,74 @@ HEAVY = (
     "pydantic",
     "numpy",
     "pyarrow",
+    "pyarrow.compute",
+    "pyarrow.parquet",
     "sqlglot",
     "fastavro",
     "obstore",
     "prompt_toolkit",
+    "rich",
     "bitlake.table.writes",
 )
-NO_SPARK = ("pyspark", "py4j", "pandas", "pydantic", "obstore", "prompt_toolkit")
+ARRAYS = {"numpy", "pyarrow", "fastavro"}
+_RUN = """
+import json, sys
+from bitlake.cli.app import main
+
+codes = [main(json.loads(line)) for line in sys.argv[2:]]
+stands = lambda m: type(m).__name__ == "_Later" and "__real__" not in vars(m)  # and nothing of it was used
+found = [m for m in json.loads(sys.argv[1]) if m in sys.modules and not stands(sys.modules[m])]
+print(json.dumps([codes, found]), file=sys.stderr)
+"""
 
 
-def loaded(home: Path, lake: bitlake.Lake, arguments: list[str]) -> set[str]:
-    code = (
-        "import json, sys; from bitlake.cli.app import main; code = main(sys.argv[1:]);"
-        f"print(json.dumps([code, [m for m in {HEAVY} if m in sys.modules]]), file=sys.stderr)"
-    )
+def loaded(home: Path, lake: bitlake.Lake, *lines: str) -> set[str]:
+    """What is loaded after these commands, which one process runs one after the other."""
+    asked = [json.dumps(line.split()) for line in lines]
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", _RUN, json.dumps(HEAVY), *asked],
         capture_output=True, text=True, env=environment(home, BITLAKE_LAKE=lake.path), cwd=home, check=True,
     )  # fmt: skip
-    code, found = json.loads(done.stderr.splitlines()[-1])
-    assert code == 0
+    codes, found = json.loads(done.stderr.splitlines()[-1])
+    assert not any(codes), done.stderr
     return set(found)
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["tables", "tables --names --json", "describe orders", "history orders", "tag list orders", "branch list orders"],
-)
-def test_metadata_needs_no_arrays(lake: bitlake.Lake, home: Path, line: str) -> None:
-    assert loaded(home, lake, line.split()) == set()
+def files_named(lake: bitlake.Lake, pattern: str) -> str:
+    return next(f.name for f in sorted(Path(lake.table("orders").path).rglob(pattern)))
 
 
-def test_the_doctor_only_looks(lake: bitlake.Lake, home: Path) -> None:
-    assert loaded(home, lake, ["doctor"]) == set()
+def test_metadata_needs_no_arrays(lake: bitlake.Lake, home: Path) -> None:
+    lines = ["describe orders", "history orders", "tables", "tag list orders", "branch list orders", "doctor"]
+    assert loaded(home, lake, *lines) == {"rich"}
 
 
-@pytest.mark.parametrize("line", ["files orders", "files orders --tag monday --json"])
-def test_files_are_listed_from_manifests_alone(lake: bitlake.Lake, home: Path, line: str) -> None:
-    assert loaded(home, lake, line.split()) == {"fastavro"}
+def test_what_draws_no_table_needs_no_rich(lake: bitlake.Lake, home: Path) -> None:
+    files = [f"inspect -t orders {name}" for name in ("snapshot-1", "schema-0", "tag-monday", "LATEST")]
+    assert loaded(home, lake, "tables --names", "tables --json", "describe orders --json", *files) == set()
 
 
-@pytest.mark.parametrize("name", ["snapshot-1", "schema-0", "tag-monday"])
-def test_files_of_json_are_inspected_as_such(lake: bitlake.Lake, home: Path, name: str) -> None:
-    assert loaded(home, lake, ["inspect", "-t", "orders", name]) == set()
+def test_files_are_listed_from_manifests_alone(lake: bitlake.Lake, home: Path) -> None:
+    plans = [f"expire orders --dry-run --what {what}" for what in ("snapshots", "tags", "orphans")]
+    assert loaded(home, lake, "files orders --json", "files orders --tag monday --json", *plans) == {"fastavro"}
 
 
-@pytest.mark.parametrize("line", ["explain orders", "verify orders --quick"])
-def test_only_conditions_are_parsed(lake: bitlake.Lake, home: Path, line: str) -> None:
-    assert not loaded(home, lake, line.split()) & {"sqlglot", *NO_SPARK}
+def test_files_are_inspected_by_themselves(lake: bitlake.Lake, home: Path) -> None:
+    names = [files_named(lake, p) for p in ("manifest-list-*-0", "manifest-[!l]*", "*.parquet")]
+    assert loaded(home, lake, *(f"inspect -t orders {name}" for name in names)) <= ARRAYS
 
 
-@pytest.mark.parametrize("line", ["explain orders -w amount<3", "verify orders --quick"])
-def test_data_needs_no_spark(lake: bitlake.Lake, home: Path, line: str) -> None:
-    assert not loaded(home, lake, line.split()) & set(NO_SPARK)
+def test_only_conditions_are_parsed(lake: bitlake.Lake, home: Path) -> None:
+    """And nothing is computed by Arrow's kernels, which take long to load, nor is anything ready to write."""
+    lines = ["explain orders", "explain orders --files --tag monday", "verify orders --quick", "report orders r.html"]
+    assert loaded(home, lake, *lines) == ARRAYS
 
 
-@pytest.mark.parametrize("line", ["explain orders -w amount<3", "explain orders --files --tag monday"])
-def test_explaining_loads_nothing_that_writes(lake: bitlake.Lake, home: Path, line: str) -> None:
-    assert "bitlake.table.writes" not in loaded(home, lake, line.split())
+def test_conditions_load_no_more_than_their_parser(lake: bitlake.Lake, home: Path) -> None:
+    lines = ["explain orders -w amount<3", "explain orders -w status='LOST'", "files orders --json"]
+    assert loaded(home, lake, *lines) == {*ARRAYS, "sqlglot"}
+
+
+def test_reading_loads_nothing_that_writes(lake: bitlake.Lake, home: Path) -> None:
+    lines = ["export orders all.json --overwrite -w amount<3", "explain orders --analyze", "verify orders"]
+    assert loaded(home, lake, *lines) == {*ARRAYS, "sqlglot", "pyarrow.compute", "pyarrow.parquet"}
