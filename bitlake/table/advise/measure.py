@@ -137,6 +137,14 @@ class Measured:
                 found[name] = (expected[0] - expected[1], real[0] - real[1])
         return found
 
+    def text(self) -> str:
+        """For people: estimates beside what happened."""
+        from bitlake.table.advise.show import measured_text  # which shows what this module defines
+
+        return measured_text(self)
+
+    __str__ = text
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         return {

@@ -50,7 +50,7 @@ def advice_text(advice: Advice, width: int = 0) -> str:
         lines += ["", "To lay rows out anew (sorting and rescaling read and write the whole table):"]
         lines += [f"  {s};" for s in advice.layout_statements()]
     if advice.measured is not None:
-        lines += ["", *_measured(advice.measured)]
+        lines += ["", advice.measured.text()]
     return "\n".join(lines)
 
 
@@ -88,11 +88,13 @@ def _wrapped(first: str, text: str, width: int, rest: str | None = None) -> list
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=more, break_long_words=False) or [first]
 
 
-def _measured(m: Measured) -> list[str]:
-    lines = ["Measured             estimated        real"]
+def measured_text(m: Measured) -> str:
+    """What happened beside what was expected."""
+    wide = max(16, *(len(i.column) + 1 for i in m.indexes)) if m.indexes else 16
+    lines = [f"{'Measured':<{wide + 2}}  estimated        real"]
 
     def line(name: str, estimated: str, real: str) -> None:
-        lines.append(f"  {name:<17}{estimated:>11} {real:>11}")
+        lines.append(f"  {name:<{wide}}{estimated:>11} {real:>11}")
 
     for i in m.indexes:
         line(f"{i.column}", human_bytes(i.estimated_bytes), human_bytes(i.bytes))
@@ -110,13 +112,13 @@ def _measured(m: Measured) -> list[str]:
     if asked:
         lines += ["", "Bytes of a query, before and after (estimated)"]
         shown = sorted(asked, key=lambda q: -q.saved)[:_QUESTIONS]
-        wide = min(60, max(len(q.where) for q in shown))
+        most = min(60, max(len(q.where) for q in shown))
         for q in shown:
-            text = shortened(q.where, wide)
+            text = shortened(q.where, most)
             lines.append(
-                f"  {text:<{wide}}  {human_bytes(q.before):>9} → {human_bytes(q.after):>9}"
+                f"  {text:<{most}}  {human_bytes(q.before):>9} → {human_bytes(q.after):>9}"
                 f"  ({human_bytes(q.estimated_before)} → {human_bytes(q.estimated_after)})"
             )
         if len(asked) > len(shown):
             lines.append(f"  … and {len(asked) - len(shown):,} more")
-    return lines
+    return "\n".join(lines)
