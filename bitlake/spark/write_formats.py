@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -30,7 +29,7 @@ from bitlake.storage import Store
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker, discard_files
 from bitlake.table.partitions import PartitionReader, discard_entries
-from bitlake.table.write import fit, split_groups
+from bitlake.table.write import fit, slot_of, split_groups
 
 log = logging.getLogger("bitlake")
 
@@ -81,14 +80,14 @@ def _write(
 ) -> Written:
     """One task: its rows as data files of a table at ``paths``."""
     maker = FileMaker.of(paths, schema, store)
-    writers: dict[tuple[tuple[Any, ...], int], DataFileWriter] = {}
+    writers: dict[tuple[str, int], DataFileWriter] = {}
     names = AdoptContext(table, maker.paths, schema, _clock.new_uuid(), ()).file_names()
     try:
         for batch in batches:
             for partition, bucket, part in split_groups(fit(table, pa.table(batch), schema), schema):
-                writer = writers.get((partition, bucket))
+                writer = writers.get(slot := slot_of(partition, bucket))
                 if writer is None:
-                    writer = writers[partition, bucket] = DataFileWriter(maker, partition, bucket, names)
+                    writer = writers[slot] = DataFileWriter(maker, partition, bucket, names)
                 writer.write(part)
         entries = [entry for w in writers.values() for entry in w.finish()]
         return entries, [p for w in writers.values() for p in w.problems]

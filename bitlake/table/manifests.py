@@ -7,6 +7,7 @@ reach ``manifest.target-file-size`` become one; a last, smaller run only from ``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -214,5 +215,6 @@ def partition_stats(rows: Sequence[bytes], types: Sequence[DataType]) -> SimpleS
     return SimpleStats(encode_row_with_arity(types, lows), encode_row_with_arity(types, highs), tuple(nulls))
 
 
-def _order(value: Any) -> tuple[bool, Any]:
-    return (value != value, value)  # NaN last, as Java orders it
+def _order(value: Any) -> tuple[bool, Any, float]:
+    # As Java orders them: NaN last, and -0.0 before 0.0.
+    return (value != value, value, math.copysign(1.0, value) if isinstance(value, float) else 0.0)

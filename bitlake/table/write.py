@@ -86,22 +86,27 @@ def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> 
     schema = state.schema
     context = AdoptContext.of(state, store)
     maker = FileMaker.of(state.paths, schema, store)
-    writers: dict[tuple[tuple[Any, ...], int], DataFileWriter] = {}
+    writers: dict[tuple[str, int], DataFileWriter] = {}
 
     supply = context.file_names()
     try:
         for batch in batches:
             rows = fit(state.name, batch, schema)
             for partition, bucket, part in split_groups(rows, schema):
-                writer = writers.get((partition, bucket))
+                writer = writers.get(slot := slot_of(partition, bucket))
                 if writer is None:
-                    writer = writers[partition, bucket] = DataFileWriter(maker, partition, bucket, supply)
+                    writer = writers[slot] = DataFileWriter(maker, partition, bucket, supply)
                 writer.write(part)
         return context.in_sequence([entry for w in writers.values() for entry in w.finish()])
     except BaseException:
         for w in writers.values():
             w.abort()
         raise
+
+
+def slot_of(partition: tuple[Any, ...], bucket: int) -> tuple[str, int]:
+    """What tells groups apart: their values do not, as -0.0 is equal to 0.0 there and NaN not to itself."""
+    return repr(partition), bucket
 
 
 def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[Any, ...], int, pa.Table]]:
@@ -152,7 +157,7 @@ def group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray) 
     return codes
 
 
-__all__ = ["fit", "group_codes", "split_groups", "write_rows"]
+__all__ = ["fit", "group_codes", "slot_of", "split_groups", "write_rows"]
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:

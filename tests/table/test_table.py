@@ -68,6 +68,22 @@ def test_partitions_with_odd_values(lake: bitlake.Lake) -> None:
         assert len(scan.plan().files) == 1
 
 
+def test_zeros_and_nan_are_partitions_of_their_own(lake: bitlake.Lake) -> None:
+    """Also within a commit; the bounds of its manifest hold both zeros, and a NaN of two batches is one file."""
+    values = [0.0, -0.0, float("nan"), 0.0]
+    rows = pa.table({"p": values, "id": range(4)})
+    table = lake.create_table("t", rows.schema, partition_by=["p"])
+    table.append([rows, rows])
+    found = table.scan().to_arrow().sort_by("id")
+    assert repr(found.column("p").to_pylist()) == repr([v for v in values for _ in range(2)])
+    assert len(table.scan().plan().files) == 3
+    for zero in ("0.0D", "-0.0D"):
+        assert sorted(table.scan(["id"], where=f"p = {zero}").to_arrow().column("id").to_pylist()) == [0, 0, 1, 1, 3, 3]
+    assert table.verify().ok
+    table.delete("id = 0")
+    assert table.verify().ok
+
+
 def test_partition_columns_of_every_atomic_type(lake: bitlake.Lake) -> None:
     rows = every_type()
     for field in EVERY_TYPE:
