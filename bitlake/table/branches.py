@@ -29,7 +29,11 @@ def branch_paths(paths: TablePaths, name: str | None) -> TablePaths:
 
 
 def find_branch(state: TableState, name: str) -> TablePaths:
-    """The paths of a branch that is there; raises :class:`NotFound` naming those that are."""
+    """The paths of a branch that is there, other than main; raises :class:`NotFound` naming those that are."""
+    if name == MAIN:
+        raise InvalidRequest(
+            f"'{MAIN}' is table '{state.name}' itself: it cannot be deleted, renamed or gone forward to; name a branch"
+        )
     names = branch_names(state.store, state.paths)
     if name not in names:
         raise NotFound(f"table '{state.name}' has no branch '{name}'; its branches: {', '.join(names) or 'only main'}")

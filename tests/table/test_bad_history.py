@@ -71,6 +71,7 @@ CASES: list[tuple[Callable[[Table], Any], type[BitlakeError], str]] = [
     (lambda t: t.create_branch("main"), InvalidRequest, "'main' cannot be a branch's name"),
     (lambda t: t.delete_branch("prod"), NotFound, "no branch 'prod'; its branches: dev"),
     (lambda t: t.rename_branch("dev", "main"), InvalidRequest, "cannot be a branch's name"),
+    (lambda t: t.delete_branch("main"), InvalidRequest, "'main' is table 'default.t' itself"),
     (lambda t: t.fast_forward("prod"), NotFound, "no branch 'prod'"),
 ]
 
