@@ -380,8 +380,9 @@ class Table(TableWrites, TableMaintenance):
         killed goes on where it was when it is called again.
         """
         state = self.state()
-        self.check_writable(state)
-        entries = self.partition_files(state, where)
+        self.check_writable(state, keyed=True)
+        # Postponed rows have no bucket yet: nothing is read of their files before they are written anew.
+        entries = [e for e in self.partition_files(state, where) if e.bucket >= 0]
         return backfill(state, entries, self.state, self._runner(), self._commit_user(state))
 
     def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:

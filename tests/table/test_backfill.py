@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from builders import events
 
@@ -84,3 +85,48 @@ def test_two_backfills_at_once_end_with_every_file_indexed_once(tmp_path: Path) 
     live = {n for e in table.state().entries() for n in e.file.extra_files}
     assert all(Path(table.path, "bucket-0", n).exists() for n in live)
     assert pa.table(table.scan(where="status = 'S3'").to_arrow()).num_rows == 250
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"deletion-vectors.enabled": "true"},
+        {"merge-engine": "first-row"},
+        {"changelog-producer": "lookup"},
+        {"bucket": "-1"},
+    ],
+    ids=str,
+)
+def test_files_of_keys_get_indexes_beside_them(tmp_path: Path, options: dict[str, str]) -> None:
+    """They were refused, and a compaction writes no file anew that is on the highest level already."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("status", pa.string())])
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", schema, primary_key=["id"], options={"bucket": "2", **options})
+
+    def upsert(first: int, count: int, status: str) -> None:
+        table.upsert(
+            pa.table({"id": range(first, first + count), "status": [f"{status}{i % 9}" for i in range(count)]})
+        )
+
+    upsert(0, 2000, "old")
+    upsert(1500, 1000, "new")
+    table.compact(full=True)
+    upsert(0, 10, "late")
+    before = table.scan().to_arrow().sort_by("id")
+    files = {e.file.file_name: e.file.level for e in table.state().entries()}
+    table.alter_options(BITMAP)
+    disturbed = Disturbed(1, lambda: upsert(10, 10, "meanwhile"))
+    assert all(r.built == ("bitmap(status)",) for r in run(table, disturbed) if r.new is not None)
+    table.rewrite_file_index()
+    assert indexed(table) == len(table.state().entries())
+    assert not any(r.new for r in table.rewrite_file_index()), "nothing is left to do"
+    after = table.scan().to_arrow().sort_by("id")
+    same = before.filter(pc.invert(pc.is_in(before["id"], pa.array(range(10, 20)))))
+    assert after.filter(pc.is_in(after["id"], same["id"])).equals(same)
+    assert all(files[e.file.file_name] <= e.file.level for e in table.state().entries() if e.file.file_name in files)
+    for status in ("old7", "new7", "late7", "meanwhile7"):
+        found = table.scan(where=f"status = '{status}'").to_arrow().sort_by("id")
+        assert found.equals(after.filter(pc.equal(after["status"], status))), status
+    table.compact(full=True)
+    assert table.verify().ok and table.scan().to_arrow().sort_by("id").equals(after)

@@ -75,8 +75,6 @@ class Advice:
     unset_options: tuple[str, ...]
     notes: tuple[str, ...] = ()
     measured: Measured | None = None
-    keyed: bool = False
-    """Whether the table has a primary key: its files get their indexes when they are written or compacted next."""
     _apply: Callable[[Advice, Callable[[str], Any] | None, bool], Measured] | None = field(
         default=None, repr=False, compare=False
     )
@@ -105,8 +103,7 @@ class Advice:
         if self.set_options:
             pairs = ", ".join(f"{quote(k)} = {quote(v)}" for k, v in self.set_options.items())
             found.append(f"{alter} SET TBLPROPERTIES ({pairs})")
-        work = "compact" if self.keyed else "rewrite_file_index"
-        found.append(f"CALL sys.{work}(table => {quote(self.table)})")
+        found.append(f"CALL sys.rewrite_file_index(table => {quote(self.table)})")
         return found
 
     def layout_statements(self) -> list[str]:

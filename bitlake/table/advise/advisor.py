@@ -140,7 +140,6 @@ class _Advisor:
             set_options=options,
             unset_options=unset,
             notes=tuple(self._notes(now, built, files != [])),
-            keyed=bool(schema.primary_keys),
             _apply=partial(measure, self.table),
         )
 
@@ -248,8 +247,6 @@ class _Advisor:
 
     def _notes(self, now: Mapping[str, Sequence[Candidate]], built: bool, rows: bool) -> list[str]:
         found = []
-        if self.scan.state.schema.primary_keys:
-            found.append("files of a table with a primary key get new indexes when they are written or compacted next")
         if now and rows and not built:
             found.append(
                 "most files lack the indexes that the options ask for: CALL sys.rewrite_file_index builds them"

@@ -172,10 +172,7 @@ def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = Non
             sql(statement)
     elif advice.set_options or advice.unset_options:
         table.alter_options(advice.set_options, advice.unset_options)
-        if advice.keyed:
-            table.compact(full=True)
-        else:
-            table.rewrite_file_index()
+        table.rewrite_file_index()
     seconds = time.perf_counter() - started if advice.statements() else 0.0
     after = [bytes_of(table, q.question, advice.engine) for q in asked]
     real = index_sizes(table)
