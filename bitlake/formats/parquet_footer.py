@@ -127,6 +127,7 @@ class FooterCache:
     tail: bytes = b""
     tail_offset: int = 0
     schema: pa.Schema | None = None
+    metadata: pq.FileMetaData | None = None
     pages: dict[tuple[int, int], Pages] = field(default_factory=dict)
     preludes: dict[tuple[int, ...], tuple[bytes, bytes]] = field(default_factory=dict)
     heads: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
@@ -162,12 +163,22 @@ class Footer:
         return found
 
     @property
+    def metadata(self) -> pq.FileMetaData:
+        """The footer as pyarrow takes it, so that it need not fetch it again; raises :class:`CorruptError`."""
+        if self.cache.metadata is None:
+            file = MAGIC + self.raw + struct.pack("<I", len(self.raw)) + MAGIC
+            try:
+                self.cache.metadata = pq.read_metadata(pa.BufferReader(file))
+            except (pa.ArrowException, OSError, ValueError) as e:
+                raise CorruptError(f"Parquet footer: {e}") from e
+        return self.cache.metadata
+
+    @property
     def schema(self) -> pa.Schema:
         """The file's columns as Arrow types, as pyarrow reads them."""
         if self.cache.schema is None:
-            file = MAGIC + self.raw + struct.pack("<I", len(self.raw)) + MAGIC
             try:
-                self.cache.schema = pq.read_schema(pa.BufferReader(file))
+                self.cache.schema = self.metadata.schema.to_arrow_schema()
             except (pa.ArrowException, OSError, ValueError) as e:
                 raise CorruptError(f"Parquet schema: {e}") from e
         return self.cache.schema

@@ -80,7 +80,7 @@ class Explanation:
     def read_more(self) -> str:
         """Why more was read than the pages that were needed; empty if it was not."""
         more = self.analyzed and len(self.steps) > 1 and self.steps[-1].bytes > self.steps[-2].bytes
-        return "files that are read in order have their footer read once more, with what stands before it" * more
+        return "files that are read in order are read some way ahead" * more
 
     def text(self) -> str:
         """The explanation for people: the plan's text, then :meth:`details`."""

@@ -155,7 +155,15 @@ def stream(
         counts.add(bytes=stored_bytes(footer, names, numbers), requests=1, row_groups=len(numbers))
         with store.open_input(task.path, task.size) as source:
             whole = small_pages(footer, names, numbers)
-            for batch in read_columns(source, names, row_groups=numbers, batch_size=_BATCH_ROWS, whole_chunks=whole):
+            batches = read_columns(
+                source,
+                names,
+                row_groups=numbers,
+                batch_size=_BATCH_ROWS,
+                whole_chunks=whole,
+                metadata=footer.metadata,
+            )
+            for batch in batches:
                 end = start + batch.num_rows
                 if picked is None:
                     yield batch, np.arange(start, end, dtype=np.int64)

@@ -284,3 +284,10 @@ def test_a_selective_read_takes_few_requests_and_bytes(proxy: flaky_proxy.Proxy)
     assert table.scan(where="status = 's77'").to_arrow().num_rows == 500
     assert len(proxy.seen) <= 16
     assert proxy.received < size / 10, (proxy.received, size, proxy.seen)
+    forget()
+    proxy.seen.clear()
+    found = table.scan(columns=["id"], where="text LIKE '%abc%'").to_arrow()
+    assert 0 < found.num_rows < 20_000
+    data = [path for _, path, _ in proxy.seen if path.endswith(".parquet")]
+    # The footer, the condition's column, and the other's pages where rows survive.
+    assert len(data) <= 3, data
