@@ -96,7 +96,7 @@ def _usage(error: TyperException) -> int:
         if text:
             say(text)
     else:
-        say(f"error: {meant(text, error)}")
+        say(f"error: {meant(text, error).replace(': Value error, ', ': ')}")
         if context is not None:
             say(f"  help: {context.command_path} --help")
     return error.exit_code

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 _TEXTS = (str, str | None)
@@ -33,7 +34,11 @@ class _Plain:
         if made in _NUMBERS:
             number = _whole(value)
             low, high = param.type_descriptor.parameter_info.min, param.type_descriptor.parameter_info.max
-            if number is not None and (low is None or number >= low) and (high is None or number <= high):
+            if number is None:
+                raise typer.BadParameter(f"'{value}' is no whole number", ctx=ctx, param=param)
+            if low is not None and number < low:
+                raise typer.BadParameter(f"{number} is less than {low:g}", ctx=ctx, param=param)
+            if high is None or number <= high:
                 return number
         param._runtime_param = None
         return param.get_runtime_param().coerce(value, param=param, ctx=ctx)

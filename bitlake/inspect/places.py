@@ -19,6 +19,7 @@ def find_file(store: Store, context: TableContext, path: str) -> str:
 
     A path of an index that is not there stays as it is when its data file has an embedded one.
     """
+    path = path.removeprefix("./")
     candidates: list[str] = []
     for candidate in _candidates(context, path):  # the last of them takes looking into manifests
         if candidate in candidates:
@@ -30,7 +31,10 @@ def find_file(store: Store, context: TableContext, path: str) -> str:
         return context.files[_data_name(path)][0] + INDEX
     if _is_folder(store, path):
         raise NotFound(f"{path} is a folder; name one file in it")
-    looked = "" if len(candidates) == 1 else f" (looked for as {', '.join(candidates[:6])})"
+    looked = "" if len(candidates) == 1 else f" (looked for as {candidates[0]}"
+    if len(candidates) > 1:
+        # By its name alone it is looked for everywhere.
+        looked += ")" if "/" in path else ", in the table's folders of metadata, and among its live data files)"
     raise NotFound(f"there is no file {path}{looked}")
 
 

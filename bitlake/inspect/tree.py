@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from bitlake.errors import BitlakeError, CorruptError
+from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.words import shortened
 
 # What parsers of suspect bytes may end in, besides errors of our own.
@@ -129,6 +129,8 @@ class reading:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         tree = self._tree
         match error:
+            case NotFound():
+                return False  # what was asked for is not there: no fault of the file
             case CorruptError():
                 tree.fault = Fault(error.what, tree.offset if error.offset is None else self._base + error.offset)
             case BitlakeError():
