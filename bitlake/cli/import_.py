@@ -57,7 +57,7 @@ def import_files(
     replace those of the same key.
     """
     from bitlake.cli.sources import CsvStyle, Format, find_sources
-    from bitlake.errors import NotFound
+    from bitlake.errors import AlreadyExists, NotFound
 
     if format is not None and format not in list(Format):
         raise Usage(f"--format is one of {', '.join(Format)}, and not '{format}'")
@@ -69,6 +69,11 @@ def import_files(
     made = False
     try:
         target = run.table(table)
+        if primary_key or partition_by or type or table_option:
+            raise AlreadyExists(
+                f"table '{target.name}' is there already: --primary-key, --partition-by, --type and --table-option are "
+                "for a new one"
+            )
     except NotFound as e:
         if not create:
             raise NotFound(f"{e}; --create makes it, with the columns of the files") from e

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -75,7 +76,7 @@ class Source:
                     reader = self._csv(file, wanted) if self.format is Format.CSV else self._json(file, wanted)
                     yield from reader
         except pa.ArrowInvalid as e:
-            raise InvalidRequest(f"{self.path}: {_said(e)}") from e
+            raise InvalidRequest(f"{self.path}: {self._told(e, wanted)}") from e
         except (pa.ArrowException, EOFError) as e:
             raise CorruptError(f"{self.path} cannot be read as {self.format}: {_said(e)}") from e
         except FileNotFoundError as e:
@@ -170,6 +171,19 @@ class Source:
             if "Column() changed from object to array" in str(e):
                 raise InvalidRequest(f"{self.path} is one JSON array; write one object a line: jq -c '.[]'") from e
             raise
+
+    def _told(self, error: Exception, wanted: pa.Schema | None) -> str:
+        """What Arrow says of the file; of a JSON column that the table has not, its name."""
+        if wanted is None or "unexpected field" not in str(error):
+            return _said(error)
+        from pyarrow import json
+
+        unknown: list[str] = []
+        if self.path != "-":
+            with self._opened() as file, suppress(pa.ArrowInvalid):
+                unknown = [n for n in json.open_json(file).schema.names if n not in wanted.names]
+        what = f"column '{unknown[0]}' is" if unknown else "a column is"
+        return f"{what} not among the table's columns, {', '.join(wanted.names)}"
 
     def _of_texts(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
         """The batch with the days and times of its texts."""
