@@ -127,6 +127,7 @@ class _Indexes:
     """
 
     def __init__(self, store: Store, task: DataTask) -> None:
+        self._path = task.path
         self.findings: list[Finding] = []
         self.concerned: dict[Finding, list[int]] = {}
         found: dict[tuple[str, bytes], tuple[FileIndexCheck, list[int]]] = {}
@@ -156,6 +157,9 @@ class _Indexes:
         out = []
         for check, entries in self._checks:
             faults = check.finish() if deep else check.findings
+            # An embedded index has no path of its own.
+            inside = "the index of this file that manifests hold: "
+            faults = [replace(f, what=inside + f.what) if f.path == self._path else f for f in faults]
             self._note(faults, entries)
             out += faults
         return out
