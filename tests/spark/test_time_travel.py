@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,9 @@ def test_a_time_between_two_snapshots(lake: bitlake.Lake) -> None:
     asked = times[1].isoformat(" ")
     there = sum(t <= times[1] for t in times)  # two, unless two commits are of one millisecond
     assert ask(lake, f"SELECT count(*) FROM t TIMESTAMP AS OF '{asked}Z'") == [[there]]
+    first, last = (round(times[i].replace(tzinfo=UTC).timestamp() * 1000) for i in (0, 2))
+    between = [[i + 1] for i, t in enumerate(times) if times[0] < t <= times[2]]
+    assert ask(lake, f"SELECT id FROM paimon_incremental_between_timestamp('t', '{first}', '{last}')") == between
 
 
 @pytest.mark.parametrize("here", [True, False])
