@@ -184,7 +184,8 @@ def describe_choice(file: PlannedFile) -> str:
     by = f" by {' and '.join(file.pruned_by)}" if file.pruned_by else ""
     if file.deleted:
         by += f"{' and' if by else ','} without the {file.deleted:,} of its deletion vector"
-    where = f" ({file.index_place})" if file.index_place == "embedded" else " (.index file)" if file.index_place else ""
+    place = None if file.by_pages else file.index_place
+    where = f" ({place})" if place == "embedded" else " (.index file)" if place else ""
     sure = "" if file.selection.exact else ", to be filtered again"
     rows = row_ranges(file.selection.positions(file.row_count))
     return f"{file.chosen_rows:,} of {file.row_count:,} rows{by}{where}{sure}: rows {rows}"

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from bitlake.storage import Store
 
+BOUNDS = "page bounds"
+
 
 @dataclass(slots=True)
 class Measured:
@@ -35,8 +37,10 @@ class Meter:
     def add(self, path: str, ranges: Sequence[tuple[int, int]], seconds: float) -> None:
         """Take down a request."""
         size = sum(n for _, n in ranges)
+        # Planning reads footers, and bounds of pages that lie before them; all else is of indexes.
+        phase = BOUNDS if self.phase == "indexes" and path.endswith(".parquet") else self.phase
         with self._lock:
-            found = self.by_phase.setdefault(self.phase, Measured())
+            found = self.by_phase.setdefault(phase, Measured())
             found.requests += 1
             found.bytes += size
             found.seconds += seconds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bitlake.errors import BitlakeError
 from bitlake.table.blame import reading_table
-from bitlake.table.explain_meter import Meter, MeteringStore
+from bitlake.table.explain_meter import BOUNDS, Meter, MeteringStore
 from bitlake.table.fetch import FileTask, footer_of, has_pages
 from bitlake.table.partition_files import files_to_plan
 from bitlake.table.plan import Plan
@@ -64,12 +64,12 @@ def run_scan(scan: Scan, read: bool) -> Run:
     started = time.perf_counter()
     files_to_plan(fresh.state, fresh.predicate)
     manifests = (time.perf_counter() - started) * 1000
-    meter.phase = "indexes"  # and vectors: planning reads nothing else, but footers where an index is weighed
+    meter.phase = "indexes"  # and vectors; of data files footers, for bounds or to weigh an index
     started = time.perf_counter()
     plan = fresh.plan()
     planned = (time.perf_counter() - started) * 1000
     m = plan.metrics
-    asked, listed = meter.of("indexes"), meter.of("manifests")
+    asked, bounds, listed = meter.of("indexes"), meter.of(BOUNDS), meter.of("manifests")
     rest = max(0.0, planned - m.prune_ms - m.index_ms - m.pages_ms - m.top_n_ms)
     phases = [
         Phase("manifests", manifests, listed.bytes, listed.requests),
@@ -77,7 +77,7 @@ def run_scan(scan: Scan, read: bool) -> Run:
         Phase("indexes", m.index_ms, asked.bytes, asked.requests),
         Phase("top n", m.top_n_ms),
         Phase("deletion vectors", rest),
-        Phase("page bounds", m.pages_ms),
+        Phase(BOUNDS, m.pages_ms, bounds.bytes, bounds.requests),
     ]
     if read:
         phases += _read(fresh, plan, store, meter)
