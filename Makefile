@@ -25,7 +25,9 @@ demo: $(READY)
 	@$(BIN)/python -m bitlake.demo
 
 ## test      the whole suite that needs nothing but PyPI (Spark tests included)
+# Compiled once, and not again by each of the hundreds of processes that tests and Spark start.
 test: $(READY)
+	@$(BIN)/python -m compileall -q bitlake
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
 
 ## stress    two upserting processes and a compactor, SECONDS=120 in each of MODES (tests/stress/lsm.py); streams killed KILLS=10 times
