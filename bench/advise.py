@@ -56,10 +56,15 @@ class Compared:
     real: float
 
     @property
+    def little(self) -> bool:
+        """Whether both are less than a request, or a commit, brings along anyhow."""
+        least = {"index bytes": 16 * 1024, "saved a query": LITTLE, "build time": SHORT, "processor time": SHORT}
+        return max(abs(self.estimated), abs(self.real)) < least[self.what]
+
+    @property
     def factor(self) -> float:
         """How far apart they are, 1 or more; what is little either way is not."""
-        least = {"saved a query": LITTLE, "build time": SHORT, "processor time": SHORT}.get(self.what, 0)
-        if max(abs(self.estimated), abs(self.real)) < least:
+        if self.little:
             return 1.0
         low, high = sorted((max(self.estimated, 1e-3), max(self.real, 1e-3)))
         return high / low
@@ -72,7 +77,7 @@ def advise(bench: Bench) -> list[Result]:
     if lines.exists():
         found += _lineitem(bench, str(lines))
     for c in found:
-        bench.say(f"{c.table} {c.column} {c.kind}, {c.what}: {_words(c)}, estimated ÷ real {_ratio(c):.2f}")
+        bench.say(f"{c.table} {c.column} {c.kind}, {c.what}: {_words(c)}, estimated ÷ real {_ratio(c)}")
     results = []
     for table in dict.fromkeys(c.table for c in found):
         for kind in (*INDEX_TYPES, "all advised, on Spark"):
@@ -80,7 +85,7 @@ def advise(bench: Bench) -> list[Result]:
                 some = [c for c in found if (c.table, c.kind, c.what) == (table, kind, what)]
                 if some:
                     estimated, real = (sum(getattr(c, side) for c in some) / scale for side in ("estimated", "real"))
-                    note = "estimated ÷ real: " + ", ".join(f"{c.column} {_ratio(c):.2f}" for c in some)
+                    note = "estimated ÷ real: " + ", ".join(f"{c.column} {_ratio(c)}" for c in some)
                     name = f"{table}, {kind}: {what}"
                     results.append(Result(name, unit, estimated, real, "real", None, 1, note))
     for what, _, _ in _MEASURED:
@@ -98,8 +103,8 @@ _MEASURED = (
 )
 
 
-def _ratio(c: Compared) -> float:
-    return c.estimated / c.real if c.real else float("inf") if c.estimated else 1.0
+def _ratio(c: Compared) -> str:
+    return "(little)" if c.little else f"{c.estimated / c.real:.2f}" if c.real else "∞"
 
 
 def _words(c: Compared) -> str:

@@ -42,7 +42,10 @@ def advice_text(advice: Advice, width: int = 0) -> str:
         lines += ["", *_wrapped(f"{_LAID[item.kind]} {item.value.replace(',', ', ')}: ", item.reason, width, "  ")]
     statements = advice.statements()
     if statements:
-        lines += ["", f"To do this ({human_bytes(advice.index_bytes)} of indexes, about {advice.build_seconds:.1f} s):"]
+        lines += [
+            "",
+            f"To do this ({human_bytes(advice.index_bytes)} of indexes, about {advice.build_seconds:.1f} s of work):",
+        ]
         lines += [f"  {s};" for s in statements]
     elif not advice.layout:
         lines += ["", "Nothing to change."]
