@@ -56,8 +56,10 @@ def create(run: Run, table: TableName, name: BranchName, tag: TagOption = None) 
 
     Read and write it as TABLE$branch_NAME.
     """
-    found = run.table(table)
-    found.create_branch(name, tag)
+    from bitlake.table.branches import create_branch
+
+    found = run.state(table)
+    create_branch(found, name, tag)
     _tell(run, found.name, "created", name)
 
 
@@ -65,23 +67,29 @@ def rename(
     run: Run, table: TableName, name: BranchName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
 ) -> None:
     """Give a branch another name."""
-    found = run.table(table)
-    found.rename_branch(name, new_name)
+    from bitlake.table.branches import rename_branch
+
+    found = run.state(table)
+    rename_branch(found, name, new_name)
     document = {"table": found.name, "branch": new_name, "done": "renamed"}
     run.out.result(document, lambda screen: screen.line(f"renamed branch {name} of {found.name} to {new_name}"))
 
 
 def fast_forward(run: Run, table: TableName, name: BranchName) -> None:
     """Make main what a branch is."""
-    found = run.table(table)
-    found.fast_forward(name)
+    from bitlake.table import branches
+
+    found = run.state(table)
+    branches.fast_forward(found, name)
     _tell(run, found.name, "fast-forwarded main to", name)
 
 
 def delete(run: Run, table: TableName, name: BranchName) -> None:
     """Delete a branch: its snapshots, schemas and tags."""
-    found = run.table(table)
-    found.delete_branch(name)
+    from bitlake.table.branches import delete_branch
+
+    found = run.state(table)
+    delete_branch(found, name)
     _tell(run, found.name, "deleted", name)
 
 

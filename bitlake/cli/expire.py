@@ -122,7 +122,7 @@ def _rest(age: Any) -> tuple[str | None, str | None, str]:
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake import _clock
-    from bitlake.table.tag_files import list_tags
+    from bitlake.table.tags import delete_tag, list_tags
 
     now = _clock.local_ms()
     if age is None:
@@ -131,9 +131,8 @@ def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: in
         gone = [t.name for t in list_tags(state) if t.created_ms is not None and t.created_ms < now - age]
 
     def act() -> None:
-        found = table()
         for name in gone:
-            found.delete_tag(name, if_exists=True)
+            delete_tag(state, name, if_exists=True)
 
     return _Plan({"tags": gone}, act)
 

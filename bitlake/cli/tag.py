@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bitlake.cli.light import LightGroup
 from bitlake.cli.output import Screen, iso, when
 from bitlake.cli.run import Run, SnapshotOption, TableName, command, duration
+
+if TYPE_CHECKING:
+    from bitlake.table.state import TableState
 
 TagName = Annotated[str, typer.Argument(metavar="TAG", help="The tag's name.")]
 Keep = Annotated[str | None, typer.Option(metavar="TIME", help="Let it expire after so long: 30d, 12h.")]
@@ -65,41 +68,52 @@ def _kept(millis: int | None) -> str:
 def create(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
     """Tag a snapshot, the latest if none is given."""
     from bitlake.errors import AlreadyExists
+    from bitlake.table import tags
 
-    found = run.table(table)
+    found = run.state(table)
     try:
-        found.create_tag(name, snapshot, retained_ms=duration("--keep", keep))
+        tags.create_tag(found, name, snapshot, retained_ms=duration("--keep", keep))
     except AlreadyExists as e:
         what = f"table '{found.name}' has a tag '{name}' already"
         raise AlreadyExists(f"{what}; bitlake tag move {table} {name} moves it to another snapshot") from e
-    _tell(run, found.name, "created", name, found.tags()[name].snapshot.id)
+    _tell(run, found, "created", name)
 
 
 def move(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
     """Move a tag to another snapshot, the latest if none is given."""
-    found = run.table(table)
-    found.replace_tag(name, snapshot, retained_ms=duration("--keep", keep))
-    _tell(run, found.name, "moved", name, found.tags()[name].snapshot.id)
+    from bitlake.table import tags
+
+    found = run.state(table)
+    tags.replace_tag(found, name, snapshot, retained_ms=duration("--keep", keep))
+    _tell(run, found, "moved", name)
 
 
 def rename(
     run: Run, table: TableName, name: TagName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
 ) -> None:
     """Give a tag another name."""
-    found = run.table(table)
-    found.rename_tag(name, new_name)
-    document = {"table": found.name, "tag": new_name, "done": "renamed", "snapshot": found.tags()[new_name].snapshot.id}
+    from bitlake.table import tags
+
+    found = run.state(table)
+    tags.rename_tag(found, name, new_name)
+    snapshot = tags.load_tag(found, new_name).snapshot.id
+    document = {"table": found.name, "tag": new_name, "done": "renamed", "snapshot": snapshot}
     run.out.result(document, lambda screen: screen.line(f"renamed tag {name} of {found.name} to {new_name}"))
 
 
 def delete(run: Run, table: TableName, name: TagName) -> None:
     """Delete a tag, and the files that only it kept."""
-    found = run.table(table)
-    found.delete_tag(name)
-    _tell(run, found.name, "deleted", name, None)
+    from bitlake.table import tags
+
+    found = run.state(table)
+    tags.delete_tag(found, name)
+    document = {"table": found.name, "tag": name, "done": "deleted", "snapshot": None}
+    run.out.result(document, lambda screen: screen.line(f"deleted tag {name} of {found.name}"))
 
 
-def _tell(run: Run, table: str, done: str, name: str, snapshot: int | None) -> None:
-    document = {"table": table, "tag": name, "done": done, "snapshot": snapshot}
-    place = "" if snapshot is None else f", snapshot {snapshot}"
-    run.out.result(document, lambda screen: screen.line(f"{done} tag {name} of {table}{place}"))
+def _tell(run: Run, table: TableState, done: str, name: str) -> None:
+    from bitlake.table.tag_files import load_tag
+
+    snapshot = load_tag(table, name).snapshot.id
+    document = {"table": table.name, "tag": name, "done": done, "snapshot": snapshot}
+    run.out.result(document, lambda screen: screen.line(f"{done} tag {name} of {table.name}, snapshot {snapshot}"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +25,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
+from bitlake.table.runner import discard_files as discard_files
 from bitlake.table.sizing import page_rows, target_file_size
 from bitlake.types import DataField
 
@@ -32,17 +33,6 @@ log = logging.getLogger("bitlake")
 
 _WRITE_ROWS = 64 * 1024
 _LEAST_ROWS = 1024
-
-
-def discard_files(store: Store, paths: Iterable[str]) -> None:
-    """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
-    gone = list(paths)
-    try:
-        store.delete_all(gone)
-    except StorageUnavailable:
-        for path in gone:
-            with contextlib.suppress(StorageUnavailable):
-                store.delete(path)
 
 
 def place_index(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from bitlake.errors import StorageUnavailable
 from bitlake.progress import counting, of_items
 from bitlake.storage import Store
 
@@ -45,3 +47,14 @@ def delete_files(store: Store, paths: Iterable[str], runner: Runner) -> None:
     names = list(paths)
     of_items("files deleted", each=len)
     runner.run([names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)], store.delete_all)
+
+
+def discard_files(store: Store, paths: Iterable[str]) -> None:
+    """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
+    gone = list(paths)
+    try:
+        store.delete_all(gone)
+    except StorageUnavailable:
+        for path in gone:
+            with contextlib.suppress(StorageUnavailable):
+                store.delete(path)

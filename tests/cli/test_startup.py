@@ -67,7 +67,9 @@ def test_what_draws_no_table_needs_no_rich(lake: bitlake.Lake, home: Path) -> No
 
 def test_files_are_listed_from_manifests_alone(lake: bitlake.Lake, home: Path) -> None:
     plans = [f"expire orders --dry-run --what {what}" for what in ("snapshots", "tags", "orphans")]
-    assert loaded(home, lake, "files orders --json", "files orders --tag monday --json", *plans) == {"fastavro"}
+    names = ["tag create orders x", "tag delete orders x", "branch create orders y", "branch delete orders y"]
+    lines = ["files orders --json", "files orders --tag monday --json", *plans, *names]
+    assert loaded(home, lake, *lines) == {"fastavro"}
 
 
 def test_files_are_inspected_by_themselves(lake: bitlake.Lake, home: Path) -> None:
