@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: this process's); returns the exit code."""
     gc.set_threshold(100_000, 20, 20)  # start-up makes many objects and no garbage
     given = _command_first(list(sys.argv[1:] if arguments is None else arguments))
-    from bitlake.cli.failures import told
+    from bitlake.cli.failures import INTERRUPTED, say, told
 
     if not _SPARK.intersection(a.partition("=")[0] for a in given):
         from bitlake.cli.later import load_later
@@ -121,4 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         app = make_app(wanted(given))
         done = typer.main.get_command(app).main(given, prog_name="bitlake", standalone_mode=False)
         outcome.code = done if isinstance(done, int) else 0
+        if outcome.code == INTERRUPTED:  # typer takes Ctrl-C, and says nothing
+            say("interrupted")
     return outcome.code

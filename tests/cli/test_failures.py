@@ -146,3 +146,15 @@ def test_whoever_reads_may_go_away(lake: bitlake.Lake, home: Path) -> None:
         process.stdout.close()
         err = process.stderr.read().decode()
     assert process.returncode in (0, 141) and "Traceback" not in err and "Exception" not in err
+
+
+def test_ctrl_c_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from bitlake.cli import app
+    from bitlake.cli.run import Run
+
+    def interrupted(run: Run) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Run, "lake", interrupted)
+    assert app.main(["describe", "orders", "--lake", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
