@@ -146,3 +146,22 @@ def test_ordered_indexes_return_exactly_the_matches(tmp_path: Path, java: Module
         for value in values_of(rows, column)[:6]:
             below = [r for r in rows if r[at] is not None and r[at] < value]
             same_rows(java.read(tmp_path, "db.t", [(column, "<", [value])]).rows, below)
+
+
+def test_paimon_goes_on_with_files_of_keys_that_got_indexes_later(tmp_path: Path, java: ModuleType) -> None:
+    """It filters by an index built beside a file of keys, merges such files, and what it makes of them is sound."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("city", pa.string())])
+    lake = bitlake.connect(str(tmp_path))
+    lake.create_database("db")
+    options = {"bucket": "1", "deletion-vectors.enabled": "true"}
+    table = lake.create_table("db.t", schema, primary_key=["id"], options=options)
+    for first in (0, 300):
+        table.upsert(pa.table({"id": range(first, first + 600), "city": [f"city{i % 40}" for i in range(600)]}))
+    table.compact(full=True)
+    table.alter_options({"file-index.bitmap.columns": "city", "file-index.in-manifest-threshold": "1 b"})
+    table.rewrite_file_index()
+    rows = rows_of(table.scan().to_arrow())
+    same_rows(java.dump(tmp_path, "db.t", city="city7"), [r for r in rows if r[1] == "city7"])
+    java.write(tmp_path, "db.t", [("+I", (5, "from java"))], full=True)
+    assert table.verify().ok
+    same_rows(rows_of(table.scan().to_arrow()), [r for r in rows if r[0] != 5] + [(5, "from java")])
