@@ -107,3 +107,31 @@ def test_a_footer_that_cannot_be_read_is_an_error_of_reading(tmp_path: Path) -> 
     assert scan.plan().chosen_rows == ROWS
     with pytest.raises(bitlake.CorruptError):
         scan.to_arrow()
+
+
+@pytest.mark.parametrize(
+    "options", [{"write-only": "true"}, {"deletion-vectors.enabled": "true"}], ids=["merged", "vectors"]
+)
+def test_rows_of_keys_are_the_same_whatever_pages_are_left(tmp_path: Path, options: dict[str, str]) -> None:
+    """Of files that are merged only conditions on keys may leave pages out: another version of a row may not match."""
+    fields = pa.schema([pa.field("k", pa.int64(), False), ("v", pa.int64())])
+    made = bitlake.connect(str(tmp_path)).create_table(
+        "t", fields, primary_key=["k"], options=OPTIONS | {"bucket": "1"} | options
+    )
+    pick, rows_now, narrowed = np.random.default_rng(5), dict[int, int](), 0
+    for turn in range(3):
+        keys = pick.permutation(3_000)[: 3_000 if turn == 0 else 700]
+        values = pick.integers(0, 1_000, len(keys))
+        made.upsert(pa.table({"k": keys, "v": values}))
+        rows_now |= dict(zip(keys.tolist(), values.tolist(), strict=True))
+        for low in pick.integers(0, 2_900, 6).tolist():
+            for where, wanted in (
+                (f"k BETWEEN {low} AND {low + 90}", [(k, v) for k, v in rows_now.items() if low <= k <= low + 90]),
+                (f"k = {low} AND v < 500", [(k, v) for k, v in rows_now.items() if k == low and v < 500]),
+                (f"v = {low // 3}", [(k, v) for k, v in rows_now.items() if v == low // 3]),
+            ):
+                scan = made.scan(where=where)
+                assert sorted((r["k"], r["v"]) for r in scan.to_arrow().to_pylist()) == sorted(wanted)
+                files = [m for f in scan.plan().files for m in (f.merge.files if f.merge is not None else [f])]
+                narrowed += any(f.by_pages for f in files)
+    assert narrowed > 18
