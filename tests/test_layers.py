@@ -31,6 +31,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("inspect",),
     ("sql",),
     ("spark",),
+    ("lake_spark",),
     ("lake",),
     ("demo",),
     ("cli",),
