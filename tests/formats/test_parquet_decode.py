@@ -45,7 +45,7 @@ def zstd_files(draw: st.DrawFn) -> tuple[bytes, Any]:
     return data, rows
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(zstd_files(), st.sampled_from([1 << 20, 3_000, 1]))
 def test_rows_of_many_pages_as_pyarrow(made: tuple[bytes, Any], block: int) -> None:
     data, rows = made

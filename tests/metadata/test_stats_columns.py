@@ -111,7 +111,7 @@ def vectorised(predicate: Predicate, some: list[DataFileMeta], columns: tuple[st
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(files(), PREDICATES)
 def test_verdicts_of_many_files_are_those_of_each(
     made: tuple[list[DataFileMeta], tuple[str, ...] | None], predicate: Predicate
