@@ -16,12 +16,15 @@ import pytest
 def test_no_reader_of_what_is_kept_fails_while_all_else_goes(mode: str) -> None:
     script = Path(__file__).with_name("maintenance.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parents[2]), *filter(None, sys.path)])}
-    ran = subprocess.run(
-        [sys.executable, str(script), "--seconds", "5", "--modes", mode, "--age", "120"],
-        env=environment, capture_output=True, text=True, timeout=500, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr[-5000:]
-    assert ran.stdout.startswith(f"{mode}: ") and ran.stdout.strip().endswith("no reader of what was kept failed")
-    done = {what: int(n) for n, what in re.findall(r"(\d+) ([\w ]+)", ran.stdout)}
     wanted = {"batches", "latest", "tag", "snapshot", "tags", "branches", "expired snapshots", "orphans"}
-    assert wanted <= set(done), f"not done: {wanted - set(done)}"
+    for seconds in ("5", "30"):
+        ran = subprocess.run(
+            [sys.executable, str(script), "--seconds", seconds, "--modes", mode, "--age", "120"],
+            env=environment, capture_output=True, text=True, timeout=500, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr[-5000:]
+        assert ran.stdout.startswith(f"{mode}: ") and ran.stdout.strip().endswith("no reader of what was kept failed")
+        done = {what: int(n) for n, what in re.findall(r"(\d+) ([\w ]+)", ran.stdout)}
+        if wanted <= set(done):
+            return  # a busy machine gets to all of it in the longer time only
+    raise AssertionError(f"not done: {wanted - set(done)}")
