@@ -28,6 +28,12 @@ class SparkSql(Spark):
         # Left empty, so that the rest of CALL, SHOW and the like is tokens too, not one string.
         COMMANDS: ClassVar[set[TokenType]] = set()
 
+    class Parser(Spark.Parser):  # type: ignore[misc, valid-type]  # where it is defined depends on the version
+        """Spark's statements; those that only Spark itself can read (SET) are not warned of."""
+
+        def _warn_unsupported(self) -> None:
+            return
+
 
 SPARK_SQL = SparkSql()
 

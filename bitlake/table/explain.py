@@ -180,7 +180,7 @@ def describe_choice(file: PlannedFile) -> str:
         names = ", ".join(f.path.rsplit("/", 1)[-1] for f in file.merge.files)
         return f"merged by key from {len(file.merge.files)} files of {file.row_count:,} rows: {names}"
     if file.whole:
-        return f"all {file.row_count:,} rows"
+        return f"all {file.row_count:,} rows" if file.row_count != 1 else "its one row"
     by = f" by {' and '.join(file.pruned_by)}" if file.pruned_by else ""
     if file.deleted:
         by += f"{' and' if by else ','} without the {file.deleted:,} of its deletion vector"

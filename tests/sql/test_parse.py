@@ -3,8 +3,10 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+import sqlglot
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.predicate.dialect import SparkSql
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import parse_ddl_type
@@ -235,3 +237,8 @@ def test_ddl_statements(text: str, expected: object) -> None:
 def test_ddl_statements_that_are_not_whole(text: str, wanted: str) -> None:
     with pytest.raises(InvalidRequest, match=wanted):
         parse_statement(text)
+
+
+def test_statements_that_only_spark_reads_are_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    sqlglot.parse("SET spark.paimon.*.db.t.scan.snapshot-id=3", dialect=SparkSql)
+    assert not caplog.records
