@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.errors import CorruptError
-from bitlake.formats import avro as avro_data
 from bitlake.inspect.kinds import AVRO_MAGIC
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Page, Tree, reading
@@ -173,7 +172,9 @@ def _records(
 
 
 def _rows(data: bytes) -> Sequence[Any]:
-    return [row for batch in avro_data.read_columns(io.BytesIO(data)) for row in batch.to_pylist()]
+    from bitlake.formats.avro import read_columns  # Arrow's rows, which metadata is not made of
+
+    return [row for batch in read_columns(io.BytesIO(data)) for row in batch.to_pylist()]
 
 
 def describe_row(node: Tree, row: dict[str, Any]) -> None:

@@ -72,9 +72,13 @@ def test_files_are_listed_from_manifests_alone(lake: bitlake.Lake, home: Path) -
     assert loaded(home, lake, *lines) == {"fastavro"}
 
 
-def test_files_are_inspected_by_themselves(lake: bitlake.Lake, home: Path) -> None:
-    names = [files_named(lake, p) for p in ("manifest-list-*-0", "manifest-[!l]*", "*.parquet")]
-    assert loaded(home, lake, *(f"inspect -t orders {name}" for name in names)) <= ARRAYS
+def test_manifests_are_inspected_without_arrays(lake: bitlake.Lake, home: Path) -> None:
+    names = [files_named(lake, p) for p in ("manifest-list-*-0", "manifest-[!l]*")]
+    assert loaded(home, lake, *(f"inspect -t orders {name}" for name in names)) == {"fastavro"}
+
+
+def test_data_is_inspected_without_kernels(lake: bitlake.Lake, home: Path) -> None:
+    assert loaded(home, lake, f"inspect -t orders {files_named(lake, '*.parquet')}") <= ARRAYS
 
 
 def test_only_conditions_are_parsed(lake: bitlake.Lake, home: Path) -> None:
