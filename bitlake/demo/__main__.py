@@ -152,8 +152,8 @@ def _orders(console: Console, lake: bitlake.Lake, folder: Path, rows: int) -> No
     files = lake.table("many_orders").scan().plan().files
     size = sum(f.entry.file.file_size for f in files)
     console.print(
-        f"written in {time.perf_counter() - started:.1f} s: {counted(len(files), 'file')}, {human_bytes(size)}, indexes "
-        "of status, region and user_id made on the way\n"
+        f"written in {time.perf_counter() - started:.1f} s: {counted(len(files), 'file')}, {human_bytes(size)}, "
+        "indexes of status, region and user_id made on the way\n"
     )
     query = "SELECT * FROM many_orders WHERE status = 'PENDING'"
     console.print(Syntax(query, "sql", theme="ansi_dark", background_color="default"))
