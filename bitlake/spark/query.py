@@ -168,7 +168,8 @@ def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
         run = functools.partial(_edited, context, prepared)
         here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
     for scan in prepared.scans:
-        choice = choose((looked_at(scan) if type(scan) is Scan else scan).plan())
+        seen = looked_at(scan) if type(scan) is Scan else scan
+        choice = choose(seen.plan(), seen.row_limit is not None)
         how = [
             f"{len(files)} {text}"
             for files, text in (

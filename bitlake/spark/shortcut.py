@@ -124,7 +124,7 @@ def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: Scan, run: Rewr
 def _read_here(scan: Scan) -> pa.Table | None:
     """The rows of a limited scan, if few need be read for them; else None."""
     plan = scan.plan()
-    if not plan.files or choose(plan).driver:
+    if not plan.files or choose(plan, limited=True).driver:
         return scan.to_arrow()
     # Many are left to a filter, but the best that survive it may be soon found.
     return scan.to_arrow_within(JUDGED_ROWS) if scan.order and len(plan.files) <= DRIVER_FILES else None

@@ -44,3 +44,13 @@ def test_rows_that_bounds_of_pages_leave_few_of_are_found_here(
     many = made.scan(where="id BETWEEN 500 AND 2999")
     assert spark_scan.looked_at(many) is many and len(spark_scan.choose(many.plan()).native) == 2
     assert lake.sql("SELECT count(DISTINCT v) FROM t WHERE id BETWEEN 500 AND 2999").collect()[0][0] == 2500
+    # So it is below what may be read here, unless few rows turn out to match, or are wanted.
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 10_000)
+    monkeypatch.setattr(spark_scan, "RANGE_ROWS", 1_000)
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 1_000)
+    assert spark_scan.looked_at(many) is many and len(spark_scan.choose(many.plan()).native) == 2
+    assert len(spark_scan.choose(many.plan(), limited=True).driver) == 2
+    few = spark_scan.looked_at(made.scan(where="id BETWEEN 500 AND 2999 AND v LIKE '%701'")).plan()
+    assert few.chosen_rows == 3 and len(spark_scan.choose(few).driver) == 1
+    some = lake.sql("SELECT count(*) FROM t WHERE id BETWEEN 500 AND 2999 AND v LIKE 'v7%'").collect()[0][0]
+    assert some == sum(str(i).startswith("7") for i in range(500, 3000))
