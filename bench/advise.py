@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bench.cases import Bench
 
 FACTOR = 2.0
+FARTHEST = 100.0
 LITTLE = 256 * 1024
 """Bytes of a query below which a factor says nothing: some requests."""
 SHORT = 0.25
@@ -63,11 +64,16 @@ class Compared:
 
     @property
     def factor(self) -> float:
-        """How far apart they are, 1 or more; what is little either way is not."""
+        """How far apart they are, 1 or more, up to :data:`FARTHEST`; what is little either way is not.
+
+        A loss is compared with a loss; where one is a loss and the other a gain, they are as far apart as can be.
+        """
         if self.little:
             return 1.0
-        low, high = sorted((max(self.estimated, 1e-3), max(self.real, 1e-3)))
-        return high / low
+        if self.estimated * self.real <= 0:
+            return FARTHEST
+        low, high = sorted((abs(self.estimated), abs(self.real)))
+        return min(FARTHEST, high / low)
 
 
 def advise(bench: Bench) -> list[Result]:
@@ -104,7 +110,9 @@ _MEASURED = (
 
 
 def _ratio(c: Compared) -> str:
-    return "(little)" if c.little else f"{c.estimated / c.real:.2f}" if c.real else "∞"
+    if c.little:
+        return "(little)"
+    return f"{c.estimated / c.real:.2f}" if c.factor < FARTHEST else f"no ratio: {_words(c)}"
 
 
 def _words(c: Compared) -> str:
@@ -143,7 +151,7 @@ def _compare(bench: Bench, label: str, name: str, queries: Sequence[str] | None)
 def _one(label: str, table: Any, tried: IndexEstimate, asked: dict[Question, int], engine: str) -> Iterator[Compared]:
     """One index of one column, as it comes out."""
     seconds, processors = _only(table, tried)
-    once = side_by_side(len(table.state().entries()))
+    once = side_by_side([e.file.row_count for e in table.state().entries()])
     made = index_sizes(table).get((tried.column, tried.index_type), 0)
     weight = sum(q.weight for q in asked) or 1.0
     saved = sum(q.weight * (was - bytes_of(table, q, engine)) for q, was in asked.items()) / weight
@@ -171,10 +179,12 @@ def _only(table: Any, tried: IndexEstimate | None) -> tuple[float, float]:
 
 
 def _all(bench: Bench, label: str, advice: Advice) -> Iterator[Compared]:
-    """All indexes that are advised, by the statements that are printed."""
+    """All indexes that are advised, by the statements that are printed.
+
+    Not how long that takes: Spark's starting of jobs and of Python is in it, which no estimate holds.
+    """
     measured = advice.apply(bench.lake.sql).measured
     assert measured is not None
     said = (label, "together", "all advised, on Spark")
     yield Compared(*said, "index bytes", measured.estimated_index_bytes, measured.index_bytes)
-    yield Compared(*said, "build time", measured.estimated_seconds, measured.seconds)
     yield Compared(*said, "saved a query", measured.estimated_saved, measured.saved)

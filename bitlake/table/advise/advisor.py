@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import Leaf, Predicate, sources_of
+from bitlake.predicate.tree import Predicate, sources_of
 from bitlake.storage import Store
 from bitlake.table.advise.advice import NOT_ASKED, Advice, ColumnAdvice, QuestionEstimate, changed_options
 from bitlake.table.advise.choose import (
@@ -32,7 +32,7 @@ from bitlake.table.advise.estimate import Estimator, Looked, all_files
 from bitlake.table.advise.layout import advise_buckets, advise_pages, advise_sort
 from bitlake.table.advise.measure import measure
 from bitlake.table.advise.profile import ColumnProfile, RunProfile, is_profiled, profile_run, unite
-from bitlake.table.advise.questions import Asked, Query, Question, assumed, given, leaves_of, not_understood
+from bitlake.table.advise.questions import Asked, Query, Question, assumed, given, not_understood, units_of
 from bitlake.table.advise.sample import Run, choose_runs
 from bitlake.table.advise.trial import Candidate, Trial, try_run
 from bitlake.table.advise.weigh import ENGINES
@@ -106,9 +106,9 @@ class _Advisor:
         now = _indexes_now(schema)
         built = bool(files) and sum(has_index(f.entry.file) for f in files) * 2 > len(files)
         tried = {f.name: self._candidates(f, columns, profiled, questions, now) for f in fields}
-        leaves = list(dict.fromkeys(leaf for q in questions for leaf in leaves_of(q.predicate)))
+        units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.predicate)))
         candidates = [c for all_ in tried.values() for c in all_]
-        trials: list[Trial] = self.runner.run(runs, partial(_try, self.scan.store, leaves, candidates, schema))
+        trials: list[Trial] = self.runner.run(runs, partial(_try, self.scan.store, units, candidates, schema))
         looked = [Looked(r, p, t) for r, p, t in zip(runs, profiled, trials, strict=True)]
         estimator = Estimator(self.scan, files, looked, columns, self.engine)
         advised = [self._column(f, estimator, tried.get(f.name, []), questions, now, built) for f in schema.fields]
@@ -302,8 +302,10 @@ def _profile(store: Store, fields: Sequence[DataField], schema: TableSchema, run
     return profile_run(store, run, fields, schema)
 
 
-def _try(store: Store, leaves: Sequence[Leaf], candidates: Sequence[Candidate], schema: TableSchema, run: Run) -> Trial:
-    return try_run(store, run, leaves, candidates, schema)
+def _try(
+    store: Store, units: Sequence[Predicate], candidates: Sequence[Candidate], schema: TableSchema, run: Run
+) -> Trial:
+    return try_run(store, run, units, candidates, schema)
 
 
 __all__ = ["LEAST_SHARE", "RECORDED", "SAMPLE_ROWS", "advise"]

@@ -10,13 +10,13 @@ from bitlake.table.advise.pages import FilePages
 from bitlake.table.advise.profile import ColumnProfile, RunProfile
 from bitlake.table.advise.questions import Question
 from bitlake.table.advise.sample import Run, data_files
-from bitlake.table.advise.trial import Candidate, Trial
+from bitlake.table.advise.trial import Candidate, Trial, slices_scale
 from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, FileWeigher, Indexes, Weight
 from bitlake.table.plan import PlannedFile
 from bitlake.table.scan import Scan
 
-_ENTRY = {"bitmap": 12, "range-bitmap": 6}
-"""Bytes of a value in an index's dictionary, beside the value."""
+_ENTRY = 12
+"""Bytes of a value in the directory of a bitmap index, beside the value."""
 _SORTING = 0.3
 """Eight times the distinct values (131,072 to a million) take 1.3 to 2.9 times as long each: caches, and sorting."""
 _CONTAINER = 100
@@ -172,9 +172,11 @@ class Estimator:
         payload = max(0, built.size - _CONTAINER)
         if candidate.index_type == "bloom-filter":
             return _CONTAINER + payload * more
-        words = min(payload, column.distinct * (column.value_bytes + _ENTRY.get(candidate.index_type, 8)))
-        bits = 1.0
-        if candidate.index_type == "range-bitmap":
+        words, bits = built.words, 1.0
+        if words is None:
+            words = min(payload, round(column.distinct * (column.value_bytes + _ENTRY)))
+        else:
+            scale = slices_scale(found.run)
             bits = max(1, int(distinct)).bit_length() / max(1, column.distinct.bit_length())
         return _CONTAINER + words * more + (payload - words) * scale * bits
 
@@ -191,7 +193,7 @@ class Estimator:
                 seconds = built.seconds * self._sorting(candidate, found)
                 spent += seconds + found.trial.read_seconds.get(candidate.column, 0.0)
                 rows += found.run.rows
-        return spent / rows * self.table_rows / side_by_side(len(self.files)) if rows else 0.0
+        return spent / rows * self.table_rows / side_by_side([f.row_count for f in self.files]) if rows else 0.0
 
     def _sorting(self, candidate: Candidate, found: Looked) -> float:
         column = found.profiles.get(candidate.column)
@@ -202,12 +204,14 @@ class Estimator:
         return float(max(1.0, distinct / column.distinct) ** _SORTING)
 
 
-def side_by_side(files: int) -> float:
-    """How many times quicker than one after the other so many files are indexed by the threads of this machine.
+def side_by_side(rows: Sequence[int]) -> float:
+    """How many times quicker than one after the other files of so many rows are indexed by this machine's threads.
 
-    They share the interpreter and the memory: two are between as fast as one and twice as fast.
+    They share the interpreter and the memory: two are between as fast as one and twice as fast.  And all wait for the
+    largest file.
     """
-    return float(max(1, min(os.cpu_count() or 1, files)) ** 0.5)
+    threads = max(1, min(os.cpu_count() or 1, len(rows)))
+    return min(float(threads**0.5), sum(rows) / max(rows)) if any(rows) else 1.0
 
 
 def all_files(scan: Scan) -> list[PlannedFile]:

@@ -98,6 +98,30 @@ def leaves_of(predicate: Predicate) -> list[Leaf]:
             return []
 
 
+def units_of(predicate: Predicate) -> list[Predicate]:
+    """What indexes are asked at once: leaves, and leaves that must hold together of one column, as both ends of a range
+    (an index that either end leaves half of the rows is read where both leave few)."""
+    match predicate:
+        case And(children):
+            return [u for c in together(children) for u in ([c] if c not in children else units_of(c))]
+        case Or(children):
+            return [u for c in children for u in units_of(c)]
+        case _:
+            return list(leaves_of(predicate))
+
+
+def together(children: Sequence[Predicate]) -> list[Predicate]:
+    """What must hold together, several leaves of a column as one AND."""
+    groups: dict[object, list[Predicate]] = {}
+    for child in children:
+        match child:
+            case Comparison() | In() | Like() | IsNull():
+                groups.setdefault(child.column, []).append(child)
+            case _:
+                groups[child] = [child]
+    return [g[0] if len(g) == 1 else And(tuple(g)) for g in groups.values()]
+
+
 def not_understood(text: str) -> str:
     """A note on a query that could not be read, in one line."""
     line = " ".join(text.split())

@@ -6,6 +6,7 @@ and asked by the readers that plans ask.  What is left to guess is how a file's 
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +24,10 @@ from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.worth import SMALL_ROWS, CostGuide
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import evaluate
-from bitlake.predicate.tree import Leaf, MapKey
+from bitlake.predicate.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
 from bitlake.storage import Store
 from bitlake.storage.local import LocalStore
+from bitlake.table.advise.questions import leaves_of
 from bitlake.table.advise.sample import Run, read_column
 from bitlake.table.data_file import indexed_columns
 from bitlake.table.evolution import map_fields
@@ -52,20 +54,29 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an index says of a leaf, and how many of its bytes that took; ``same``: just the rows that match."""
+    """What an index says of a leaf, or of leaves together; ``same``: just the rows that match.
+
+    Of the bytes that it read, ``once`` are read of a file's index too, however many rows that has; ``growing`` are
+    bitmaps, which have as many more bytes as the file has rows.
+    """
 
     selection: Selection
-    index_bytes: int
+    once: int
+    growing: int
     same: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An index of a run: its bytes, seconds of a processor that building it took, answers by leaf."""
+    """An index of a run: its bytes, seconds of a processor that building it took, answers by leaf, or leaves together.
+
+    ``words``: the bytes of a range-bitmap that are its values, not its bitmaps; None of others.
+    """
 
     size: int
     seconds: float
-    answers: Mapping[Leaf, Answer]
+    answers: Mapping[Predicate, Answer]
+    words: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +91,25 @@ class Trial:
     read_seconds: Mapping[str, float]
 
 
+def slices_scale(run: Run) -> float:
+    """How many times the bit slices of a run's range-bitmap are in that of its file.
+
+    Half of 65,536 rows take 8 KB of a Roaring bitmap, and of fewer rows two bytes for each that is in it, up to 8 KB.
+    """
+    return _slice_bytes(run.task.row_count) / max(_slice_bytes(run.rows), 1)
+
+
+def _slice_bytes(rows: int) -> int:
+    return rows // 65536 * 8192 + min(8192, rows % 65536)
+
+
 def try_run(
-    store: Store, run: Run, leaves: Sequence[Leaf], candidates: Sequence[Candidate], schema: TableSchema
+    store: Store, run: Run, units: Sequence[Predicate], candidates: Sequence[Candidate], schema: TableSchema
 ) -> Trial:
-    """Build the candidates of a run and ask them about the leaves of their columns."""
-    by_column: dict[str, list[Leaf]] = {}
-    for leaf in leaves:
-        source = leaf.column.column if isinstance(leaf.column, MapKey) else leaf.column
-        by_column.setdefault(source, []).append(leaf)
+    """Build the candidates of a run and ask them what is asked of their columns, each of ``units`` of one column."""
+    by_column: dict[str, list[Predicate]] = {}
+    for unit in units:
+        by_column.setdefault(min(sources_of(unit)), []).append(unit)
     matches: dict[Leaf, BitMap] = {}
     built: dict[Candidate, Built] = {}
     seconds: dict[str, float] = {}
@@ -103,10 +125,10 @@ def try_run(
             seconds[name], coded = _read_as_indexed(store, run, field, schema)
             parts = [b.column(0) for b in table.to_batches(_BATCH)]
             as_read = [pa.table({name: p.dictionary_encode() if coded else p}) for p in parts]
-        for leaf in asked:
+        for leaf in dict.fromkeys(leaf for unit in asked for leaf in leaves_of(unit)):
             true = evaluate(leaf, table, schema.fields).fill_null(False).to_numpy(zero_copy_only=False)
             matches[leaf] = BitMap(np.flatnonzero(true).astype(np.uint32))
-        weight = _stored(store, run, field, schema, column)
+        weight = _stored(store, run, field, schema, column) if tried else 0
         for candidate in tried:
             made = _build(candidate, as_read, asked, matches, run, schema, weight)
             if made is not None:
@@ -115,12 +137,12 @@ def try_run(
 
 
 def _stored(store: Store, run: Run, field: DataField, schema: TableSchema, column: pa.Array) -> int:
-    """About how many bytes a column of a run takes in its file."""
+    """About how many bytes a column takes in a run's file."""
     source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
     if source is None or not has_pages(run.task):
-        return int(column.nbytes)
+        return int(column.nbytes * run.scale)
     footer = footer_of(store, run.task)
-    return int(stored_bytes(footer, [source.name], range(len(footer.row_groups))) / run.scale)
+    return stored_bytes(footer, [source.name], range(len(footer.row_groups)))
 
 
 def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSchema) -> tuple[float, bool]:
@@ -155,7 +177,7 @@ def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSche
 def _build(
     candidate: Candidate,
     batches: Sequence[pa.Table],
-    leaves: Sequence[Leaf],
+    units: Sequence[Predicate],
     matches: Mapping[Leaf, BitMap],
     run: Run,
     schema: TableSchema,
@@ -175,16 +197,74 @@ def _build(
         return None
     content = encode_container({candidate.column: {candidate.index_type: payload}}, checksums=True)
     # Small files are asked without weighing; so is a run that stands for one.
-    guide = None if run.task.row_count < SMALL_ROWS else CostGuide(run.rows, lambda _: weight, exact=False)
+    words = _words(payload) if candidate.index_type == "range-bitmap" else None
+    fixed = words if words is not None else _values(payload) * _A_VALUE if candidate.index_type == "bitmap" else 0
+    length = fixed + max(0, len(payload) - fixed) * run.scale
+    guide = None if run.task.row_count < SMALL_ROWS else _FileGuide(run, weight, round(length))
     answers = {}
-    for leaf in leaves:
-        if isinstance(leaf.column, MapKey):
+    for unit in units:
+        leaves = leaves_of(unit)
+        if any(isinstance(leaf.column, MapKey) for leaf in leaves):
             continue
         index = open_index(lambda at, n: content[at : at + n], len(content), schema.fields, run.rows)
-        selection = index.evaluate(leaf, guide)
-        same = selection.exact and _rows(selection, run.rows) == matches[leaf]
-        answers[leaf] = Answer(Selection.all() if same else selection, index.bytes_read, same)
-    return Built(len(content), spent, answers)
+        selection = index.evaluate(unit, guide)
+        true = BitMap.intersection(*(matches[leaf] for leaf in leaves))
+        read = index.bytes_read
+        grows = 0
+        if words is not None:
+            grows = len(payload) - words if read >= len(payload) - words else 0
+        elif candidate.index_type == "bitmap" and (selection.is_empty or selection.rows is not None):
+            grows = min(read, sum(len(matches[leaf].serialize()) for leaf in leaves))
+            ranged = [leaf for leaf in leaves if isinstance(leaf, Comparison) and leaf.op not in (Op.EQ, Op.NE)]
+            most = len(ranged) * _MOST_OF_RANGE
+            if ranged:
+                # Of a range the bitmaps of all its values are read, if they are not more than that.
+                grows = max(0, read - _PIECE - fixed)
+                if grows * run.scale > most and guide is not None:
+                    selection, grows = Selection.all(), 0
+                    read = min(read, _PIECE)
+        same = selection.exact and _rows(selection, run.rows) == true
+        answers[unit] = Answer(Selection.all() if same else selection, read - grows, grows, same)
+    return Built(len(content), spent, answers, words)
+
+
+_MOST_OF_RANGE = 1 << 20
+"""Of a bitmap index so many bytes of bitmaps are read for one end of a range, or none (the bitmaps' reader)."""
+_A_VALUE = 20
+"""Bytes of a value of a bitmap index that do not grow with the rows: key, place, and the head of its bitmap."""
+_I4 = struct.Struct(">i")
+
+
+def _words(payload: bytes) -> int:
+    """The bytes of a range-bitmap before its bitmaps: head and values, by the lengths it tells."""
+    head = 4 + _I4.unpack_from(payload, 0)[0]
+    return int(head + _I4.unpack_from(payload, head - 4)[0])
+
+
+def _values(payload: bytes) -> int:
+    """How many values a bitmap index has."""
+    return int(_I4.unpack_from(payload, 5)[0])
+
+
+class _FileGuide:
+    """Whether the index of a run's whole file would be asked, where that of the run is at hand."""
+
+    def __init__(self, run: Run, column_bytes: int, length: int) -> None:
+        self._scale, self._length = run.scale, length
+        self._guide = CostGuide(run.task.row_count, lambda _: column_bytes, exact=False)
+
+    def why_not(
+        self,
+        reader: object,
+        leaf: Leaf,
+        index_type: str,
+        length: int,
+        left: int,
+        also: Sequence[Leaf] = (),
+        rows: BitMap | None = None,
+    ) -> str | None:
+        """See :class:`bitlake.fileindex.worth.Guide`; ``rows`` are of the run alone, and so say nothing."""
+        return self._guide.why_not(reader, leaf, index_type, self._length, round(left * self._scale), also)
 
 
 def _rows(selection: Selection, rows: int) -> BitMap:
@@ -193,6 +273,8 @@ def _rows(selection: Selection, rows: int) -> BitMap:
     return BitMap() if selection.is_empty else BitMap(range(rows))
 
 
-def selection_of(trial: Trial, answer: Answer, leaf: Leaf) -> Selection:
-    """What an index says of a leaf."""
-    return Selection.of(trial.matches[leaf], True) if answer.same else answer.selection
+def selection_of(trial: Trial, answer: Answer, unit: Predicate) -> Selection:
+    """What an index says of a leaf, or of leaves together."""
+    if not answer.same:
+        return answer.selection
+    return Selection.of(BitMap.intersection(*(trial.matches[leaf] for leaf in leaves_of(unit))), True)

@@ -21,18 +21,18 @@ from bitlake.fileindex.registry import ROW_SELECTIVE
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.worth import MOST_SHARE, SMALL_ROWS
 from bitlake.formats.parquet_write import PAGE_ROWS
-from bitlake.predicate.tree import And, Constant, In, Leaf, Or, Predicate, sources_of
+from bitlake.predicate.tree import And, Constant, In, Or, Predicate, sources_of
 from bitlake.table.advise.pages import FilePages, positions_of
 from bitlake.table.advise.profile import ColumnProfile
-from bitlake.table.advise.questions import Question, leaves_of
+from bitlake.table.advise.questions import Question, leaves_of, together, units_of
 from bitlake.table.advise.sample import Run
-from bitlake.table.advise.trial import Candidate, Trial, selection_of
+from bitlake.table.advise.trial import Answer, Built, Candidate, Trial, selection_of, slices_scale
 from bitlake.table.fetch import Ints
 from bitlake.table.read import WHOLE_FILE_SHARE
 
 _LATE_PAGES = 0.5
-_START = 16 * 1024
-"""Bytes that opening an index fetches at once."""
+_LEAST_SCATTERED = 8
+_SCATTERED = 0.8
 ENGINES = ("spark", "python")
 SPARK_SHARE = 0.05
 """Of files with more chosen rows, Spark's own reader reads all; this and the next as in bitlake's ``spark.scan``."""
@@ -145,6 +145,10 @@ class FileWeigher:
 
     def _scaled(self, question: Question, columns: Sequence[str], chosen: Sequence[Ints]) -> float:
         """Pages of the rows that each run chose, for the whole file; never more than the columns."""
+        if self.rows < self.pages.task.row_count and self._scattered(chosen):
+            rows = self.pages.task.row_count
+            count = min(rows, round(sum(len(c) for c in chosen) * rows / self.rows))
+            return self.pages.fetched(columns, np.unique(np.random.default_rng(0).integers(0, rows, count)))
         sizes = [self.pages.fetched(columns, c) for c in chosen]
         more = self.pages.task.row_count / max(self.rows, 1) * len(sizes)  # runs in the file
         if question.picked and len(sizes) > 1:
@@ -154,6 +158,16 @@ class FileWeigher:
         else:
             size = sum(sizes) / len(sizes) * more
         return min(size, self.pages.whole(columns)) if more > 1 else size
+
+    def _scattered(self, chosen: Sequence[Ints]) -> bool:
+        """Whether rows lie in as many blocks as they would anywhere: then so many lie anywhere in the file, too, which
+        says more of its pages than the few that the runs have."""
+        count = sum(len(c) for c in chosen)
+        if count < _LEAST_SCATTERED:
+            return False
+        blocks = max(1, self.rows // PAGE_ROWS)
+        held = sum(int(np.count_nonzero(np.diff(c // PAGE_ROWS, prepend=-1))) for c in chosen)
+        return held >= _SCATTERED * blocks * -math.expm1(-count / blocks)
 
     # --- what matches, and what indexes say ---------------------------------------------------------------------------
 
@@ -165,20 +179,30 @@ class FileWeigher:
         """What each run's indexes say, and the bytes that asking the file's takes."""
         found: list[Selection] = []
         size = 0.0
-        leaves = leaves_of(predicate)
+        units = units_of(predicate)
         for run, trial in self.runs:
-            asked: dict[Leaf, Selection] = {}
-            for leaf in leaves:
-                candidate = indexes.get(leaf.column)
+            asked: dict[Predicate, Selection] = {}
+            for unit in units:
+                candidate = indexes.get(min(sources_of(unit)))
                 built = None if candidate is None else trial.built.get(candidate)
-                answer = None if built is None else built.answers.get(leaf)
-                if answer is None:
+                answer = None if built is None else built.answers.get(unit)
+                if candidate is None or built is None or answer is None:
                     continue
-                asked[leaf] = selection_of(trial, answer, leaf)
-                start = min(answer.index_bytes, _START)
-                size += (start + (answer.index_bytes - start) * run.scale) / len(self.runs)
+                asked[unit] = selection_of(trial, answer, unit)
+                size += self._index_bytes(candidate, built, answer, unit, run) / len(self.runs)
             found.append(_combine(predicate, asked) if asked else Selection.all())
         return found, size
+
+    def _index_bytes(self, candidate: Candidate, built: Built, answer: Answer, unit: Predicate, run: Run) -> float:
+        """About how many bytes the answer of the file's index takes."""
+        growing, chance = float(answer.growing), 1.0
+        if not growing and built.words is not None and answer.selection.is_empty and not answer.same and run.scale > 1:
+            # A value that the run lacks: the file's index has it the more likely the more rows it has.
+            values = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in leaves_of(unit))
+            distinct = max(1.0, self.columns[candidate.column].distinct)
+            growing, chance = float(built.size - built.words), -math.expm1(-run.task.row_count * values / distinct)
+        scale = run.scale if built.words is None else slices_scale(run)
+        return answer.once + chance * growing * scale
 
     def blocks(self, predicate: Predicate, rows: int) -> int:
         """In how many rows' worth of blocks of so many rows the matching rows are."""
@@ -211,12 +235,12 @@ def _true(predicate: Predicate, run: Run, trial: Trial) -> BitMap:
             return trial.matches[predicate]  # type: ignore[index]
 
 
-def _combine(predicate: Predicate, asked: Mapping[Leaf, Selection]) -> Selection:
+def _combine(predicate: Predicate, asked: Mapping[Predicate, Selection]) -> Selection:
     match predicate:
         case And(children):
             found = Selection.all(exact=True)
-            for child in children:
-                found &= _combine(child, asked)
+            for child in together(children):
+                found &= _combine(child, asked) if child in children else asked.get(child, Selection.all())
             return found
         case Or(children):
             found = Selection.none()
@@ -226,4 +250,4 @@ def _combine(predicate: Predicate, asked: Mapping[Leaf, Selection]) -> Selection
         case Constant(value):
             return Selection.all(exact=True) if value else Selection.none()
         case _:
-            return asked.get(predicate, Selection.all())  # type: ignore[arg-type]
+            return asked.get(predicate, Selection.all())

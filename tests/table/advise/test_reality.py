@@ -16,10 +16,11 @@ import pytest
 import bitlake
 from bitlake.demo.orders import orders
 from bitlake.errors import InvalidRequest
-from bitlake.table.advise import layout, sample, trial
+from bitlake.predicate.tree import sources_of
+from bitlake.table.advise import estimate, layout, sample, trial
 from bitlake.table.advise.advice import Advice
 from bitlake.table.advise.estimate import side_by_side
-from bitlake.table.advise.measure import Measured, bytes_of
+from bitlake.table.advise.measure import Measured, bytes_of, index_sizes
 from bitlake.table.curves import bits_for, bounds_of, ranks, zorder
 from tests.table.advise.tables import lineitem, stored
 
@@ -60,7 +61,7 @@ def test_build_time_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     seconds = {tried.index_type: tried.build_seconds for tried in found.tried}
     # A run of each file at least, two seconds to read and one to build; files are indexed side by side.
     assert runs.count("payload") >= 2
-    plain = 3 * runs.count("payload") / advice.sampled_rows * 300_000 / side_by_side(2)
+    plain = 3 * runs.count("payload") / advice.sampled_rows * 300_000 / side_by_side([150_000, 150_000])
     assert seconds["bloom-filter"] == pytest.approx(plain)
     # An index that sorts has more distinct values to sort in a file of 150,000 rows: some, not twice as long.
     assert plain < seconds["range-bitmap"] < 2 * plain
@@ -100,6 +101,44 @@ def test_lineitem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert advice.sampled_rows < 200_000
     measured = hold(advice)
     assert measured.indexes
+
+
+def test_every_index_that_is_tried_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that advice is against: what they weigh, and what asking them, or not, costs each query."""
+    monkeypatch.setattr(sample, "RUN_ROWS", 65_536)
+    table = stored(tmp_path, lineitem(500_000), 2)
+    advice = table.advise(
+        [
+            "l_partkey = 4711",
+            "l_suppkey = 77",
+            "l_extendedprice > 90000.00",
+            "l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1995-01-05'",
+            "l_shipmode = 'MAIL' AND l_quantity > 49",
+        ],
+        sample=262_144,
+    )
+    assert advice.sampled_rows == 262_144
+    asked = {q.question: bytes_of(table, q.question, advice.engine) for q in advice.questions}
+    tried = [t for c in advice.columns for t in c.tried]
+    assert {t.index_type for t in tried} == {"bitmap", "bloom-filter", "range-bitmap"} and len(tried) > 10
+    for t in tried:
+        table.alter_options({}, [k for k in table.schema.options if k.startswith("file-index.")])
+        table.alter_options({f"file-index.{t.index_type}.columns": t.column})
+        table.alter_options({f"file-index.{t.index_type}.{t.column}.{k}": v for k, v in t.options})
+        table.rewrite_file_index()
+        assert near(t.index_bytes, index_sizes(table)[t.column, t.index_type]), t
+        about = [(q, was) for q, was in asked.items() if t.column in sources_of(q.predicate)]
+        saved = sum(was - bytes_of(table, q, advice.engine) for q, was in about) / len(about)
+        expected = t.bytes_before - t.bytes_after
+        little = max(abs(expected), abs(saved)) <= LITTLE
+        assert little or (expected * saved > 0 and near(abs(expected), abs(saved))), (t, saved)
+
+
+def test_files_side_by_side_wait_for_the_largest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(estimate.os, "cpu_count", lambda: 4)
+    assert side_by_side([]) == side_by_side([7]) == side_by_side([0, 0]) == 1.0
+    assert side_by_side([10] * 4) == side_by_side([10] * 40) == 2.0
+    assert side_by_side([90, 10]) == pytest.approx(1 / 0.9)
 
 
 def laid_out(table: bitlake.Table, statement: str) -> None:
