@@ -29,6 +29,8 @@ FACTOR = 2.0
 FARTHEST = 100.0
 LITTLE = 256 * 1024
 """Bytes of a query below which a factor says nothing: some requests."""
+LITTLE_SHARE = 0.01
+"""Of what a query reads: advice asks for 15 %."""
 SHORT = 0.25
 """Seconds below which opening files and committing, which no estimate holds, are most of it."""
 LINES = (
@@ -55,11 +57,14 @@ class Compared:
     what: str
     estimated: float
     real: float
+    read: float = 0.0
+    """Bytes that a query reads without the index."""
 
     @property
     def little(self) -> bool:
-        """Whether both are less than a request, or a commit, brings along anyhow."""
-        least = {"index bytes": 16 * 1024, "saved a query": LITTLE, "build time": SHORT, "processor time": SHORT}
+        """Whether both are less than a request, or a commit, brings along anyhow, or than 1 % of what queries read."""
+        saved = max(LITTLE, self.read * LITTLE_SHARE)
+        least = {"index bytes": 16 * 1024, "saved a query": saved, "build time": SHORT, "processor time": SHORT}
         return max(abs(self.estimated), abs(self.real)) < least[self.what]
 
     @property
@@ -154,12 +159,13 @@ def _one(label: str, table: Any, tried: IndexEstimate, asked: dict[Question, int
     once = side_by_side([e.file.row_count for e in table.state().entries()])
     made = index_sizes(table).get((tried.column, tried.index_type), 0)
     weight = sum(q.weight for q in asked) or 1.0
+    before = sum(q.weight * was for q, was in asked.items()) / weight
     saved = sum(q.weight * (was - bytes_of(table, q, engine)) for q, was in asked.items()) / weight
     said = (label, tried.column, tried.index_type)
     yield Compared(*said, "index bytes", tried.index_bytes, made)
     yield Compared(*said, "build time", tried.build_seconds, seconds)
     yield Compared(*said, "processor time", tried.build_seconds * once, processors)
-    yield Compared(*said, "saved a query", tried.bytes_before - tried.bytes_after, saved)
+    yield Compared(*said, "saved a query", tried.bytes_before - tried.bytes_after, saved, before)
 
 
 def _only(table: Any, tried: IndexEstimate | None) -> tuple[float, float]:

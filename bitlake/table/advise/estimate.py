@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from bitlake.table.advise.pages import FilePages
 from bitlake.table.advise.profile import ColumnProfile, RunProfile
@@ -183,17 +184,17 @@ class Estimator:
     def build_seconds(self, candidate: Candidate) -> float:
         """About how long building it for all files takes on this machine: reading the column, building, on all cores.
 
-        What a processor took for the runs, times the table's rows; an index that sorts distinct values takes more for
-        each, the more there are.  Writing and committing are not in it.
+        What a processor took for a row of the runs (the median of them: the first may have met with a cold start),
+        times the table's rows; an index that sorts distinct values takes more for each, the more there are.  Writing
+        and committing are not in it.
         """
-        rows = spent = 0.0
+        each = []
         for found in self.looked:
             built = found.trial.built.get(candidate)
             if built is not None:
                 seconds = built.seconds * self._sorting(candidate, found)
-                spent += seconds + found.trial.read_seconds.get(candidate.column, 0.0)
-                rows += found.run.rows
-        return spent / rows * self.table_rows / side_by_side([f.row_count for f in self.files]) if rows else 0.0
+                each.append((seconds + found.trial.read_seconds.get(candidate.column, 0.0)) / max(1, found.run.rows))
+        return median(each) * self.table_rows / side_by_side([f.row_count for f in self.files]) if each else 0.0
 
     def _sorting(self, candidate: Candidate, found: Looked) -> float:
         column = found.profiles.get(candidate.column)
