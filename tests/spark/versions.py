@@ -2,9 +2,9 @@
 
     python tests/spark/versions.py OTHER_PYTHON [--jobs 2]        (`make versions` makes OTHER_PYTHON)
 
-What Paimon answered on all its fixture tables, by ``lake.sql`` and by the data source: on Connect with this Python's
-PySpark; classic and on Connect with OTHER_PYTHON's, which also runs the tests of the data source, of streams and of
-Connect.  Each is a process of its own (a process has either a classic session or a Connect client).
+What Paimon answered on all its fixture tables, by ``lake.sql`` and by the data source: classic and on Connect, with
+this Python's PySpark and with OTHER_PYTHON's, which also runs the tests of the data source, of streams and of Connect.  Each
+is a process of its own (a process has either a classic session or a Connect client).
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def main() -> None:
         Run(given.python, "classic", (*FIXTURES, "test_source.py", "test_streaming.py")),
         Run(given.python, "connect", (*FIXTURES, "test_connect.py")),
         Run(sys.executable, "connect", FIXTURES),
+        Run(sys.executable, "classic", FIXTURES),  # the suite asks a part of them
     ]
     passed = True
     with ThreadPoolExecutor(given.jobs) as pool:
