@@ -3,8 +3,8 @@
     python tests/spark/versions.py OTHER_PYTHON [--jobs 2]        (`make versions` makes OTHER_PYTHON)
 
 What Paimon answered on all its fixture tables, by ``lake.sql`` and by the data source: classic and on Connect, with
-this Python's PySpark and with OTHER_PYTHON's, which also runs the tests of the data source, of streams and of Connect.  Each
-is a process of its own (a process has either a classic session or a Connect client).
+this Python's PySpark and with OTHER_PYTHON's, which also runs the tests of the data source, of streams and of Connect.
+Each is a process of its own (a process has either a classic session or a Connect client).
 """
 
 from __future__ import annotations
