@@ -98,7 +98,9 @@ def _schemas(schema: TableSchema) -> Callable[[tuple[str, ...]], pa.Schema]:
     return made
 
 
-@by_identity
+_nullable = by_identity(nullable)
+
+
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
     """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
     if task.merge is not None:
@@ -274,7 +276,7 @@ class _FileColumns:
 
     def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
         if self._as_stored and rows.schema.names == self.needed:
-            wanted = nullable(output_schema(self._schema, self.needed))
+            wanted = _nullable(output_schema(self._schema, self.needed))
             if rows.schema.types == wanted.types:
                 return pa.Table.from_arrays(rows.columns, schema=wanted)
         count = len(positions)
