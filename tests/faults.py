@@ -15,7 +15,7 @@ from bitlake.storage.local import LocalStore
 from bitlake.table import live
 from bitlake.table.commit import OutcomeUnknown
 from bitlake.table.index_access import forget_all
-from bitlake.table.index_files import clear_index_manifests, index_entries, index_path
+from bitlake.table.index_entries import clear_index_manifests, index_entries, index_path
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.read import forget_footers
 from bitlake.table.table import Table

@@ -14,7 +14,8 @@ from bitlake.errors import CorruptError
 from bitlake.inspect.rows import runs_of
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Page, Tree, reading
-from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, VectorRange, decode_vector
+from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_vector
+from bitlake.tableindex.vector_range import VectorRange
 
 _HEAD = 8
 """Bytes of a frame that tell its size and kind."""

@@ -20,12 +20,12 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.blame import reading_table
-from bitlake.table.data_file import DataFileWriter, FileMaker, discard_files, file_format
+from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import PlannedFile
 from bitlake.table.read import ReadRequest, output_schema, read_file, tasks_of
-from bitlake.table.runner import Runner
+from bitlake.table.runner import Runner, discard_files
 from bitlake.table.state import TableState
 
 

@@ -15,7 +15,7 @@ from bitlake.table.append_delete import RowsGone, discard_index, read_all, vecto
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.commit import CommitPlan, commit
 from bitlake.table.index_changes import Bucket, IndexChange
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 

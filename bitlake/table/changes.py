@@ -24,7 +24,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.index_changes import Bucket, IndexFiles, IndexUpdate
 from bitlake.table.index_changes import IndexChange as IndexChange
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.key_ranges import check_apart, check_levels
 from bitlake.table.live import PartitionFilter, live_files, load_snapshot
 from bitlake.table.manifests import PartitionSet

@@ -23,7 +23,8 @@ from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.storage import Store
-from bitlake.table.rolling import FileShape, RollingWriter, discard_files, place_index
+from bitlake.table.rolling import FileShape, RollingWriter, place_index
+from bitlake.table.runner import discard_files
 from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS
 

@@ -25,7 +25,8 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.index_files import index_path, read_vectors, write_vectors, write_vectors_rolling
+from bitlake.table.index_entries import index_path
+from bitlake.table.index_files import read_vectors, write_vectors, write_vectors_rolling
 from bitlake.tableindex.deletion_vectors import DeletionVector
 
 Bucket = tuple[bytes, int]

@@ -19,20 +19,16 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEnt
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.index_entries import clear_index_manifests as clear_index_manifests
-from bitlake.table.index_entries import index_entries as index_entries
-from bitlake.table.index_entries import index_file_path
-from bitlake.table.index_entries import index_path as index_path
-from bitlake.table.index_entries import read_index_manifest as read_index_manifest
-from bitlake.table.rolling import discard_files
+from bitlake.table.index_entries import index_file_path, index_path
+from bitlake.table.runner import discard_files
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
-    VectorRange,
     decode_index_file,
     encode_index_file,
     encode_index_files,
 )
 from bitlake.tableindex.hash_index import decode_hashes, encode_hashes
+from bitlake.tableindex.vector_range import VectorRange
 
 # --- deletion vectors -------------------------------------------------------------------------------------------------
 

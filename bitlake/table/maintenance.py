@@ -23,7 +23,7 @@ from bitlake.table.commit import commit
 from bitlake.table.expire import Expiry, Retention
 from bitlake.table.history import TableHistory
 from bitlake.table.index_changes import Bucket, IndexChange
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions

@@ -18,7 +18,7 @@ from bitlake.table.append_update import retrying
 from bitlake.table.branches import MAIN, branch_paths, find_branch
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.live import load_schema, load_snapshot, snapshot_ids
 from bitlake.table.state import TableState, load_state
 

@@ -31,7 +31,7 @@ from bitlake.table.append_unmark import unmark
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.create import check_options
 from bitlake.table.index_changes import Bucket
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.live import latest_snapshot_id, load_snapshot
 from bitlake.table.lsm.publish import Publisher

@@ -25,7 +25,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.runner import discard_files as discard_files
+from bitlake.table.runner import discard_files
 from bitlake.table.sizing import page_rows, target_file_size
 from bitlake.types import DataField
 

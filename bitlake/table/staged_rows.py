@@ -17,7 +17,7 @@ from bitlake.errors import CorruptError
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store
 from bitlake.table.orphans import STAGING
-from bitlake.table.rolling import discard_files
+from bitlake.table.runner import discard_files
 
 FILE_BYTES = 32 << 20
 """Rows of a file, in memory: what the one that writes reads at a time."""

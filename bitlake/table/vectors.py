@@ -22,7 +22,8 @@ from bitlake.table.cache import Cache
 from bitlake.table.index_entries import clear_index_manifests, index_path, read_index_manifest
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.table.runner import LocalRunner
-from bitlake.tableindex.deletion_vectors import DeletionVector, VectorRange, decode_frame, frame_bytes
+from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes
+from bitlake.tableindex.vector_range import VectorRange
 
 _THREADS = 16
 _Places = Mapping[str, tuple[IndexFileEntry, VectorRange]]

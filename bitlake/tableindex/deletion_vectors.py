@@ -32,7 +32,7 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import deserialize, positions_of, serialize
 from bitlake.codec.roaring_dense import bitmap_of_any, contains
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.tableindex.vector_range import VectorRange as VectorRange
+from bitlake.tableindex.vector_range import VectorRange
 
 VERSION = 1
 FIRST_OFFSET = 1

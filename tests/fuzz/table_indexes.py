@@ -16,7 +16,6 @@ from bitlake.metadata.index_manifest import (
 )
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
-    VectorRange,
     decode_index_file,
     decode_vector,
     encode_index_file,
@@ -24,6 +23,7 @@ from bitlake.tableindex.deletion_vectors import (
     frame_bytes,
 )
 from bitlake.tableindex.hash_index import decode_hashes, encode_hashes, java_order
+from bitlake.tableindex.vector_range import VectorRange
 from tests.fixtures import warehouse
 from tests.fuzz.target import Read, Target, guarded, uncompressed
 

@@ -16,7 +16,7 @@ from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavai
 from bitlake.storage.faulty import WRITES, FaultyStore
 from bitlake.table import append_update
 from bitlake.table.append_delete import bytes_to_ask, find_hits, only_hits, take_out
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.runner import LocalRunner
 from bitlake.table.table import Table
 

@@ -24,15 +24,8 @@ from bitlake.storage.faulty import FaultyStore
 from bitlake.storage.local import LocalStore
 from bitlake.table import live
 from bitlake.table.commit import CommitPlan, IndexChange, Overwrite, commit
-from bitlake.table.index_files import (
-    clear_index_manifests,
-    index_entries,
-    index_path,
-    read_vectors,
-    write_hashes,
-    write_vectors,
-    write_vectors_rolling,
-)
+from bitlake.table.index_entries import clear_index_manifests, index_entries, index_path
+from bitlake.table.index_files import read_vectors, write_hashes, write_vectors, write_vectors_rolling
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type
 

@@ -18,10 +18,8 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.storage.local import LocalStore
 from bitlake.table import live
+from bitlake.table.index_entries import clear_index_manifests, index_entries, index_path
 from bitlake.table.index_files import (
-    clear_index_manifests,
-    index_entries,
-    index_path,
     read_hashes,
     read_vectors,
     write_hashes,

@@ -17,7 +17,8 @@ from bitlake.storage.faulty import FaultyStore
 from bitlake.storage.local import LocalStore
 from bitlake.table import keyed, live
 from bitlake.table.commit import CommitPlan, IndexChange, commit
-from bitlake.table.index_files import index_entries, write_vectors
+from bitlake.table.index_entries import index_entries
+from bitlake.table.index_files import write_vectors
 from bitlake.table.modes import is_settled
 from bitlake.table.table import Table
 from bitlake.table.upsert import prepared, write_changes

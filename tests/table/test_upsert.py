@@ -14,7 +14,7 @@ from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.formats.reader import reader_for
 from bitlake.metadata.paths import POSTPONE_BUCKET
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.key_ranges import check_levels
 from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list
 from bitlake.table.partitions import PartitionReader

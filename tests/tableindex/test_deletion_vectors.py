@@ -15,7 +15,6 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, de
 from bitlake.tableindex.deletion_vectors import (
     EMPTY_FILE,
     DeletionVector,
-    VectorRange,
     decode_frame,
     decode_index_file,
     decode_vector,
@@ -23,6 +22,7 @@ from bitlake.tableindex.deletion_vectors import (
     encode_vector,
     frame_bytes,
 )
+from bitlake.tableindex.vector_range import VectorRange
 
 
 def paimons() -> dict[str, tuple[IndexFileEntry, bytes]]:

@@ -9,7 +9,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.lsm.model import BucketState, LsmContext
 from bitlake.table.partition_files import entries_of, is_large
 from bitlake.table.state import TableState

@@ -21,7 +21,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.expiring import load_line
 from bitlake.table.index_access import has_index, open_for
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.live import snapshot_manifests
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import branch_names, existing_snapshots

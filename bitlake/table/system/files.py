@@ -20,7 +20,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.table.evolution import map_fields
 from bitlake.table.file_columns import columns_of_files
-from bitlake.table.index_files import index_entries
+from bitlake.table.index_entries import index_entries
 from bitlake.table.live import read_manifest_list, snapshot_manifests
 from bitlake.table.lsm.keys import key_fields
 from bitlake.table.partitions import PartitionReader

@@ -19,12 +19,13 @@ from bitlake.fileindex.registry import IndexReader
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.table.index_access import index_name, open_for
-from bitlake.table.index_files import index_entries, index_path, read_index_manifest
+from bitlake.table.index_entries import index_entries, index_path, read_index_manifest
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.runner import LocalRunner
 from bitlake.table.state import TableState
 from bitlake.table.system.rows import Metadata, array_of, as_text, by_rows, columns, row_of
-from bitlake.tableindex.deletion_vectors import VectorRange, decode_frame, frame_bytes
+from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes
+from bitlake.tableindex.vector_range import VectorRange
 
 _THREADS = 16
 _VECTOR = row_of("f0 STRING NOT NULL", "f1 INT NOT NULL", "f2 INT NOT NULL", "_CARDINALITY BIGINT")

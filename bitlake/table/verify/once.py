@@ -17,7 +17,8 @@ from bitlake.errors import BitlakeError
 from bitlake.storage import Store
 from bitlake.table.verify.findings import Finding
 from bitlake.table.verify.hashes import KeyFile, key_batches
-from bitlake.tableindex.deletion_vectors import VectorRange, decode_frame, frame_bytes
+from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes
+from bitlake.tableindex.vector_range import VectorRange
 
 
 @dataclass(frozen=True, slots=True)

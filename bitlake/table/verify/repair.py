@@ -25,14 +25,15 @@ from bitlake.storage import Store
 from bitlake.table.branches import branch_paths
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
-from bitlake.table.data_file import FileMaker, discard_files
+from bitlake.table.data_file import FileMaker
 from bitlake.table.index_access import INDEX_SUFFIX
 from bitlake.table.index_changes import IndexChange
-from bitlake.table.index_files import index_entries, index_path, read_hashes, write_hashes
+from bitlake.table.index_entries import index_entries, index_path
+from bitlake.table.index_files import read_hashes, write_hashes
 from bitlake.table.live import snapshot_ids
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import RewriteTask, plan_rewrite, rewrite_file
-from bitlake.table.runner import Runner
+from bitlake.table.runner import Runner, discard_files
 from bitlake.table.state import TableState
 from bitlake.table.verify.findings import Finding, VerifyReport
 from bitlake.table.verify.hashes import KeyFile, key_hashes

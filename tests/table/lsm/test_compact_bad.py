@@ -16,7 +16,7 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.storage.faulty import FaultyStore
 from bitlake.table.fetch import forget_footers
-from bitlake.table.index_files import index_path
+from bitlake.table.index_entries import index_path
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.expire import RecordExpire

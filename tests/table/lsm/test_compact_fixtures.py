@@ -12,7 +12,8 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage.local import LocalStore
-from bitlake.table.index_files import index_entries, read_vectors
+from bitlake.table.index_entries import index_entries
+from bitlake.table.index_files import read_vectors
 from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, snapshot_ids
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
