@@ -22,7 +22,7 @@ from bitlake.fileindex.registry import INDEX_TYPES, IndexReader, indexed_type
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.values import ValueCounts, physical_value, telling
 from bitlake.fileindex.window import Fetch, Window
-from bitlake.fileindex.worth import Guide
+from bitlake.fileindex.worth import Asked, Guide
 from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
 from bitlake.types import DataField
 
@@ -208,12 +208,8 @@ class OpenIndex:
         for index_type in sorted(here, key=_asking_order):
             guide = asking.guide
             if guide is not None:
-                size, of = here[index_type][1], asking
-                why = self.ask(
-                    leaf.column,
-                    index_type,
-                    lambda r: guide.why_not(r, leaf, index_type, size, of.left, of.also, of.rows),  # noqa: B023
-                )
+                asked = Asked(leaf, here[index_type][1], asking.left, asking.also, asking.rows)
+                why = self.ask(leaf.column, index_type, lambda r: guide.why_not(r, asked))  # noqa: B023
                 if why is not None:
                     asking.spared.append(f"{index_type}({leaf.column}): {why}")
                     continue

@@ -15,6 +15,7 @@ Measured on 4M orders in one file (136 MB, 7 columns), local disk, 2 busy cores,
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -36,24 +37,26 @@ _PAGE_ROWS = 4096
 _MOST_VALUES = 64
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an index of ``length`` bytes is to be asked.
+
+    ``left``: the rows that what was asked before leaves possible; ``rows``: which these are, where they are known.
+    ``also``: what must hold of the same column, too, as the other end of a range.
+    """
+
+    leaf: Leaf
+    length: int
+    left: int
+    also: Sequence[Leaf] = ()
+    rows: BitMap | None = None
+
+
 class Guide(Protocol):
     """Asked before each index is read."""
 
-    def why_not(
-        self,
-        reader: object,
-        leaf: Leaf,
-        index_type: str,
-        length: int,
-        left: int,
-        also: Sequence[Leaf] = (),
-        rows: BitMap | None = None,
-    ) -> str | None:
-        """Why an index of ``length`` bytes is not to be asked about a leaf, or None: ask it.
-
-        ``left``: the rows that what was asked before leaves possible.  ``also``: what must hold of the same column,
-        too, as the other end of a range.  ``rows``: those that are left, where they are known.
-        """
+    def why_not(self, reader: object, asked: Asked) -> str | None:
+        """Why an index is not to be asked, or None: ask it."""
 
 
 class CostGuide:
@@ -68,34 +71,27 @@ class CostGuide:
         self._column_bytes = column_bytes
         self._exact = exact
 
-    def why_not(
-        self,
-        reader: object,
-        leaf: Leaf,
-        index_type: str,
-        length: int,
-        left: int,
-        also: Sequence[Leaf] = (),
-        rows: BitMap | None = None,
-    ) -> str | None:
+    def why_not(self, reader: object, asked: Asked) -> str | None:
         """See :class:`Guide`."""
         if self._rows < SMALL_ROWS:
             return None
-        size = expected_bytes(reader, leaf, index_type, length, self._rows)
+        size = expected_bytes(reader, asked.leaf, asked.length, self._rows)
         if size > SMALL_BYTES:
-            if not self._exact and left * _PAGE < size:
-                return f"{_mega(size)} of index to narrow {left:,} rows further"
-            column = self._column_bytes(leaf.column)
+            if not self._exact and asked.left * _PAGE < size:
+                return f"{_mega(size)} of index to narrow {asked.left:,} rows further"
+            column = self._column_bytes(asked.leaf.column)
             if column is not None and size > column + _BYTES_A_ROW * self._rows:
                 return f"{_mega(size)} of index for a column of {_mega(column)}"
         if self._exact:
             return None
-        share = expected_share(reader, leaf)
+        share = expected_share(reader, asked.leaf)
         if share is not None and share > MOST_SHARE:
             # Every row satisfies one end of a range at least, so what each leaves beyond the other's rest is both.
-            others = [s for s in (expected_share(reader, other) for other in also) if s is not None]
+            others = [s for s in (expected_share(reader, other) for other in asked.also) if s is not None]
             share = max(0.0, share + min(others, default=1.0) - 1)
-        if share is None or share <= MOST_SHARE or (rows is not None and pages_spared(rows, share) * _PAGE >= size):
+        if share is None or share <= MOST_SHARE:
+            return None
+        if asked.rows is not None and pages_spared(asked.rows, share) * _PAGE >= size:
             return None
         return f"it would leave about {100 * share:.0f} % of the rows"
 
@@ -106,7 +102,7 @@ def pages_spared(rows: BitMap, share: float) -> float:
     return float(np.power(1 - share, held[held > 0]).sum())
 
 
-def expected_bytes(reader: object, leaf: Leaf, index_type: str, length: int, rows: int) -> int:
+def expected_bytes(reader: object, leaf: Leaf, length: int, rows: int) -> int:
     """About how many bytes of an index an answer reads: not more than this, mostly."""
     bitmap = rows // 8 + 8192
     if isinstance(reader, BitmapReader) and not isinstance(leaf, Like):

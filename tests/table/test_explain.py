@@ -97,15 +97,15 @@ def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
 
 
 def test_cost_guide_weighs_bytes() -> None:
-    from bitlake.fileindex.worth import CostGuide
+    from bitlake.fileindex.worth import Asked, CostGuide
     from bitlake.predicate.tree import Comparison, Op
 
     leaf = Comparison("c", Op.EQ, 1)
     guide = CostGuide(4_000_000, lambda _: 5_000_000, exact=True)
-    why = guide.why_not(object(), leaf, "bsi", 20_000_000, 4_000_000)
+    why = guide.why_not(object(), Asked(leaf, 20_000_000, 4_000_000))
     assert why is not None and "20.0 MB of index for a column of 5.0 MB" in why
-    assert guide.why_not(object(), leaf, "bsi", 5_000_000, 4_000_000) is None
-    assert CostGuide(1000, lambda _: 10, exact=False).why_not(object(), leaf, "bsi", 10_000, 1000) is None
-    few = CostGuide(4_000_000, lambda _: None, exact=False).why_not(object(), leaf, "bsi", 5_000_000, 10)
+    assert guide.why_not(object(), Asked(leaf, 5_000_000, 4_000_000)) is None
+    assert CostGuide(1000, lambda _: 10, exact=False).why_not(object(), Asked(leaf, 10_000, 1000)) is None
+    few = CostGuide(4_000_000, lambda _: None, exact=False).why_not(object(), Asked(leaf, 5_000_000, 10))
     assert few is not None and "10 rows further" in few
-    assert CostGuide(4_000_000, lambda _: None, exact=True).why_not(object(), leaf, "bsi", 50_000_000, 10) is None
+    assert CostGuide(4_000_000, lambda _: None, exact=True).why_not(object(), Asked(leaf, 50_000_000, 10)) is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import IndexSpec
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.worth import SMALL_ROWS, CostGuide
+from bitlake.fileindex.worth import SMALL_ROWS, Asked, CostGuide
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import evaluate
 from bitlake.predicate.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
@@ -253,18 +253,10 @@ class _FileGuide:
         self._scale, self._length = run.scale, length
         self._guide = CostGuide(run.task.row_count, lambda _: column_bytes, exact=False)
 
-    def why_not(
-        self,
-        reader: object,
-        leaf: Leaf,
-        index_type: str,
-        length: int,
-        left: int,
-        also: Sequence[Leaf] = (),
-        rows: BitMap | None = None,
-    ) -> str | None:
-        """See :class:`bitlake.fileindex.worth.Guide`; ``rows`` are of the run alone, and so say nothing."""
-        return self._guide.why_not(reader, leaf, index_type, self._length, round(left * self._scale), also)
+    def why_not(self, reader: object, asked: Asked) -> str | None:
+        """See :class:`bitlake.fileindex.worth.Guide`; rows are those of the run alone, and so say nothing."""
+        left = round(asked.left * self._scale)
+        return self._guide.why_not(reader, replace(asked, length=self._length, left=left, rows=None))
 
 
 def _rows(selection: Selection, rows: int) -> BitMap:
