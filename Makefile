@@ -14,7 +14,7 @@ OLDEST := .venv-oldest
 OLDEST_LOCK := tests/spark/requirements-oldest.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress maintenance model cluster versions interop lint format bench docs lock clean python-version
+.PHONY: help demo test stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop mutation lint format bench bench-paired docs lock clean python-version
 
 ## help      this list
 help:
@@ -35,6 +35,14 @@ stress: $(READY)
 	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)
 
+## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
+history: $(READY)
+	$(BIN)/python tests/stress/history.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
+
+## history-each  each store call of these operations fails, and meets each other operation, in this process (an hour)
+history-each: $(READY)
+	BITLAKE_HISTORY=1 HISTORY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/table/test_history_under_fire.py tests/table/test_fast_forward.py tests/table/test_replaced_table.py tests/table/test_rollback.py tests/table/test_history_crash.py $(ARGS)
+
 ## maintenance  expiry and orphan removal beside a writer, a reader and a tagger, SECONDS=120 in each of MODES (tests/stress/maintenance.py)
 maintenance: $(READY)
 	$(BIN)/python tests/stress/maintenance.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
@@ -43,9 +51,25 @@ maintenance: $(READY)
 model: $(READY)
 	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/table/lsm/test_model.py $(ARGS)
 
+## memory    peak memory of reads, UPDATE and DELETE over files of 256 MB: fails above 400 MB (CASES=, FOLDER= keeps the tables)
+memory: $(READY)
+	$(BIN)/python tests/memory/measure.py $(if $(CASES),--cases $(CASES)) $(if $(FOLDER),--folder $(FOLDER))
+
+## doors     tables through every kind of URI and catalog, each way of reading forced: every pair (BITLAKE_DOORS_SEED= to repeat)
+doors: $(READY)
+	BITLAKE_DOORS=pairs $(BIN)/python -m pytest -q -s -n 0 tests/spark/test_doors.py $(ARGS)
+
+## doors-all every combination of those, with every question
+doors-all: $(READY)
+	BITLAKE_DOORS=all $(BIN)/python -m pytest -q -s -n 0 tests/spark/test_doors.py $(ARGS)
+
 ## cluster   a standalone Spark cluster of processes here: all kinds of work on two workers, and one killed in mid-write
 cluster: $(READY)
 	$(BIN)/python -m pytest -q -m cluster tests/cluster $(ARGS)
+
+## sql-conformance  random queries on the lake and on plain Spark: STATEMENTS=600, SECONDS= for no limit, SEED= by the clock; or Spark's own SQL tests of a FOLDER
+sql-conformance: $(READY)
+	$(BIN)/python $(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)))
 
 ## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect
 versions: $(READY) $(OLDEST)/.ready
@@ -56,6 +80,10 @@ interop: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
 	@$(BIN)/python tests/interop/paimon_java.py
 	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadgroup tests/interop $(ARGS)
+
+## mutation  MUTANTS=300 one-operator changes of the engine, each of which a test must notice (SEED=, ROOMS= to choose)
+mutation: $(READY)
+	$(BIN)/python scripts/mutation.py --mutants $(or $(MUTANTS),300) $(if $(SEED),--seed $(SEED)) $(if $(ROOMS),--rooms $(ROOMS))
 
 ## lint      ruff, its formatter, and mypy in strict mode
 lint: $(READY)
@@ -73,6 +101,10 @@ bench: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
 	$(BIN)/python -m bench.harness $(if $(ROWS),--rows $(ROWS)) $(if $(RUNS),--runs $(RUNS)) $(if $(CASES),--cases $(CASES))
 
+## bench-paired  this tree against BASE=COMMIT, row by row in turns: is anything slower? (ROWS=, PAIRS= at least 9, ONLY=)
+bench-paired: $(READY)
+	$(BIN)/python -m bench.paired --base $(or $(BASE),HEAD~1) $(if $(ROWS),--rows $(ROWS)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ONLY),--only $(ONLY))
+
 ## docs      the documentation site in site/, with its references made from the code and its notebook run; a broken link fails
 docs: $(READY) $(DOCS)/.ready
 	$(BIN)/python scripts/docs_site.py
@@ -86,7 +118,7 @@ lock: $(READY)
 
 ## clean     remove the environments and everything generated
 clean:
-	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) $(DOCS) .site site .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db
+	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) $(DOCS) .site site .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutation spark-warehouse metastore_db
 
 python-version:
 	@command -v $(PYTHON) >/dev/null || { echo "bitlake needs Python >= 3.11, and '$(PYTHON)' was not found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }

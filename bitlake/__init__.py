@@ -17,6 +17,7 @@ from bitlake.errors import (
     CorruptError,
     InvalidRequest,
     NotFound,
+    StorageFull,
     StorageUnavailable,
     UnsupportedFeature,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "NotFound",
     "Plan",
     "Scan",
+    "StorageFull",
     "StorageUnavailable",
     "Table",
     "UnsupportedFeature",

@@ -8,7 +8,8 @@
     ├── AlreadyExists         it is there already
     ├── CommitConflict        another writer won: read again and retry
     ├── StorageUnavailable    the store did not answer: retry
-    │   └── AccessDenied      it refused (credentials, rights, read-only): retrying does not help, fix access
+    │   ├── AccessDenied      it refused (credentials, rights, read-only, wrong path): retrying does not help, fix it
+    │   └── StorageFull       no space or quota is left: retrying does not help, free some
     ├── CorruptError          bytes that do not mean what they should
     └── UnsupportedFeature    valid in the format, but this version cannot do it
 
@@ -44,6 +45,10 @@ class StorageUnavailable(BitlakeError):
 
 class AccessDenied(StorageUnavailable):
     """The store refused: wrong or expired credentials, missing rights, or it is read-only; nothing was changed."""
+
+
+class StorageFull(StorageUnavailable):
+    """The store has no space, or the account no quota, for what was to be written; nothing was changed."""
 
 
 class CorruptError(BitlakeError):

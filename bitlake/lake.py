@@ -15,6 +15,8 @@ from bitlake.table.catalogs import REST, connect_catalog
 from bitlake.table.opening import open_state, open_table
 from bitlake.table.state import TableState
 
+EXTERNAL_PATHS_CONF = "spark.bitlake.external-paths"
+
 # What takes long to import is imported where it is used: a question about names and schemas is answered at once.
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +42,7 @@ def connect(
     record_scans: bool | str | None = None,
     scan_log: str | os.PathLike[str] | None = None,
     progress: bool = True,
+    external_paths: Sequence[str] | None = None,
 ) -> Lake:
     """Open the lake in a folder (a path, or a URI: ``file://``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``hdfs://``,
     ``webhdfs://``, ``memory://``); the folder is made by the first table.
@@ -63,6 +66,11 @@ def connect(
 
     Statements and methods that take more than a second show how far they are, in a terminal (on standard error) and in
     notebooks; nowhere if ``progress`` is False or the environment says ``BITLAKE_PROGRESS=0``.
+
+    ``external_paths`` are folders outside of the tables' own in which files of tables may be read, written and deleted
+    (``data-file.external-paths``): absolute paths or URIs, with everything below them.  Left out, the Spark session's
+    ``spark.bitlake.external-paths`` has them, with commas between; else there are none, and a table that names such
+    a file is refused.
     """
     return Lake(
         path,
@@ -76,6 +84,7 @@ def connect(
         record_scans=record_scans,
         scan_log=scan_log,
         progress=progress,
+        external_paths=external_paths,
     )
 
 
@@ -96,10 +105,14 @@ class Lake(SparkLake):
         record_scans: bool | str | None = None,
         scan_log: str | os.PathLike[str] | None = None,
         progress: bool = True,
+        external_paths: Sequence[str] | None = None,
     ) -> None:
         self.path = str(path) if catalog == REST else _absolute(path)
         settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
-        self.catalog = connect_catalog(catalog, self.path, uri, catalog_options, storage_options, settings)
+        self._external_paths = _external(spark) if external_paths is None else _listed(external_paths)
+        self.catalog = connect_catalog(
+            catalog, self.path, uri, catalog_options, storage_options, settings, self._external_paths
+        )
         if record_scans is not None or os.environ.get("BITLAKE_RECORD_SCANS"):
             from bitlake.table.scan_recorder import open_recorder
 
@@ -263,7 +276,24 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     text = str(path)
     if text.startswith("file://localhost/"):
         return "file://" + text.removeprefix("file://localhost")  # Hadoop takes no host in a file's URI
+    if text.startswith("file:") and not text.startswith("file:/"):
+        return "file:" + os.path.abspath(text.removeprefix("file:"))
     return text if "://" in text or text.startswith("file:") else os.path.abspath(text)
+
+
+def _listed(paths: Sequence[str]) -> list[str]:
+    if isinstance(paths, str):
+        raise InvalidRequest(f"external_paths is a list of folders, such as ['{paths}']")
+    return [_absolute(path) for path in paths]
+
+
+def _external(spark: SparkSession | None) -> list[str]:
+    """The external paths that the session allows, or the active one if there is one."""
+    if spark is None and "pyspark" not in sys.modules:
+        return []
+    from bitlake.spark.session import setting
+
+    return [p.strip() for p in (setting(spark, EXTERNAL_PATHS_CONF) or "").split(",") if p.strip()]
 
 
 def _configured(spark: SparkSession | None) -> Mapping[str, str]:

@@ -25,6 +25,7 @@ class SparkLake:
     path: str
     catalog: FileSystemCatalog
     _storage_options: dict[str, str]
+    _external_paths: list[str]
     _catalog_options: dict[str, str]
     _spark: SparkSession | None
     _engine: SparkEngine | None
@@ -36,9 +37,12 @@ class SparkLake:
         """The Spark session, started if need be; raises :class:`InvalidRequest` when PySpark is not installed."""
         return self._sql_engine().spark
 
-    def sql(self, text: str) -> DataFrame:
-        """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame."""
-        return self._sql_engine().sql(text)
+    def sql(self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
+        """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame.
+
+        ``args`` are the values of parameters: a mapping for ``:name``, a list for ``?``.
+        """
+        return self._sql_engine().sql(text, args)
 
     def write(
         self,
@@ -110,7 +114,8 @@ class SparkLake:
         from bitlake.spark.source.options import storage_spelling
 
         storage = storage_spelling(self.path, self._storage_options)
-        return {"warehouse": self.path, "timezone": self._timezone, **storage, **self._catalog_options}
+        external = {"external-paths": ",".join(self._external_paths)} if self._external_paths else {}
+        return {"warehouse": self.path, "timezone": self._timezone, **external, **storage, **self._catalog_options}
 
     def plans(self, text: str) -> list[Plan]:
         """What a query would read of each lake table in it, and why not the rest; no data is read."""

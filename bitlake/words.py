@@ -2,7 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+
+# C0 but tab and line feed, DEL and C1; marks that change the direction of text; line separators; halves of pairs.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def printable(text: str, *, one_line: bool = False) -> str:
+    """The text with control characters as escapes such as ``\\x1b``: what a terminal would obey, it shows.
+
+    Names, comments and values come from the author of a table.  ``one_line``: line feeds and tabs are escaped too.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    shown = _CONTROLS.sub(_escaped, text)
+    return shown.replace("\n", "\\n").replace("\t", "\\t") if one_line else shown
+
+
+def printable_json(text: str) -> str:
+    """JSON's text with the characters of :func:`printable` as JSON escapes: it says the same."""
+    return text if text.isascii() else _CONTROLS.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return found.group().encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def human_bytes(size: float) -> str:

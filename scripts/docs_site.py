@@ -21,6 +21,7 @@ NAV = (
     ("Start", ("index.md", "notebooks/first-steps.md")),
     ("Concepts", (
         "concepts/tables.md", "concepts/file-indexes.md", "concepts/deletion-vectors.md", "concepts/primary-keys.md",
+        "concepts/concurrency.md", "concepts/trust.md",
     )),
     ("How to", (
         "how-to/selective-reads.md", "how-to/upserts.md", "how-to/backfill.md", "time-travel.md", "streaming.md",
@@ -30,7 +31,7 @@ NAV = (
         "reference/sql.md", "reference/procedures.md", "reference/options.md", "reference/storage-options.md",
         "reference/python.md", "reference/commands.md", "reference/formats.md",
     )),
-    ("About", ("compatibility.md", "benchmarks.md", "scale.md")),
+    ("About", ("compatibility.md", "benchmarks.md", "scale.md", "testing.md")),
 )  # fmt: skip
 """The menu; a page of docs/ that is not in it comes under "How to", a decision under "Decisions"."""
 

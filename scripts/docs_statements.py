@@ -15,6 +15,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "ALTER DATABASE sales SET DBPROPERTIES ('owner' = 'ann')",
         "DESCRIBE DATABASE EXTENDED sales",
         "SHOW DATABASES LIKE 's*'",
+        "SHOW CURRENT NAMESPACE",
         "DROP DATABASE IF EXISTS sales CASCADE",
     ),
     "Tables": (
@@ -28,6 +29,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "ALTER TABLE orders ADD COLUMN note STRING AFTER status",
         "ALTER TABLE orders RENAME COLUMN note TO remark",
         "ALTER TABLE orders RENAME TO all_orders",
+        "ALTER TABLE orders ADD IF NOT EXISTS PARTITION (day = '2026-02-01')",
         "ALTER TABLE orders DROP PARTITION (day = '2026-01-31')",
         "DROP TABLE IF EXISTS orders",
         "TRUNCATE TABLE orders PARTITION (day = '2026-01-31')",
@@ -37,6 +39,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Rows": (
         "INSERT INTO orders VALUES (1, 'NEW', DATE '2026-01-31')",
         "INSERT OVERWRITE orders PARTITION (day = '2026-01-31') SELECT id, status FROM corrections",
+        "FROM corrections INSERT INTO orders SELECT id, status, DATE '2026-01-31'\n"
+        "INSERT INTO paid SELECT id, status, DATE '2026-01-31' WHERE status = 'PAID'",
         "UPDATE orders SET status = 'PAID' WHERE id = 1",
         "DELETE FROM orders WHERE status = 'LOST'",
         "MERGE INTO orders t USING corrections s ON t.id = s.id\n"
@@ -46,11 +50,17 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "SELECT status, count(*) FROM orders WHERE day > '2026-01-01' GROUP BY status",
         "SELECT * FROM orders VERSION AS OF 3",
         "SELECT * FROM orders TIMESTAMP AS OF '2026-01-31 12:00:00'",
+        "DESCRIBE QUERY SELECT id, status FROM orders",
+        "EXECUTE IMMEDIATE 'SELECT * FROM orders WHERE id = ?' USING 1",
+        "CACHE TABLE orders",
+        "UNCACHE TABLE IF EXISTS orders",
+        "CLEAR CACHE",
         "EXPLAIN SELECT * FROM orders WHERE status = 'NEW'",
     ),
     "Views": (
         "CREATE TEMPORARY VIEW corrections AS SELECT 1 AS id, 'PAID' AS status",
         "CREATE OR REPLACE VIEW new_orders AS SELECT * FROM orders WHERE status = 'NEW'",
+        "ALTER VIEW new_orders AS SELECT * FROM orders WHERE status IN ('NEW', 'OPEN')",
         "SHOW VIEWS",
         "DROP VIEW IF EXISTS new_orders",
     ),

@@ -48,6 +48,18 @@ STATEMENTS = (
     "SELECT * FROM nowhere",
     "EXPLAIN SELECT * FROM t",
 )
+PARAMETERS: tuple[tuple[str, Any], ...] = (
+    ("SELECT id FROM t WHERE v = :v OR id = :i ORDER BY id", {"v": "z", "i": 3}),
+    ("SELECT id FROM t WHERE v = ? OR id = ? ORDER BY id", ["z", 3]),
+    ("SELECT count(*) FROM IDENTIFIER(:name) AS x WHERE x.id < 2", {"name": "default.t"}),
+    ("SELECT max(id) FROM IDENTIFIER('t')", None),
+    ("EXECUTE IMMEDIATE 'SELECT id FROM t WHERE v = \\'z\\''", None),
+    ("EXECUTE IMMEDIATE 'SELECT id FROM t WHERE v = ? AND id < :1' USING 'z'", None),
+    ("EXECUTE IMMEDIATE 'SELECT v FROM t WHERE id = :i' USING 1 AS i", None),
+    ("WITH t AS (SELECT 5 AS id) SELECT id FROM t", None),
+    ("FROM t |> WHERE id < 2 |> SELECT id |> ORDER BY id", None),
+)
+"""Statements with named and positional parameters, IDENTIFIER and EXECUTE IMMEDIATE, with their arguments."""
 
 
 def connected() -> Any:
@@ -73,9 +85,9 @@ def connected() -> Any:
 def main(folder: str) -> None:
     spark = connected()
     lake = bitlake.connect(folder, spark=spark)
-    for text in STATEMENTS:
+    for text, args in (*((text, None) for text in STATEMENTS), *PARAMETERS):
         try:
-            said: Any = [list(row) for row in lake.sql(text).collect()]
+            said: Any = [list(row) for row in lake.sql(text, args).collect()]
         except Exception as e:  # noqa: BLE001 - the test judges
             said = f"{type(e).__name__}: {e}"[:300]
         print("\n" + json.dumps(said, default=str), flush=True)

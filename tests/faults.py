@@ -10,6 +10,7 @@ from typing import Any
 
 import bitlake
 from bitlake.errors import StorageUnavailable
+from bitlake.storage import Store
 from bitlake.storage.faulty import FaultyStore
 from bitlake.storage.local import LocalStore
 from bitlake.table import live
@@ -65,6 +66,27 @@ def each_call_failing(
         shutil.rmtree(root)
         number += 1
     assert failures >= 5
+
+
+class Between:
+    """A store before whose ``at``-th call (from 0) somebody else does ``work``, once."""
+
+    def __init__(self, inner: Store, at: int, work: Callable[[], object]) -> None:
+        self._inner, self._left, self._work, self.done = inner, at, work, False
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._inner, name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            if name != "local_path":
+                self._left -= 1
+                if self._left < 0 and not self.done:
+                    self.done = True
+                    self._work()
+                    forget()
+            return member(*args, **named)
+
+        return call
 
 
 def forget() -> None:

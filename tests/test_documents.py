@@ -41,15 +41,15 @@ def test_architecture_is_short_and_names_its_modules() -> None:
 
 @pytest.mark.parametrize("document", documents(), ids=lambda p: p.name)
 def test_named_make_targets_exist(document: Path) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"(?:`|^    )make ([a-z]+)", document.read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^    )make ([a-z-]+)", document.read_text(), re.MULTILINE))
     assert named <= targets
 
 
 def test_help_lists_every_target() -> None:
     makefile = (ROOT / "Makefile").read_text()
     phony = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE).group(1).split())  # type: ignore[union-attr]
-    helped = set(re.findall(r"^## ([a-z]+) ", makefile, re.MULTILINE))
+    helped = set(re.findall(r"^## ([a-z-]+) ", makefile, re.MULTILINE))
     assert phony - helped == {"python-version"}
 
 

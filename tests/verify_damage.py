@@ -99,6 +99,20 @@ def lost_vector(p: Patient) -> str:
     return "data-"
 
 
+def without_index_manifest(p: Patient) -> str:
+    """The rows that a snapshot before deleted come back: the last one names no index manifest."""
+    p.table.delete("id = 5")
+    return p.change_snapshot(indexManifest=None)
+
+
+def without_vectors(p: Patient) -> str:
+    """The same, of an index manifest that lists no vectors."""
+    p.table.delete("id = 5")
+    path = p.root / "manifest" / p.snapshot()["indexManifest"]
+    path.write_bytes(encode_index_manifest([]))
+    return f"snapshot-{p.last()}"
+
+
 def of_another_table(p: Patient) -> str:
     """The deletion vectors of another table: a file of the right name, with other frames in it."""
     path, entry = p.index("DELETION_VECTORS")

@@ -13,7 +13,7 @@ import typer
 
 from bitlake.cli.output import Screen
 from bitlake.cli.run import Run, command
-from bitlake.words import counted
+from bitlake.words import counted, printable
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
 _CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "typer", "prompt_toolkit")
@@ -169,7 +169,7 @@ def _show(screen: Screen, checks: list[Check]) -> None:
         grid.add_column(no_wrap=not wrap, overflow="fold")
     for c in checks:
         mark, style = _MARKS[c.status]
-        found: Any = Text(c.found)
+        found: Any = Text(printable(c.found))
         if c.fix and c.status != "ok":
             found.append(f"\nfix: {c.fix}", style="bold")
         grid.add_row(Text(mark, style=style), c.what, found)

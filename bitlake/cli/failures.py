@@ -15,6 +15,7 @@ from typer.exceptions import Abort, TyperException
 from bitlake.cli.meant import meant
 from bitlake.cli.wrap import terminal_width, wrapped
 from bitlake.errors import BitlakeError
+from bitlake.words import printable, printable_json
 
 FAILED, BROKEN, INTERRUPTED, PIPE = 1, 3, 130, 141
 """Exit codes: it failed, or problems were found; a bug; Ctrl-C; whoever read the output went away."""
@@ -76,7 +77,7 @@ def _failed(error: Exception, as_json: bool, debug: bool) -> int:
     if debug:
         import traceback
 
-        traceback.print_exception(error)
+        say("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, BitlakeError):
         show_error(error, as_json)
         return FAILED
@@ -105,13 +106,15 @@ def _usage(error: TyperException) -> int:
 def show_error(error: Exception, as_json: bool) -> None:
     """One line on stderr: plain, or as JSON."""
     if as_json:
-        say(json.dumps({"error": {"type": type(error).__name__, "message": _one_line(error)}}, ensure_ascii=False))
+        found = {"error": {"type": type(error).__name__, "message": _one_line(error)}}
+        say(printable_json(json.dumps(found, ensure_ascii=False)))
     else:
         say(f"error: {_one_line(error)}")
 
 
 def say(text: str) -> None:
     """A line on stderr; at a terminal several where it has to be."""
+    text = printable(text)
     if sys.stderr.isatty():
         text = wrapped(text, terminal_width(sys.stderr.fileno()))
     print(text, file=sys.stderr, flush=True)

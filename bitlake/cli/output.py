@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake.cli.failures import Problems, say
 from bitlake.cli.wrap import terminal_width, wrapped
+from bitlake.words import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,6 +61,7 @@ class Screen:
 
     def line(self, text: str = "", style: str | None = None) -> None:
         """A line of text, wrapped at words where it has to be; ``style``: ``bold`` or ``dim``."""
+        text = printable(text)
         before, after = (_STYLES[style], _PLAIN) if style is not None and self.coloured else ("", "")
         sys.stdout.write("".join(f"{before}{line}{after}\n" for line in wrapped(text, self.width).split("\n")))
 
@@ -77,7 +79,7 @@ class Screen:
         grid.add_column(overflow="fold")
         for name, value in rows:
             if empty or (value is not None and value != ""):
-                grid.add_row(name, Text(str(value)))
+                grid.add_row(printable(name, one_line=True), Text(printable(str(value))))
         self.put(grid)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> None:
@@ -98,7 +100,10 @@ class Screen:
         for name in columns:
             kind = name[:1]
             grid.add_column(
-                name.lstrip(_KINDS), justify="right" if kind == ">" else "left", no_wrap=kind != "*", overflow="fold"
+                printable(name.lstrip(_KINDS), one_line=True),
+                justify="right" if kind == ">" else "left",
+                no_wrap=kind != "*",
+                overflow="fold",
             )
         for row in cells:
             grid.add_row(*row)
@@ -142,7 +147,8 @@ class Output:
     def result(self, document: Document, render: Callable[[Screen], None]) -> None:
         """A command's result: the document as JSON, or what ``render`` draws of it."""
         if self.json:
-            sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, default=_plain) + "\n")
+            text = json.dumps(document, indent=2, ensure_ascii=False, default=_plain)
+            sys.stdout.write(printable_json(text) + "\n")
         else:
             render(self.screen)
         sys.stdout.flush()
@@ -165,7 +171,7 @@ def _text(value: Any) -> Any:
         return value
     if isinstance(value, bool):
         return Text("yes" if value else "no")
-    return Text(f"{value:,}" if isinstance(value, int) else str(value))
+    return Text(f"{value:,}" if isinstance(value, int) else printable(str(value), one_line=True))
 
 
 def _shorten(columns: Sequence[str], rows: list[list[Text]], width: int) -> None:

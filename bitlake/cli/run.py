@@ -68,6 +68,7 @@ class LakeOptions:
     catalog: str
     uri: str | None
     catalog_option: Sequence[str]
+    external_path: Sequence[str] = ()
 
 
 class Run:
@@ -97,6 +98,7 @@ class Run:
             catalog=given.catalog,
             uri=given.uri,
             catalog_options=pairs("--catalog-option", given.catalog_option),
+            external_paths=list(given.external_path),
         )
 
     def state(self, name: str) -> TableState:
@@ -193,13 +195,23 @@ def _common(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the catalog.", rich_help_panel=_PANEL),
     ] = None,
+    external_path: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="A folder outside of the tables that may hold files of them; may be repeated.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
     timezone: Annotated[
         str, typer.Option(help="The zone of timestamps that name none.", rich_help_panel=_PANEL)
     ] = "UTC",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_PANEL)] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Print the stack of errors.", rich_help_panel=_PANEL)] = False,
 ) -> Run:
-    options = LakeOptions(lake, database, timezone, option or (), catalog, uri, catalog_option or ())
+    options = LakeOptions(
+        lake, database, timezone, option or (), catalog, uri, catalog_option or (), external_path or ()
+    )
     return Run(options, Output(json), debug)
 
 

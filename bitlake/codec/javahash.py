@@ -19,7 +19,6 @@ import numpy.typing as npt
 from bitlake.codec.hashing import Int32s, Int64s
 
 _FIRST_CAPACITY = 16
-_LAST_CAPACITY = 1 << 30
 
 
 def compute_if_absent_order(hashes: Int32s, called_again: bool) -> Int64s:
@@ -65,7 +64,7 @@ def long_hashes(values: Int64s) -> Int32s:
 
 def _buckets(hashes: Int32s, size_at_last_check: int) -> npt.NDArray[np.uint32]:
     capacity = _FIRST_CAPACITY
-    while size_at_last_check * 4 > capacity * 3 and capacity < _LAST_CAPACITY:
+    while size_at_last_check * 4 > capacity * 3:
         capacity *= 2
     h = hashes.view(np.uint32)
     return (h ^ (h >> np.uint32(16))) & np.uint32(capacity - 1)

@@ -5,6 +5,9 @@ LTZ as ``local-timestamp-millis|micros``, the reverse of the usual meaning.  A m
 array of ``record{key, value}`` with ``logicalType: map``.  Source: table-format spec, section 8.
 
 Rows are decoded one by one (fastavro): this format is for reading what others wrote, not for speed.
+
+A file is checked before fastavro sees it (:mod:`bitlake.codec.avro`): its schema, and how much a block decompresses to,
+which is at most 64 MiB plus 32 times its stored size.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import Any, BinaryIO
 import fastavro
 import pyarrow as pa
 
+from bitlake.codec.avro import Header, PlainContainer, read_blocks, read_header
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 
 _PRIMITIVES = {
@@ -38,13 +42,17 @@ _LOGICAL = {
 }
 
 _MOST_ROWS = 16 * 1024
+_MOST_VALUES = 4 << 20
+_LEAST_BLOCK = 64 << 20
+_MOST_RATIO = 32
+_WHAT = "the Avro file"
 _Convert = Callable[[Any], Any]
 
 
 def read_schema(source: Any) -> pa.Schema:
     """The columns of an Avro file (a local path or a binary file object), with Paimon's reading of timestamps."""
     with _stream(source) as stream:
-        return _schema(_reader(stream).writer_schema)
+        return _schema(read_header(stream, _WHAT).schema)
 
 
 def read_columns(
@@ -56,8 +64,8 @@ def read_columns(
     valid, :class:`UnsupportedFeature` for an Avro type that Paimon does not write.
     """
     with _stream(source) as stream:
-        reader = _reader(stream)
-        schema = _schema(reader.writer_schema)
+        header = read_header(stream, _WHAT)
+        schema = _schema(header.schema)
         wanted = schema.names if columns is None else list(columns)
         for name in wanted:
             if name not in schema.names:
@@ -66,7 +74,10 @@ def read_columns(
             raise CorruptError("the Avro file names a column twice")
         chosen = pa.schema([schema.field(n) for n in wanted])
         converts = [_converter(f.type) for f in chosen]
-        while rows := _next_rows(reader, min(batch_size, _MOST_ROWS)):
+        reader = _reader(stream, header)
+        # Of a schema of very many columns fewer rows, for each value is a Python object.
+        most = max(1, min(batch_size, _MOST_ROWS, _MOST_VALUES // header.nodes))
+        while rows := _next_rows(reader, most):
             try:
                 arrays = [
                     pa.array([r[f.name] if c is None else c(r[f.name]) for r in rows], f.type)
@@ -90,9 +101,13 @@ def _stream(source: Any) -> BinaryIO:
         raise NotFound(f"no such file: {source}") from e
 
 
-def _reader(stream: BinaryIO) -> Any:
+def _reader(stream: BinaryIO, header: Header) -> Any:
+    at = stream.tell()
+    total = stream.seek(0, 2)
+    stream.seek(at)
+    blocks = read_blocks(stream, header, total, lambda size: _LEAST_BLOCK + _MOST_RATIO * size, _WHAT)
     try:
-        return fastavro.reader(stream)
+        return fastavro.reader(PlainContainer(header, blocks))  # type: ignore[arg-type]
     except Exception as e:  # fastavro raises whatever the broken header leads to
         raise CorruptError(f"Avro header: {type(e).__name__} {e}") from e
 
@@ -100,6 +115,8 @@ def _reader(stream: BinaryIO) -> Any:
 def _next_rows(reader: Any, count: int) -> list[dict[str, Any]]:
     try:
         return list(islice(reader, count))
+    except CorruptError:
+        raise
     except Exception as e:  # as above: struct, zlib, zstd, index and unicode errors
         raise CorruptError(f"Avro block: {type(e).__name__} {e}") from e
 

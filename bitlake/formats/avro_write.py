@@ -32,10 +32,11 @@ import fastavro.write
 import pyarrow as pa
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest, StorageUnavailable, UnsupportedFeature
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet_write import WrittenFile
+from bitlake.storage.local import failure
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import (
     STRINGS,
@@ -131,7 +132,7 @@ class AvroWriter:
             except (ValueError, TypeError, OverflowError) as e:
                 raise InvalidRequest(f"cannot write Avro: {e}") from e
             except OSError as e:
-                raise StorageUnavailable(f"writing an Avro file failed: {e}") from e
+                raise failure("write", "an Avro file", e) from e
         self._rows += table.num_rows
 
     def close(self) -> WrittenFile:
@@ -139,7 +140,7 @@ class AvroWriter:
         try:
             self._writer.flush()
         except OSError as e:
-            raise StorageUnavailable(f"writing an Avro file failed: {e}") from e
+            raise failure("write", "an Avro file", e) from e
         mins, maxs, nulls = self._bounds.result()
         return WrittenFile(self.bytes_written, self._rows, mins, maxs, nulls)
 

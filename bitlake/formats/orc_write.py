@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.orc as arrow_orc
 
-from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.errors import InvalidRequest
 from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet_write import WrittenFile
+from bitlake.storage.local import failure
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
 
@@ -98,7 +99,7 @@ class OrcWriter:
         try:
             self._writer.close()
         except (pa.ArrowException, OSError) as e:
-            raise StorageUnavailable(f"writing an ORC file failed: {e}") from e
+            raise failure("write", "an ORC file", e) from e
         mins, maxs, nulls = self._bounds.result()
         return WrittenFile(self._output.tell() - self._start, self._rows, mins, maxs, nulls)
 
@@ -109,7 +110,7 @@ class OrcWriter:
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, TypeError, ValueError) as e:
             raise InvalidRequest(f"cannot write ORC: {e}") from e
         except OSError as e:
-            raise StorageUnavailable(f"writing an ORC file failed: {e}") from e
+            raise failure("write", "an ORC file", e) from e
 
 
 def _orc_field(field: pa.Field) -> pa.Field:

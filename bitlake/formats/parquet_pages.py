@@ -12,7 +12,7 @@ clustered rows 4.0 ms (579 KB, 36 ranges; 5 of 6 parts are decoding), one row 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.formats.parquet_decode import decode_flat, decode_nested
 from bitlake.formats.parquet_footer import INT96, Column, FetchRanges, Footer
 from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.parquet_plan import Ints, Piece, batches, plan_group, split_rows
+from bitlake.formats.parquet_plan import Ints, Piece, batches, plan_group, split_plan, split_rows
 
 MAX_GAP = 4 * 1024
 """Bytes between two wanted ranges that are read along rather than asked for apart: on a local disk copying 4 KB costs
@@ -58,17 +58,42 @@ def read_rows(
     Raises :class:`InvalidRequest` for rows that are not sorted or not in the file, :class:`NotFound` for an unknown
     column, :class:`CorruptError` for bytes that break the format.
     """
+    parts = list(read_parts(footer, fetch_ranges, rows, columns, max_gap=max_gap, int96_unit=int96_unit))
+    stats = [s for _, s in parts]
+    table = parts[0][0] if len(parts) == 1 else pa.concat_tables([t for t, _ in parts])
+    groups = len(split_rows(footer, _checked(rows, footer.rows)))
+    return table, ReadStats(
+        sum(s.pages for s in stats), sum(s.bytes for s in stats), sum(s.requests for s in stats), groups
+    )
+
+
+def read_parts(
+    footer: Footer,
+    fetch_ranges: FetchRanges,
+    rows: Ints,
+    columns: Sequence[str],
+    *,
+    max_gap: int = MAX_GAP,
+    int96_unit: str | None = None,
+) -> Iterator[tuple[pa.Table, ReadStats]]:
+    """As :func:`read_rows`, in parts (at least one): each holds what about ``BATCH_BYTES`` of pages decode to.
+
+    A row group whose nested columns are wanted is one part: their pages cannot be told apart by row.
+    """
     rows = _checked(rows, footer.rows)
     wanted = {name: footer.column(name) for name in columns}
     touched = split_rows(footer, rows)
     if not touched or not wanted:
-        return _nothing(footer, wanted, columns, len(rows)), ReadStats(0, 0, 0, len(touched))
+        yield _nothing(footer, wanted, columns, len(rows)), ReadStats(0, 0, 0, len(touched))
+        return
     flat = sorted((c for c in wanted.values() if c.flat), key=lambda c: c.leaf)
     nested = sorted((c for c in wanted.values() if not c.flat), key=lambda c: c.leaf)
     requests, size = load_pages(footer, fetch_ranges, [(t.number, c.leaf) for t in touched for c in flat])
 
     plans = [plan_group(footer, flat, nested, t) for t in touched]
-    parts: list[pa.Table] = []
+    if not nested:
+        plans = [p for plan in plans for p in split_plan(footer, flat, plan)]
+    seen = -1
     for batch in batches(plans):
         pieces = [p for plan in batch for c in (*plan.flat, *plan.nested) for p in c.pieces]
         more_requests, more_size = _fetch(pieces, fetch_ranges, max_gap)
@@ -78,10 +103,14 @@ def read_rows(
             decode_flat(footer, flat, batch, int96_unit, arrays)
         if nested:
             decode_nested(footer, nested, batch, int96_unit, arrays)
-        parts.append(_table(footer, wanted, columns, arrays))
-    pages = sum(c.pages for plan in plans for c in (*plan.flat, *plan.nested))
-    table = parts[0] if len(parts) == 1 else pa.concat_tables(parts)
-    return table, ReadStats(pages, size, requests, len(touched))
+        pages = sum(c.pages for plan in batch for c in (*plan.flat, *plan.nested))
+        groups = {plan.touched.number for plan in batch if plan.touched.number > seen}
+        seen = max(seen, batch[-1].touched.number)
+        table = _table(footer, wanted, columns, arrays)
+        for plan in batch:
+            plan.release()
+        yield table, ReadStats(pages, size, requests, len(groups))
+        requests = size = 0
 
 
 def _checked(rows: Ints, count: int) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from bitlake.formats.parquet_footer import Column, Footer, Pages
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
-BATCH_BYTES = 64 << 20
-"""Decoded bytes after which further row groups wait for the next batch: bounds memory when most pages are wanted."""
+BATCH_BYTES = 32 << 20
+"""Decoded bytes of pages after which further ones wait for the next batch: bounds memory when most are wanted."""
+
+_EDGE_ROWS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,12 @@ class GroupPlan:
     choices: list[Choice]
     nested: list[PlannedChunk]
     cost: int
+
+    def release(self) -> None:
+        """Let go of the bytes that were fetched."""
+        for chunk in (*self.flat, *self.nested):
+            for piece in chunk.pieces:
+                piece.data = b""
 
 
 def split_rows(footer: Footer, rows: Ints) -> list[Touched]:
@@ -160,6 +168,18 @@ def plan_group(footer: Footer, flat: Sequence[Column], nested: Sequence[Column],
         wanted = sum([p.stop - p.start for p in chunk.pieces])
         cost += wanted * max(1, source.uncompressed // max(1, source.compressed))
     return GroupPlan(touched, chunks, chosen, whole, cost)
+
+
+def split_plan(footer: Footer, flat: Sequence[Column], plan: GroupPlan) -> list[GroupPlan]:
+    """The plan of a row group in parts of about ``BATCH_BYTES``; a page on the edge of two is in both."""
+    touched = plan.touched
+    count = min(-(-plan.cost // BATCH_BYTES), len(touched.local))
+    if count <= 1 or any(footer.cache.pages[touched.number, c.leaf].whole for c in flat):
+        return [plan]
+    # Pages are of equal sizes, so that equal ranges of rows cost the same; edges are multiples of a page's rows.
+    edges = np.linspace(0, touched.rows, count, endpoint=False)[1:] // _EDGE_ROWS * _EDGE_ROWS
+    parts = [p for p in np.split(touched.local, np.searchsorted(touched.local, edges)) if len(p)]
+    return [plan_group(footer, flat, (), replace(touched, local=p)) for p in parts]
 
 
 def batches(plans: Sequence[GroupPlan]) -> list[list[GroupPlan]]:

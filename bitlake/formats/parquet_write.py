@@ -35,10 +35,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet_layout import into_pages, page_cuts
 from bitlake.formats.parquet_stats import footer_stats
+from bitlake.storage.local import failure
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
 
@@ -220,7 +221,7 @@ class ParquetWriter:
         except pa.ArrowInvalid as e:
             raise InvalidRequest(f"cannot write Parquet: {e}") from e
         except OSError as e:
-            raise StorageUnavailable(f"writing a Parquet file failed: {e}") from e
+            raise failure("write", "a Parquet file", e) from e
 
 
 @cache

@@ -16,7 +16,7 @@ from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Fault, Node, Page, Tree, hex_lines, reading, render
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store, open_store
-from bitlake.words import counted
+from bitlake.words import counted, printable
 
 if TYPE_CHECKING:
     from bitlake.fileindex.container import ContainerHeader
@@ -71,7 +71,7 @@ class Inspection:
             lines += ["", f"damaged: {self.faults[0]}"]
             lines += [f"         {f}" for f in self.faults[1:20]]
             lines += [f"         … {len(self.faults) - 20:,} more"] if len(self.faults) > 20 else []
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __str__(self) -> str:
         return self.text()

@@ -23,6 +23,7 @@ from typing import Any
 import fastavro
 
 from bitlake import _clock
+from bitlake.codec.avro import MAGIC, check_schema, read_blocks, read_header
 from bitlake.codec.bytes import zigzag
 from bitlake.errors import CorruptError
 
@@ -31,12 +32,12 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_MAGIC = b"Obj\x01"
 _BLOCK_BYTES = 64_000
 """Uncompressed size at which a block ends; Avro's own default in Java."""
-# Same length, other key: fastavro then leaves the number alone instead of making a datetime of it.
-_LOGICAL = b'"logicalType":"timestamp-millis"'
-_IGNORED = b'"logicalTypX":"timestamp-millis"'
+_ARRAY_END = b"\0"
+_MARKER = b"\xffBLOCK\xff\xff"
+_LEAST_LIMIT = 16 << 20
+_MOST_RATIO = 256
 
 
 class AvroFormat:
@@ -44,7 +45,8 @@ class AvroFormat:
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self.text = json.dumps(schema, separators=(",", ":"))
-        plain = json.loads(self.text.replace(_LOGICAL.decode(), _IGNORED.decode()))
+        # Without logical types, fastavro leaves a timestamp's number alone instead of making a datetime of it.
+        plain, _ = check_schema(self.text.encode(), "the schema", logical=False)
         self.parsed = fastavro.parse_schema(plain)
 
     def encode(self, records: Sequence[dict[str, Any]], level: int = 1) -> bytes:
@@ -84,31 +86,105 @@ class AvroFormat:
         sync = bytes.fromhex(_clock.new_uuid().replace("-", ""))
         schema, codec = self.text.encode(), b"zstandard"
         meta = [b"avro.schema", schema, b"avro.codec", codec]
-        out = bytearray(_MAGIC + zigzag(2))
+        out = bytearray(MAGIC + zigzag(2))
         for part in meta:
             out += zigzag(len(part)) + part
         return bytes(out + b"\0" + sync), sync
 
 
 def _end_block(out: bytearray, block: io.BytesIO, count: int, sync: bytes, level: int) -> None:
-    body = zstd.compress(block.getvalue(), level)
+    # With a checksum, which readers verify where there is one: a damaged block is never another valid one.
+    options: dict[int, int] = {
+        zstd.CompressionParameter.compression_level: level,
+        zstd.CompressionParameter.checksum_flag: 1,
+    }
+    body = zstd.compress(block.getvalue(), options=options)
     out += zigzag(count) + zigzag(len(body)) + body + sync
     block.seek(0)
     block.truncate()
 
 
-def decode(data: bytes, what: str) -> Iterator[dict[str, Any]]:
-    """The records of a container of any codec, one by one; timestamps stay numbers.
+def decode(data: bytes, what: str, expected: AvroFormat) -> Iterator[dict[str, Any]]:
+    """Yield the records of a container of any codec, one by one; timestamps stay numbers.
 
-    Raises :class:`CorruptError`, when started or in between, for anything that is not a whole, sound container.
+    Fields of ``expected`` must have its types where the container has them; other fields may have any type.  What is
+    decoded is at most :func:`most_bytes` of the container.  Raises :class:`CorruptError`, when started or in between,
+    for anything else.
     """
-    if not data.startswith(_MAGIC):
-        raise CorruptError(f"{what} is not an Avro file", 0)
+    stream = io.BytesIO(data)
+    header = read_header(stream, what, logical=False)
+    problem = _difference(header.schema, expected.parsed, "record")
+    if problem is not None:
+        raise CorruptError(f"{what} has an unexpected Avro schema: {problem}")
+    left = most_bytes(len(data))
+
+    def limit(_: int) -> int:
+        return left
+
+    def bounded() -> Iterator[tuple[int, bytes]]:
+        nonlocal left
+        for count, block in read_blocks(stream, header, len(data), limit, what):
+            left -= len(block)
+            yield count, block
+
     try:
-        # The header is the first occurrence by far; file names cannot hold the quotes.
-        reader: Any = fastavro.reader(io.BytesIO(data.replace(_LOGICAL, _IGNORED, 1)))
-        yield from reader
+        rows = fastavro.parse_schema(_framed(header.schema))
+        for count, block in bounded():
+            # Read as one array that a marker follows: a count that is too low or too high shows at the end.
+            framed = io.BytesIO(b"".join((zigzag(count), block, _ARRAY_END if count else b"", _MARKER)))
+            found: Any = fastavro.schemaless_reader(framed, rows, None)
+            if found["end"] != _MARKER or len(found["rows"]) != count:
+                raise CorruptError(f"{what} has a block whose {count:,} records do not take its {len(block):,} bytes")
+            yield from found["rows"]
+    except (CorruptError, GeneratorExit):
+        raise
     except MemoryError as e:
-        raise CorruptError(f"{what} claims more than there is memory for") from e
-    except Exception as e:  # fastavro and the codecs raise nearly anything for damaged bytes
+        raise CorruptError(f"{what} needs more memory than is available") from e
+    except Exception as e:  # fastavro raises nearly anything for damaged bytes
         raise CorruptError(f"{what} cannot be decoded: {type(e).__name__}: {e}") from e
+
+
+def _framed(schema: Any) -> dict[str, Any]:
+    rows = {"name": "rows", "type": {"type": "array", "items": schema}}
+    end = {"name": "end", "type": {"type": "fixed", "name": "marker", "size": len(_MARKER)}}
+    return {"type": "record", "name": "block", "fields": [rows, end]}
+
+
+def most_bytes(stored: int) -> int:
+    """The most bytes that a metadata file of ``stored`` bytes may decompress to.
+
+    Entries that differ in a counter and a few statistics alone compress to about a fiftieth.
+    """
+    return _LEAST_LIMIT + _MOST_RATIO * stored
+
+
+def _difference(found: Any, wanted: Any, path: str) -> str | None:
+    """How a schema's known fields differ from those wanted; None: not in a way that matters.
+
+    A type may be NOT NULL where NULL is allowed, and INT stands for LONG and the reverse: writers differ in both.
+    """
+    kind, nullable = _branch(found)
+    known, may_be_null = _branch(wanted)
+    name, known_name = (k["type"] if isinstance(k, dict) else k for k in (kind, known))
+    if isinstance(kind, list) or (name != known_name and {name, known_name} != {"int", "long"}):
+        return f"{path} has type {'union' if isinstance(kind, list) else name}, and not {known_name}"
+    if nullable and not may_be_null:
+        return f"{path} may be null"
+    if name == "array":
+        return _difference(kind["items"], known["items"], f"an item of {path}")
+    if name == "record":
+        fields = {f["name"]: f["type"] for f in known["fields"]}
+        for field in kind["fields"]:
+            if field["name"] in fields:
+                problem = _difference(field["type"], fields[field["name"]], field["name"])
+                if problem is not None:
+                    return problem
+    return None
+
+
+def _branch(made: Any) -> tuple[Any, bool]:
+    """A type without null, and whether it had it; a union of several types stays one."""
+    if not isinstance(made, list):
+        return made, False
+    others = [b for b in made if b != "null"]
+    return (others[0] if len(others) == 1 else others), len(others) < len(made)

@@ -17,6 +17,7 @@ from typing import Any
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.metadata import avro
 from bitlake.metadata.manifest import EntryKind
+from bitlake.metadata.paths import check_file_names
 from bitlake.tableindex.vector_range import VectorRange
 
 VERSION = 1
@@ -106,7 +107,7 @@ def decode_index_manifest(data: bytes) -> list[IndexFileEntry]:
     """
     out = []
     try:
-        for r in avro.decode(data, "the index manifest"):
+        for r in avro.decode(data, "the index manifest", INDEX_MANIFEST):
             if r["_VERSION"] != VERSION:
                 raise UnsupportedFeature(
                     f"index manifest entry of version {r['_VERSION']}: only version {VERSION} is known"
@@ -114,6 +115,8 @@ def decode_index_manifest(data: bytes) -> list[IndexFileEntry]:
             if r["_KIND"] != EntryKind.ADD:
                 raise CorruptError(f"an index manifest holds an entry of kind {r['_KIND']}, and may only hold ADD")
             ranges = r["_DELETIONS_VECTORS_RANGES"]
+            if ranges and r["_INDEX_TYPE"] != DELETION_VECTORS:
+                raise CorruptError(f"index file {r['_FILE_NAME']} of type {r['_INDEX_TYPE']!r} lists deletion vectors")
             out.append(
                 IndexFileEntry(
                     r["_PARTITION"],
@@ -127,6 +130,8 @@ def decode_index_manifest(data: bytes) -> list[IndexFileEntry]:
                     _global(r.get("_GLOBAL_INDEX")),
                 )
             )
+        check_file_names([e.file_name for e in out], "table index file")
+        check_file_names([place.data_file for e in out for place in e.ranges or ()], "data file with deletion vectors")
     except (KeyError, TypeError, AttributeError) as e:
         raise CorruptError(f"an index manifest entry lacks or garbles {e}") from e
     return out
@@ -135,7 +140,7 @@ def decode_index_manifest(data: bytes) -> list[IndexFileEntry]:
 def vectors_by_file(entries: Sequence[IndexFileEntry]) -> dict[str, tuple[IndexFileEntry, VectorRange]]:
     """Where the vector of each data file (by name) is; data files without one are not there.
 
-    Raises :class:`CorruptError` if a data file has two: which one holds cannot be known.
+    Raises :class:`CorruptError` if a data file has two, for which one holds cannot be known, or vectors are not listed.
     """
     found: dict[str, tuple[IndexFileEntry, VectorRange]] = {}
     for entry in entries:
@@ -143,6 +148,11 @@ def vectors_by_file(entries: Sequence[IndexFileEntry]) -> dict[str, tuple[IndexF
             continue
         if entry.ranges is None:
             raise CorruptError(f"deletion vector file {entry.file_name} has no list of vectors")
+        if len(entry.ranges) != entry.row_count:
+            raise CorruptError(
+                f"deletion vector file {entry.file_name} holds {entry.row_count:,} vectors, "
+                f"and the index manifest lists {len(entry.ranges):,}"
+            )
         for place in entry.ranges:
             if place.data_file in found:
                 other = found[place.data_file][0].file_name

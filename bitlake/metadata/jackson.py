@@ -12,6 +12,8 @@ from typing import Any
 
 from bitlake.errors import CorruptError
 
+JSON_BYTES = 16 << 20
+"""The most that a snapshot, a schema or a tag may take: as Python objects, JSON is up to thirty times as large."""
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 
@@ -48,6 +50,8 @@ def flat(value: Any) -> str:
 
 def load_object(data: bytes, path: str) -> JsonObject:
     """Parse one JSON object; raises :class:`CorruptError` naming ``path``."""
+    if len(data) > JSON_BYTES:
+        raise CorruptError(f"{len(data):,} bytes of JSON; files of its kind are read up to {JSON_BYTES:,}", None, path)
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as e:
@@ -55,6 +59,16 @@ def load_object(data: bytes, path: str) -> JsonObject:
     if not isinstance(value, dict):
         raise CorruptError("not a JSON object", None, path)
     return JsonObject(value, path)
+
+
+def check_members(found: JsonObject, known: frozenset[str]) -> None:
+    """Refuse an unknown member whose name differs from a known one in one character: a damaged name, which would count
+    as absent.  Other unknown members are those of later versions.
+    """
+    for name in found.value.keys() - known:
+        for other in known - found.value.keys():
+            if len(name) == len(other) and sum(a != b for a, b in zip(name, other, strict=True)) == 1:
+                raise CorruptError(f"'{name}' is not a member; '{other}' is missing", None, found.path)
 
 
 class JsonObject:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from bitlake.metadata.optiontypes import (
+    FILE_PREFIX,
     Option,
     StatsMode,
     at_least,
     between,
     parse_bool,
     parse_duration_ms,
+    parse_file_prefix,
     parse_memory,
     parse_stats_mode,
     words,
@@ -91,7 +93,14 @@ STATS_PER_LEVEL = _levels(
 )
 THIN_MODE = _bool("data-file.thin-mode", False, "Leave the key's copy out of data files.")
 CHANGELOG_PREFIX = _add(
-    Option("changelog-file.prefix", str, "changelog-", "text", "Prefix of changelog file names.", "changelog-")
+    Option(
+        "changelog-file.prefix",
+        parse_file_prefix,
+        "changelog-",
+        FILE_PREFIX,
+        "Begins changelog file names.",
+        "changelog-",
+    )
 )
 CHANGELOG_FORMAT = _add(
     Option[str | None]("changelog-file.format", words("parquet", "orc", "avro"), None, "parquet, orc or avro",
@@ -125,6 +134,15 @@ POSTPONE_BUCKETS = _maybe_int(
     "postpone.default-bucket-num",
     1,
     "Buckets of a partition whose rows get their first ones; unset: by their size.",
+)
+POSTPONE_FIXED = _bool(
+    "postpone.batch-write-fixed-bucket", True, "Batch writes put rows into buckets at once, instead of postponing them."
+)
+POSTPONE_FIXED_MOST = _int(
+    "postpone.batch-write-fixed-bucket.max-parallelism",
+    2048,
+    1,
+    "Buckets that such a write gives a new partition, at most.",
 )
 POSTPONE_ROWS = _maybe_int(
     "postpone.target-row-num-per-bucket", 1, "Postponed rows that a bucket is to get; unset: by size."
@@ -167,7 +185,8 @@ SMALL_FILE_RATIO = _add(
 MIN_FILES = _int("compaction.min.file-num", 5, 1, "Append tables: small files are merged from this many on.")
 DELETE_RATIO = _add(
     Option("compaction.delete-ratio-threshold", _ratio, 0.2, "a number from 0 to 1",
-           "Append tables: a file is written anew when more of its rows than this part are deleted.", "0.2")
+           "A file is rewritten when more of its rows than this part are deleted; with a primary key: only if set.",
+           "0.2")
 )  # fmt: skip
 OPEN_FILE_COST = _add(
     Option("source.split.open-file-cost", parse_memory, 4 << 20, "a size such as '4 mb'",

@@ -17,6 +17,7 @@ from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.metadata import avro
 from bitlake.metadata.collector import paused
 from bitlake.metadata.manifest_records import decode_entries
+from bitlake.metadata.paths import check_file_names
 
 VERSION = 2
 
@@ -211,7 +212,7 @@ def _decode_any(data: bytes) -> list[ManifestEntry]:
     names: dict[tuple[str, ...], tuple[str, ...]] = {}
     out: list[ManifestEntry] = []
     try:
-        for r in avro.decode(data, "the manifest"):
+        for r in avro.decode(data, "the manifest", MANIFEST):
             if r["_VERSION"] != VERSION:
                 raise _other_version("entry", r["_VERSION"])
             f = r["_FILE"]
@@ -244,6 +245,7 @@ def _decode_any(data: bytes) -> list[ManifestEntry]:
             kind = _KINDS[r["_KIND"]]
             shared = partitions.setdefault(partition, partition)
             out.append(ManifestEntry(kind, shared, r["_BUCKET"], r["_TOTAL_BUCKETS"], meta))
+        check_file_names([n for e in out for n in (e.file.file_name, *e.file.extra_files)], "data file")
     except (KeyError, TypeError, AttributeError) as e:
         raise CorruptError(f"a manifest entry lacks or garbles {e}") from e
     return out
@@ -302,10 +304,11 @@ def encode_manifest_list(metas: Sequence[ManifestFileMeta], level: int = 1) -> b
 def decode_manifest_list(data: bytes) -> list[ManifestFileMeta]:
     """The manifests of a list in their order; raises :class:`CorruptError`."""
     try:
-        records = list(avro.decode(data, "the manifest list"))
+        records = list(avro.decode(data, "the manifest list", MANIFEST_LIST))
         strange = next((r["_VERSION"] for r in records if r["_VERSION"] != VERSION), None)
         if strange is not None:
             raise _other_version("list entry", strange)
+        check_file_names([r["_FILE_NAME"] for r in records], "manifest")
         return [
             ManifestFileMeta(
                 r["_FILE_NAME"],

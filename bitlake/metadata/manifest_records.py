@@ -14,13 +14,15 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from bitlake.codec.avro import MAGIC, SYNC, decompress_zstd
+from bitlake.metadata.avro import most_bytes
+from bitlake.metadata.paths import are_file_names
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
 
-_MAGIC = b"Obj\x01"
-_SYNC = 16
 _MAX_SHIFT = 63
 _FEW = 4
 """Partitions that are looked for one by one in a block."""
@@ -54,7 +56,7 @@ def decode_entries(
                 continue
             _records(block, count, make_stats, make_file, make_entry, out)
         return out
-    except (_Unexpected, IndexError, UnicodeDecodeError, MemoryError, zstd.ZstdError):
+    except (_Unexpected, IndexError, UnicodeDecodeError, MemoryError, EOFError, zstd.ZstdError):
         return None
 
 
@@ -81,9 +83,9 @@ def _finder(partitions: Collection[bytes]) -> Callable[[bytes], bool]:
 
 def _blocks(data: bytes, schema: bytes) -> Iterator[tuple[int, bytes]]:
     """The blocks of a container as (records, uncompressed bytes)."""
-    if not data.startswith(_MAGIC):
+    if not data.startswith(MAGIC):
         raise _Unexpected
-    at, meta = len(_MAGIC), {}
+    at, meta = len(MAGIC), {}
     while True:
         pairs, at = _long(data, at)
         if pairs == 0:
@@ -95,17 +97,22 @@ def _blocks(data: bytes, schema: bytes) -> Iterator[tuple[int, bytes]]:
             meta[key], at = _bytes(data, at)
     if meta.get(b"avro.schema") != schema or meta.get(b"avro.codec") != b"zstandard":
         raise _Unexpected
-    sync = data[at : at + _SYNC]
-    at += _SYNC
+    sync = data[at : at + SYNC]
+    left = most_bytes(len(data))
+    at += SYNC
     if at > len(data):
         raise _Unexpected
     while at < len(data):
         count, at = _long(data, at)
         body, at = _bytes(data, at)
-        if count < 0 or data[at : at + _SYNC] != sync:
+        if count < 0 or data[at : at + SYNC] != sync:
             raise _Unexpected
-        at += _SYNC
-        yield count, zstd.decompress(body)
+        at += SYNC
+        block = decompress_zstd(body, left)
+        left -= len(block)
+        if left < 0:
+            raise _Unexpected
+        yield count, block
 
 
 def _records(
@@ -129,6 +136,7 @@ def _records(
     level: Any = None
     tail: Any = None
     counts: Any = None
+    names: list[str] = []
     for _ in range(count):
         if starts(head_bytes, at):
             at += len(head_bytes)
@@ -145,6 +153,7 @@ def _records(
         else:
             size >>= 1
         name = data[at : at + size].decode()
+        names.append(name)
         file_size, at = _long(data, at + size)
         row_count, at = _long(data, at)
         if starts(key_bytes, at):
@@ -166,6 +175,7 @@ def _records(
             at += len(level_bytes)
         else:
             level, stop = _level(data, at)
+            names += level[2]
             level_bytes, at = data[at:stop], stop
         created, at = _maybe(data, at, _long)
         deleted, at = _maybe(data, at, _long)
@@ -193,7 +203,7 @@ def _records(
             *tail,
         )
         out.append(make_entry(head, file))
-    if at != end:
+    if at != end or not are_file_names(names):
         raise _Unexpected
 
 

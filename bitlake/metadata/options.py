@@ -15,21 +15,28 @@ from bitlake.metadata.expiry_options import EXPIRY_OPTIONS
 from bitlake.metadata.lsm_options import LSM_OPTIONS
 from bitlake.metadata.merge_options import MERGE_OPTIONS
 from bitlake.metadata.optiontypes import (
-    Option as Option,
-)
-from bitlake.metadata.optiontypes import (
-    StatsMode as StatsMode,
-)
-from bitlake.metadata.optiontypes import (
+    DIRECTORY,
+    EXTERNAL,
+    FILE_PREFIX,
     at_least,
     between,
     parse_bool,
     parse_column_list,
+    parse_directory,
     parse_duration_ms,
+    parse_external_paths,
+    parse_file_prefix,
     parse_int,
     parse_memory,
     parse_stats_mode,
+    parse_weights,
     words,
+)
+from bitlake.metadata.optiontypes import (
+    Option as Option,
+)
+from bitlake.metadata.optiontypes import (
+    StatsMode as StatsMode,
 )
 from bitlake.metadata.tag_options import TAG_OPTIONS
 
@@ -111,6 +118,9 @@ PARTITION_DEFAULT_NAME = _add(
 PARTITION_LEGACY_NAME = _bool(
     "partition.legacy-name", True, "Render DATE partitions as epoch days and timestamps in ISO form."
 )
+PARTITION_END_INPUT_DONE = _bool(
+    "partition.end-input-to-done", False, "Batch writes mark the partitions that they wrote to as complete."
+)
 FILE_FORMAT = _word("file.format", "parquet", ("parquet", "orc", "avro", "csv", "json"), "Format of new data files.")
 FILE_COMPRESSION = _add(
     Option("file.compression", lambda text: str(text).strip().lower(), "zstd", "a codec name",
@@ -133,8 +143,45 @@ PARQUET_PAGE_ROWS = _maybe_int(
 FILE_SUFFIX_COMPRESSION = _bool("file.suffix.include.compression", False, "Put the codec into data file names.")
 TARGET_FILE_SIZE = _maybe_memory("target-file-size", "Roll data files at this size; unset: 256 MB for append tables.")
 TARGET_FILE_ROWS = _maybe_int("target-file-row-num", 1, "Roll data files at this many rows; unset: never.")
-DATA_FILE_PREFIX = _add(Option("data-file.prefix", str, "data-", "text", "Prefix of data file names.", "data-"))
-DATA_FILE_DIRECTORY = _text("data-file.path-directory", None, "Folder of data files under the table.", immutable=True)
+DATA_FILE_PREFIX = _add(
+    Option("data-file.prefix", parse_file_prefix, "data-", FILE_PREFIX, "Prefix of data file names.", "data-")
+)
+DATA_FILE_DIRECTORY = _add(
+    Option[str | None](
+        "data-file.path-directory",
+        parse_directory,
+        None,
+        DIRECTORY,
+        "Folder of data files under the table.",
+        None,
+        True,
+    )
+)
+EXTERNAL_PATHS = _add(
+    Option[tuple[str, ...] | None](
+        "data-file.external-paths",
+        parse_external_paths,
+        None,
+        EXTERNAL,
+        "Where new data files go, not to the table.",
+    )
+)
+EXTERNAL_PATHS_STRATEGY = _word(
+    "data-file.external-paths.strategy",
+    "none",
+    ("none", "specific-fs", "round-robin", "entropy-inject", "weight-robin"),
+    "How a new data file chooses an external path; none: it goes to the table's folder.",
+)
+EXTERNAL_PATHS_FS = _text("data-file.external-paths.specific-fs", None, "The scheme that specific-fs chooses.")
+EXTERNAL_PATHS_WEIGHTS = _add(
+    Option[tuple[int, ...] | None](
+        "data-file.external-paths.weights",
+        parse_weights,
+        None,
+        "whole numbers ≥ 1 with commas between",
+        "Weights of the external paths, in their order, for weight-robin.",
+    )
+)
 STATS_MODE = _add(
     Option("metadata.stats-mode", parse_stats_mode, StatsMode("truncate", 16), _STATS,
            "What column statistics manifests keep.", "truncate(16)")
@@ -177,10 +224,17 @@ INDEX_ON_UNREADABLE = _word(
     "file-index.on-unreadable", "scan", ("scan", "fail"),
     "What to do with an index that cannot be read: scan the file with a warning, or fail (bitlake's own option).",
 )  # fmt: skip
+SPARK_READ_PATH = _word(
+    "read.spark-path", "auto", ("auto", "driver", "spark", "workers"),
+    "How a query on Spark reads data files: auto chooses by cost; driver, spark (Spark's own Parquet reader, for the "
+    "files that it can read) or workers (Python workers) forces a way, to diagnose a query (bitlake's own option).",
+)  # fmt: skip
 DYNAMIC_OVERWRITE = _bool(
     "dynamic-partition-overwrite", True, "INSERT OVERWRITE replaces only the partitions it writes."
 )
 WRITE_ONLY = _bool("write-only", False, "Writers neither compact nor expire.")
+SCAN_IGNORE_CORRUPT = _bool("scan.ignore-corrupt-files", False, "Leave data files out of queries that are damaged.")
+SCAN_IGNORE_LOST = _bool("scan.ignore-lost-files", False, "Leave data files out of queries that are missing.")
 DV_ENABLED = _bool("deletion-vectors.enabled", False, "Mark deleted rows in deletion vectors.")
 DV_MODIFIABLE = _bool("deletion-vectors.modifiable", False, "Allow deletion-vectors.enabled to change.")
 DV_BITMAP64 = _bool("deletion-vectors.bitmap64", False, "Write 64-bit deletion vectors.")
@@ -267,6 +321,18 @@ def parse_column_stats(column: str, text: str) -> StatsMode:
 def is_known(name: str) -> bool:
     """Whether this package gives the option a meaning (declared, or of a known pattern)."""
     return name in OPTIONS or name in IMMUTABLE or name.startswith(_PREFIXES)
+
+
+FALLBACK_BRANCH = "scan.fallback-branch"
+PRIMARY_BRANCH = "scan.primary-branch"
+
+
+def branch_option(options: Mapping[str, str]) -> tuple[str, str] | None:
+    """The option that names another branch to read with a table, and the branch; None if neither is set."""
+    for option in (FALLBACK_BRANCH, PRIMARY_BRANCH):
+        if branch := options.get(option, "").strip():
+            return option, branch
+    return None
 
 
 def misspelt(names: Iterable[str]) -> list[str]:

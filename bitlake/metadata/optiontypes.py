@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.locations import Location
+from bitlake.metadata.paths import is_file_name
 
 T = TypeVar("T")
 
@@ -74,6 +76,49 @@ def parse_int(text: str) -> int:
     if not _INT.match(text.strip()):
         raise ValueError(text)
     return int(text)
+
+
+DIRECTORY = "a path below the table's folder such as 'data', without '..'"
+"""What :func:`parse_directory` takes."""
+
+
+def parse_directory(text: str) -> str | None:
+    """A folder relative to the table's, without needless slashes and dots."""
+    names = [n for n in text.strip().split("/") if n not in ("", ".")]
+    if text.strip().startswith("/") or not all(map(is_file_name, names)) or ":" in text:
+        raise ValueError(text)
+    return "/".join(names) or None
+
+
+EXTERNAL = "absolute URIs with commas between, such as 's3://bucket/folder', without '..'"
+"""What :func:`parse_external_paths` takes."""
+
+
+def parse_external_paths(text: str) -> tuple[str, ...]:
+    """Roots of external paths; each names its scheme."""
+    out = []
+    for part in map(str.strip, text.split(",")):
+        Location.of(part)
+        if part.startswith("/"):
+            raise ValueError(part)
+        out.append(part.rstrip("/"))
+    return tuple(out)
+
+
+def parse_weights(text: str) -> tuple[int, ...]:
+    """Positive whole numbers between commas."""
+    return tuple(map(at_least(1), text.split(",")))
+
+
+FILE_PREFIX = "text without '/', '\\' or NUL"
+"""What :func:`parse_file_prefix` takes."""
+
+
+def parse_file_prefix(text: str) -> str:
+    """The beginning of file names: no separator, so that a file stays in the folder it is made in."""
+    if not is_file_name(f"{text}x"):
+        raise ValueError(text)
+    return text
 
 
 def parse_bool(text: str) -> bool:

@@ -3,31 +3,79 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from bitlake import _clock
+from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.metadata.locations import allowing_root, refusal
 
 POSTPONE_BUCKET = -2
 _DIGITS = re.compile(r"^\d{1,19}$")
 _SCAN_LOG = re.compile(r"^scan-log-\d{13}-[0-9a-f]{8}\.jsonl$")
+_SEPARATORS = frozenset("/\\\0")
+_RULE = "a file name must not be empty, '.' or '..', nor contain '/', '\\' or NUL"
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a text is the bare name of a file: joined to a folder it names an entry of that folder."""
+    return bool(name) and name not in (".", "..") and _SEPARATORS.isdisjoint(name)
+
+
+def are_file_names(names: Collection[str]) -> bool:
+    """:func:`is_file_name` of every name, by a few searches over all of them at once."""
+    joined = "".join(names)
+    if "/" in joined or "\\" in joined or "\0" in joined:
+        return False
+    return min(map(len, names), default=3) > 2 or all(map(is_file_name, names))
+
+
+def check_file_names(names: Collection[str], what: str) -> None:
+    """Raise :class:`CorruptError` for a name in metadata that is not a bare file name: its path could be anywhere.
+
+    ``what`` names the kind of file.
+    """
+    if not are_file_names(names):
+        bad = next(name for name in names if not is_file_name(name))
+        raise CorruptError(f"invalid name {bad!r} of a {what}: {_RULE}")
 
 
 @dataclass(frozen=True, slots=True)
 class TablePaths:
     """Paths of one table, or of one branch of it.
 
-    ``root`` is the table's folder as a path or URI without a trailing slash; ``data_directory`` is the option
-    ``data-file.path-directory``.
+    ``root`` is the table's folder as a path or URI without a trailing slash; ``external_roots`` are other folders
+    that may hold files of it, as :func:`bitlake.metadata.locations.check_roots` returns them.
     """
 
     root: str
     branch: str | None = None
-    data_directory: str | None = None
+    external_roots: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", self.root.rstrip("/") or "/")
         if self.branch == "main":
             object.__setattr__(self, "branch", None)
+        if self.branch is not None:
+            _check_given(self.branch, "branch")
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The folders that may hold the table's files."""
+        return (self.root, *self.external_roots)
+
+    def on_branch(self, name: str | None) -> TablePaths:
+        """The paths of a branch of the same table; None is main."""
+        return replace(self, branch=name)
+
+    def external(self, path: str, what: str = "the file") -> str:
+        """An external path, such as ``_EXTERNAL_PATH`` of a data file.
+
+        Raises :class:`InvalidRequest` unless it is in the table's folder or below an external root.
+        """
+        if not is_file_name(path.rpartition("/")[2]) or allowing_root(path, self.roots) is None:
+            raise refusal(self.root, path, what)
+        return path
 
     @property
     def branch_root(self) -> str:
@@ -68,7 +116,8 @@ class TablePaths:
         return f"{self.branch_root}/tag"
 
     def tag(self, name: str) -> str:
-        """The file of a tag."""
+        """The file of a tag; raises :class:`InvalidRequest` for a name that no file can have."""
+        _check_given(name, "tag")
         return f"{self.tag_dir}/tag-{name}"
 
     @property
@@ -93,14 +142,22 @@ class TablePaths:
         """The folder of recorded scans, which only bitlake knows."""
         return f"{self.root}/scans"
 
-    def bucket_dir(self, partition_path: str, bucket: int) -> str:
-        """The folder of a bucket's data files; ``partition_path`` as :mod:`bitlake.metadata.partition` forms it."""
-        parts = [self.root, self.data_directory, partition_path, bucket_name(bucket)]
+    def bucket_dir(self, partition_path: str, bucket: int, data_directory: str | None = None) -> str:
+        """The folder of a bucket's data files; ``partition_path`` as :mod:`bitlake.metadata.partition` forms it.
+
+        ``data_directory``: the option ``data-file.path-directory``.
+        """
+        parts = [self.root, data_directory, partition_path, bucket_name(bucket)]
         return "/".join(p.strip("/") if i else p for i, p in enumerate(parts) if p)
 
     def data_file(self, partition_path: str, bucket: int, name: str) -> str:
         """A data file, or a file kept beside it such as its index."""
         return f"{self.bucket_dir(partition_path, bucket)}/{name}"
+
+
+def _check_given(name: str, what: str) -> None:
+    if not is_file_name(name):
+        raise InvalidRequest(f"invalid {what} name {name!r}: {_RULE}")
 
 
 def bucket_name(bucket: int) -> str:
@@ -114,6 +171,10 @@ def parse_id(name: str, prefix: str) -> int | None:
     return int(tail) if _DIGITS.match(tail) and tail.isascii() else None
 
 
+HINT_BYTES = 1024
+"""The most that a hint may take; Paimon writes the digits of a number."""
+
+
 def parse_hint(data: bytes) -> int | None:
     """The number in a LATEST or EARLIEST file; None for anything else."""
     text = data[:32].strip()
@@ -121,9 +182,18 @@ def parse_hint(data: bytes) -> int | None:
 
 
 def data_file_name(prefix: str, writer_uuid: str, number: int, file_format: str, compression: str | None = None) -> str:
-    """The name of a writer's ``number``-th data file; with ``compression`` it goes before the format."""
+    """The name of a writer's ``number``-th data file; with ``compression`` it goes before the format.
+
+    Raises :class:`InvalidRequest` if the parts, which come from options, make a path instead of a name.
+    """
     codec = f".{compression}" if compression else ""
-    return f"{prefix}{writer_uuid}-{number}{codec}.{file_format}"
+    name = f"{prefix}{writer_uuid}-{number}{codec}.{file_format}"
+    if not is_file_name(name):
+        raise InvalidRequest(
+            f"the table's options make {name!r} the name of a data file (prefix {prefix!r}, compression "
+            f"{compression!r}, format {file_format!r}): {_RULE}; change the option"
+        )
+    return name
 
 
 def index_file_name(data_file: str) -> str:

@@ -14,13 +14,19 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.metadata.jackson import dumps, load_object
+from bitlake.metadata.jackson import check_members, dumps, load_object
 from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
 from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, NextId, RowType
 from bitlake.types.datatypes import field_from_json, field_to_json
 
 VERSION = 3
 """The format version written; older ones get the defaults of their time when read."""
+MOST_DEPTH = 64
+"""Levels of nesting that are read, as in Avro schemas (:mod:`bitlake.codec.avro`)."""
+
+_MEMBERS = frozenset(
+    ("version", "id", "fields", "highestFieldId", "partitionKeys", "primaryKeys", "options", "comment", "timeMillis")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,14 @@ class TableSchema:
             raise InvalidRequest(f"column '{name}' could be any of {', '.join(f.name for f in folded)}")
         raise NotFound(f"no column '{name}'{near(name, self.field_names)}")
 
+    def is_version(self, other: TableSchema) -> bool:
+        """Whether both are the same schema file, options aside: same id, columns, keys and time of creation."""
+        if self.id != other.id or self.time_millis != other.time_millis:
+            return False
+        columns = [[(f.id, f.name, str(f.type)) for f in s.fields] for s in (self, other)]
+        keys = [(s.partition_keys, s.primary_keys) for s in (self, other)]
+        return columns[0] == columns[1] and keys[0] == keys[1]
+
     def with_options(self, set: Mapping[str, str] | None = None, unset: Iterable[str] = ()) -> TableSchema:
         """The same schema version with options set, then others removed."""
         gone = frozenset(unset)
@@ -122,6 +136,7 @@ class TableSchema:
         Raises :class:`CorruptError` when it is no schema, :class:`UnsupportedFeature` for a column type unknown here.
         """
         o = load_object(data, path)
+        check_members(o, _MEMBERS)
         version = o.maybe_int("version") or 1
         if version > VERSION:
             raise UnsupportedFeature(f"{path}: schema version {version} is newer than {VERSION}, the last one known")
@@ -131,6 +146,7 @@ class TableSchema:
             raise UnsupportedFeature(f"{path}: {e}") from e
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as e:
             raise CorruptError(f"a field of the schema is malformed: {e}", None, path) from e
+        _check_fields(fields, 1, path)
         options = o.mapping("options")
         if version <= 1:  # Paimon ≤ 0.7 had one bucket by default
             options = {**options, "bucket": options.get("bucket", "1")}
@@ -152,6 +168,31 @@ class TableSchema:
             if key not in names:
                 raise CorruptError(f"key column '{key}' is not among the columns", None, path)
         return made
+
+
+def _check_fields(fields: Sequence[DataField], depth: int, path: str) -> None:
+    """Refuse what no Paimon type has: two fields of one name in a row, and nesting without end."""
+    if depth > MOST_DEPTH:
+        raise CorruptError(f"a column is nested more than {MOST_DEPTH} levels deep", None, path)
+    names = [f.name for f in fields]
+    if len(set(names)) < len(names):
+        twice = next(n for n in names if names.count(n) > 1)
+        raise CorruptError(f"two fields of one row are named '{twice}'", None, path)
+    for one in fields:
+        _check_type(one.type, depth, path)
+
+
+def _check_type(made: DataType, depth: int, path: str) -> None:
+    if depth > MOST_DEPTH:
+        raise CorruptError(f"a column is nested more than {MOST_DEPTH} levels deep", None, path)
+    match made:
+        case RowType():
+            _check_fields(made.fields, depth + 1, path)
+        case ArrayType() | MultisetType():
+            _check_type(made.element, depth + 1, path)
+        case MapType():
+            _check_type(made.key, depth + 1, path)
+            _check_type(made.value, depth + 1, path)
 
 
 def near(name: str, names: Iterable[str]) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bitlake.errors import UnsupportedFeature
-from bitlake.metadata.jackson import dumps, load_object
+from bitlake.errors import CorruptError, UnsupportedFeature
+from bitlake.metadata.jackson import check_members, dumps, load_object
+from bitlake.metadata.paths import check_file_names
 
 VERSION = 3
 """The format version written, and the last one known."""
@@ -57,6 +58,10 @@ _MEMBERS = (
     ("nextRowId", "next_row_id"),
     ("operation", "operation"),
 )
+_EARLIEST_MS = -62_135_510_400_000
+_LATEST_MS = 253_402_214_400_000
+"""A day after the first and before the last instant of Python's calendar, so that every time zone can show them."""
+_NAMES = frozenset(name for name, _ in _MEMBERS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +109,11 @@ class Snapshot:
         Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for a version newer than this code.
         """
         o = load_object(data, path)
+        check_members(o, _NAMES)
         version = o.maybe_int("version") or 1
         if version > VERSION:
             raise UnsupportedFeature(f"{path}: snapshot version {version} is newer than {VERSION}, the last one known")
-        return Snapshot(
+        found = Snapshot(
             version=version,
             uuid=o.maybe_text("uuid"),
             id=o.int("id"),
@@ -134,3 +140,18 @@ class Snapshot:
             next_row_id=o.maybe_int("nextRowId"),
             operation=o.maybe_text("operation"),
         )
+        if not _EARLIEST_MS <= found.time_millis <= _LATEST_MS:
+            raise CorruptError(
+                f"'timeMillis' is {found.time_millis}, which is outside of the years 1 to 9999", None, path
+            )
+        try:
+            check_file_names(found.metadata_names, "manifest list, index manifest or statistics file")
+        except CorruptError as e:
+            raise e.within(path) from e
+        return found
+
+    @property
+    def metadata_names(self) -> list[str]:
+        """The names of the manifest lists, the index manifest and the statistics file."""
+        lists = [self.base_manifest_list, self.delta_manifest_list, self.changelog_manifest_list]
+        return [name for name in (*lists, self.index_manifest, self.statistics) if name is not None]

@@ -235,7 +235,7 @@ def _number_span(field: DataField, kind: AtomicType, value: Any) -> Span:
     if isinstance(value, str):
         # Spark reads the string as BIGINT for integers and as DOUBLE for decimals.
         number = literals.parse_integer(value) if kind.root in INTEGERS else literals.parse_double(value)
-        if number is None or (abs(number) >= 1 << 63 and kind.root in INTEGERS):
+        if number is None or (kind.root in INTEGERS and not -(1 << 63) <= number < 1 << 63):
             raise _cannot(field, value)
         value = number
     if isinstance(value, np.float32):

@@ -118,6 +118,8 @@ def _convert(node: exp.Expr, tz: str, column_of: ColumnOf, partial: bool) -> Pre
         case exp.Or():
             return Or(tuple(again(c) for c in node.flatten()))
         case exp.Not():
+            if partial and node.this.find(exp.Not) and node.this.find(exp.NullSafeEQ, exp.NullSafeNEQ, exp.EqualNull):
+                raise _Inexpressible(node, "a null-safe comparison below two negations")
             return _not(again(node.this, False))
         case exp.Boolean():
             return Constant(bool(node.this))
@@ -128,9 +130,9 @@ def _convert(node: exp.Expr, tz: str, column_of: ColumnOf, partial: bool) -> Pre
         case exp.Is():
             return _is(node, column_of)
         case exp.NullSafeEQ() | exp.EqualNull():
-            return _null_safe(node, tz, column_of)
+            return _null_safe(node, tz, column_of, partial)
         case exp.NullSafeNEQ():
-            return _not(_null_safe(node, tz, column_of))
+            return _not(_null_safe(node, tz, column_of, False))
         case exp.In():
             return _in(node, tz, column_of)
         case exp.Between() if not node.args.get("symmetric"):
@@ -225,7 +227,7 @@ def _is(node: exp.Is, column_of: ColumnOf) -> Predicate:
     raise _Inexpressible(node, "IS takes NULL, TRUE or FALSE")
 
 
-def _null_safe(node: exp.Expr, tz: str, column_of: ColumnOf) -> Predicate:
+def _null_safe(node: exp.Expr, tz: str, column_of: ColumnOf, partial: bool) -> Predicate:
     left, right = node.this, node.expression
     try:
         value = constant(left, tz)
@@ -233,7 +235,11 @@ def _null_safe(node: exp.Expr, tz: str, column_of: ColumnOf) -> Predicate:
     except NotConstant:
         value = _value(right, tz)
     name = _name(left, column_of)
-    return IsNull(name) if value is None else And((IsNull(name, True), Comparison(name, Op.EQ, value)))
+    equal = Comparison(name, Op.EQ, value)
+    if partial and isinstance(value, str):
+        # Without ANSI mode a text that is not a value of the column's type is cast to NULL, which equals NULL.
+        return Or((equal, IsNull(name)))
+    return IsNull(name) if value is None else And((IsNull(name, True), equal))
 
 
 def _in(node: exp.In, tz: str, column_of: ColumnOf) -> Predicate:

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from bitlake.progress.words import amounts, elapsed, heading
+from bitlake.words import printable
 
 if TYPE_CHECKING:
     from bitlake.progress.jobs import Job
@@ -39,7 +40,7 @@ class Terminal:
             self._bars.remove_task(self._tasks.pop(gone))
         for job in jobs:
             words: dict[str, Any] = {"amounts": amounts(job), "elapsed": elapsed(job)}
-            label = escape(heading(job))
+            label = escape(printable(heading(job), one_line=True))
             task = self._tasks.get(job)
             # rich takes a total of None for "leave it": what is no longer counted gets a new bar, which pulses.
             if task is not None and job.total is None and self._totals.get(task) is not None:

@@ -1,12 +1,12 @@
 """Rows of a query made to fit a table before they are written: names, types, lengths and NOT NULL, as INSERT does.
 
-Casts follow Spark's ANSI store assignment: what could lose meaning by type is refused here, what could by value fails
-the job with the column's name.
+Casts are those of ``CAST`` in ANSI mode, as in Paimon: types that ``CAST`` does not convert are refused here, and a
+value that does not fit its column fails the job with the column's name, whatever ``spark.sql.ansi.enabled`` is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,6 +21,7 @@ from bitlake.types.datatypes import MAX_LENGTH
 
 _NUMERIC = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType)
 _TIMES = (T.DateType, T.TimestampType, T.TimestampNTZType)
+_SIMPLE = (*_NUMERIC, *_TIMES, T.BooleanType)
 
 
 def by_position(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
@@ -66,20 +67,53 @@ def by_name(
     return frame.select(*columns)
 
 
-def with_defaults(frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
-    """The frame (its columns named after ``fields``) with the columns' defaults in place of NULLs, as Paimon writes."""
+def assigned(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
+    """Name the columns of assigned values after ``fields``, in order, with members of structs matched by name."""
+    named = by_position(table, frame, fields)
+    made = [nested_by_name(table, s, f, fill=False) for s, f in zip(named.schema.fields, fields, strict=True)]
+    if not any(column is not None for column in made):
+        return named
+    columns = [F.col(quoted(f.name)) if c is None else c.alias(f.name) for c, f in zip(made, fields, strict=True)]
+    return named.select(*columns)
+
+
+def nested_by_name(table: str, source: T.StructField, field: DataField, *, fill: bool) -> Column | None:
+    """A column with the members of its structs matched by name, at any depth; None if all are in their places."""
+    if isinstance(field.type, AtomicType):
+        return None
+    column = F.col(quoted(source.name))
+    return members_by_name(table, column, source.dataType, spark_type(field.type), field.name, fill=fill)
+
+
+def with_defaults(
+    table: str, frame: DataFrame, fields: Sequence[DataField], only: Collection[str] | None = None
+) -> DataFrame:
+    """The frame (its columns named after ``fields``) with the columns' defaults in place of NULLs, as Paimon writes.
+
+    ``only``: of these columns.
+    """
     if all(f.default_value is None for f in fields):
         return frame
     columns = []
     for source, f in zip(frame.schema.fields, fields, strict=True):
-        column = F.col(quoted(f.name))
-        if f.default_value is not None:
-            # Of the rows' type, which is made the table's later: members of structs may still have other names.
-            void = isinstance(source.dataType, T.NullType)
-            default = F.expr(f.default_value).cast(spark_type(f.type) if void else source.dataType)
-            column = (default if void else F.coalesce(column, default)).alias(f.name)
-        columns.append(column)
+        column = with_default(table, source, f) if only is None or f.name in only else None
+        columns.append(F.col(quoted(f.name)) if column is None else column.alias(f.name))
     return frame.select(*columns)
+
+
+def with_default(table: str, source: T.StructField, field: DataField) -> Column | None:
+    """A column with the default of its field in place of NULLs; None if there is no default.
+
+    The column is cast to the field's type first, so that the default keeps its own.
+    """
+    if field.default_value is None:
+        return None
+    wanted = spark_type(field.type)
+    _check_assignable(table, field.name, source.dataType, wanted)
+    column = F.col(quoted(source.name))
+    if source.dataType != wanted:
+        column = _cast(table, column, source.dataType, wanted, field.name, str(field.type))
+    return F.coalesce(column, F.expr(field.default_value).cast(nullable(wanted)))
 
 
 def store_columns(table: str, frame: DataFrame, fields: Sequence[DataField]) -> list[Column]:
@@ -113,7 +147,7 @@ def _stored(table: str, source: T.StructField, f: DataField) -> Column | None:
         return None
     column = F.col(quoted(source.name))
     if source.dataType != wanted:
-        column = _cast(table, column, source.dataType, f, wanted)
+        column = _cast(table, column, source.dataType, wanted, f.name, str(f.type))
     column = _fit_length(table, column, f)
     inside = _null_inside(column, wanted)
     if inside is not None:
@@ -125,20 +159,67 @@ def _stored(table: str, source: T.StructField, f: DataField) -> Column | None:
     return column
 
 
-def _cast(table: str, column: Column, source: T.DataType, field: DataField, wanted: T.DataType) -> Column:
-    """The column as the table's type; a number that does not fit fails the job, naming the column.
+def _cast(table: str, column: Column, source: T.DataType, wanted: T.DataType, path: str, shown: str) -> Column:
+    """The column as the table's type; a value that does not fit, at any depth, fails the job and names its column.
 
-    Spark's own cast names no column, and with ``spark.sql.ansi.enabled`` = false it would wrap the number around.
+    Spark's own cast names no column, and with ``spark.sql.ansi.enabled`` = false it would store NULL, or wrap a number.
     """
-    if not isinstance(source, _NUMERIC) or not isinstance(wanted, _NUMERIC) or _holds(wanted, source):
+    if _always_fits(source, wanted):
         return column.cast(nullable(wanted))
+    made = _cast_inside(table, column, source, wanted, path)
+    if made is not None:
+        return made.cast(nullable(wanted))
     made = column.try_cast(wanted)
+    numbers = isinstance(source, _NUMERIC) and isinstance(wanted, _NUMERIC)
+    hint = "write a value in range, or make the column wider" if numbers else "write a value of that type"
     message = F.concat(
-        F.lit(f"table '{table}', column '{field.name}': "),
+        F.lit(f"table '{table}', column '{path}': "),
         column.cast("string"),
-        F.lit(f" does not fit {field.type}; write a value in range, or make the column wider"),
+        F.lit(f" does not fit {shown}; {hint}"),
     )
     return F.when(column.isNotNull() & made.isNull(), F.raise_error(message).cast(wanted)).otherwise(made)
+
+
+def _cast_inside(table: str, column: Column, source: T.DataType, wanted: T.DataType, path: str) -> Column | None:
+    """An array, a map or a struct with its values cast, by position; None for other types."""
+
+    def inner(value: Column, old: T.DataType, new: T.DataType, name: str) -> Column:
+        return value if old == new else _cast(table, value, old, new, f"{path}.{name}", new.simpleString().upper())
+
+    if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        element, to = source.elementType, wanted.elementType
+        return F.transform(column, lambda e: inner(e, element, to, "element"))
+    if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
+        key, value, to_key, to_value = source.keyType, source.valueType, wanted.keyType, wanted.valueType
+        keys = F.transform(F.map_keys(column), lambda k: inner(k, key, to_key, "key"))
+        return F.map_from_arrays(keys, F.transform(F.map_values(column), lambda v: inner(v, value, to_value, "value")))
+    if isinstance(source, T.StructType) and isinstance(wanted, T.StructType) and len(set(source.names)) == len(source):
+        pairs = zip(source.fields, wanted.fields, strict=True)
+        made = [inner(column.getField(a.name), a.dataType, b.dataType, b.name).alias(b.name) for a, b in pairs]
+        return F.when(column.isNotNull(), F.struct(*made))
+    return None
+
+
+def _always_fits(source: T.DataType, wanted: T.DataType) -> bool:
+    """Whether every value of a type can be cast to another."""
+    if source == wanted or isinstance(source, T.NullType) or isinstance(wanted, (T.StringType, T.BinaryType)):
+        return True
+    if isinstance(wanted, _NUMERIC):
+        if isinstance(source, T.BooleanType):
+            return not isinstance(wanted, T.DecimalType)
+        return isinstance(source, _NUMERIC) and _holds(wanted, source)
+    if isinstance(wanted, T.BooleanType):
+        return isinstance(source, _NUMERIC)
+    if isinstance(wanted, _TIMES):
+        return isinstance(source, _TIMES)
+    if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
+        return _always_fits(source.elementType, wanted.elementType)
+    if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
+        return _always_fits(source.keyType, wanted.keyType) and _always_fits(source.valueType, wanted.valueType)
+    if isinstance(source, T.StructType) and isinstance(wanted, T.StructType):
+        pairs = zip(source.fields, wanted.fields, strict=True)
+        return all(_always_fits(a.dataType, b.dataType) for a, b in pairs)
+    return False
 
 
 def _holds(wanted: T.DataType, source: T.DataType) -> bool:
@@ -246,22 +327,26 @@ def _fits_length(field: DataField) -> bool:
 def _check_assignable(table: str, name: str, source: T.DataType, wanted: T.DataType) -> None:
     if not _assignable(source, wanted):
         raise InvalidRequest(
-            f"table '{table}', column '{name}': cannot store {source.simpleString()} into {wanted.simpleString()} "
-            f"without risk of losing meaning; write CAST(… AS {wanted.simpleString().upper()}) if you mean it"
+            f"table '{table}', column '{name}': cannot store {source.simpleString()} into {wanted.simpleString()}, "
+            "for which SQL has no cast; convert the value with a function"
         )
 
 
 def _assignable(source: T.DataType, wanted: T.DataType) -> bool:
+    """Whether CAST in ANSI mode converts a type to another, at any depth; structs by position."""
     if source == wanted or isinstance(source, T.NullType):
         return True
-    if isinstance(source, T.StringType) and isinstance(wanted, T.StringType):
-        return True
-    if isinstance(wanted, T.StringType):
-        return isinstance(source, (*_NUMERIC, *_TIMES, T.BooleanType))
-    if isinstance(source, _NUMERIC):
-        return isinstance(wanted, _NUMERIC)
+    if isinstance(wanted, (T.StringType, T.BinaryType)):
+        texts = (T.StringType, T.BinaryType)
+        return isinstance(source, texts) or (isinstance(wanted, T.StringType) and isinstance(source, _SIMPLE))
+    if isinstance(source, T.StringType):
+        return isinstance(wanted, _SIMPLE)
+    if isinstance(source, (*_NUMERIC, T.BooleanType)):
+        instants = isinstance(wanted, T.TimestampType) and not isinstance(source, T.BooleanType)
+        return instants or isinstance(wanted, (*_NUMERIC, T.BooleanType))
     if isinstance(source, _TIMES):
-        return isinstance(wanted, _TIMES)
+        numbers = isinstance(source, T.TimestampType) and isinstance(wanted, _NUMERIC)
+        return numbers or isinstance(wanted, _TIMES)
     if isinstance(source, T.ArrayType) and isinstance(wanted, T.ArrayType):
         return _assignable(source.elementType, wanted.elementType)
     if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):

@@ -26,11 +26,23 @@ def members_by_name(
             return None
         return F.transform(column, lambda e: _inside(table, e, inner, target, f"{path}.element", fill))
     if isinstance(source, T.MapType) and isinstance(wanted, T.MapType):
-        inner, target = source.valueType, wanted.valueType
-        if members_by_name(table, column, inner, target, f"{path}.value", fill=fill) is None:
-            return None
-        return F.transform_values(column, lambda _, v: _inside(table, v, inner, target, f"{path}.value", fill))
+        return _map(table, column, source, wanted, path, fill)
     return None
+
+
+def _map(table: str, column: Column, source: T.MapType, wanted: T.MapType, path: str, fill: bool) -> Column | None:
+    keys, values = (
+        (source.keyType, wanted.keyType, f"{path}.key"),
+        (source.valueType, wanted.valueType, f"{path}.value"),
+    )
+    if members_by_name(table, column, *keys, fill=fill) is not None:
+        new_keys = F.transform(F.map_keys(column), lambda k: _inside(table, k, *keys, fill))
+        return F.map_from_arrays(
+            new_keys, F.transform(F.map_values(column), lambda v: _inside(table, v, *values, fill))
+        )
+    if members_by_name(table, column, *values, fill=fill) is None:
+        return None
+    return F.transform_values(column, lambda _, v: _inside(table, v, *values, fill))
 
 
 def _inside(table: str, value: Column, source: T.DataType, wanted: T.DataType, path: str, fill: bool) -> Column:

@@ -36,7 +36,7 @@ _TEXTS = (Root.CHAR, Root.VARCHAR, Root.BINARY, Root.VARBINARY)
 
 def analyze(context: EngineContext, statement: st.Analyze) -> DataFrame:
     """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
-    table = context.table(context.identify(statement.table))
+    table = context.session_table(context.identify(statement.table))
     asked = analyzable(table) if statement.all_columns else statement.columns or ()
     analyze_table(context, table, [table.schema.field(c).name for c in asked])
     return context.nothing()

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.target import Target
-from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
-from bitlake.types import AtomicType, DataField, RowType
+from bitlake.types import DataField, RowType
 
 
 def set_values(target: Target, assignments: Sequence[st.Assignment]) -> dict[str, str]:
-    """What SET gives each column that it names, as SQL text over the target; setting a member sets its whole struct."""
+    """What SET gives each column that it names, as SQL text over the target; setting a member sets its whole struct.
+
+    DEFAULT is NULL: a column with a default stores it for NULL.
+    """
     tops: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
     for assignment in assignments:
         parts = column_parts(target, assignment.target)
@@ -56,7 +58,7 @@ def _value(
     if whole:
         if len(changes) > 1:
             raise InvalidRequest(f"table '{table}': column '{shown}' is set twice, whole or in part")
-        return assigned_value(column, whole[0])
+        return "NULL" if whole[0] is None else f"({whole[0]})"
     if not isinstance(column.type, RowType):
         raise InvalidRequest(f"table '{table}': '{shown}' is {column.type} and has no member '{changes[0][0][0]}'")
     members = {f.name.lower(): f for f in column.type.fields}
@@ -71,25 +73,6 @@ def _value(
         new = _value(target, member, was, inner[low], f"{shown}.{member.name}") if low in inner else was
         items.append(f"'{_escaped(member.name)}', {new}")
     return f"named_struct({', '.join(items)})"
-
-
-def assigned_value(column: DataField, value: str | None) -> str:
-    """A value that a statement assigns to a column, as SQL text: the column's default for DEFAULT, and for NULL.
-
-    NULL as in Paimon; not for nested types, whose values may name members as they like.
-    """
-    if value is None:
-        return default_value(column)
-    if column.default_value is None or not isinstance(column.type, AtomicType):
-        return f"({value})"
-    return f"coalesce(({value}), {default_value(column)})"
-
-
-def default_value(column: DataField) -> str:
-    """A column's DEFAULT as SQL text, NULL if it has none."""
-    if column.default_value is None:
-        return "NULL"
-    return f"CAST(({column.default_value}) AS {spark_type(column.type).simpleString()})"
 
 
 def _escaped(text: str) -> str:

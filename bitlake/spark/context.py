@@ -16,16 +16,21 @@ from pyspark.sql import types as T
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.arrow import spark_arrow_schema
+from bitlake.spark.cached_tables import CachedTables
+from bitlake.spark.errors import spark_errors
 from bitlake.spark.local import held_frame, is_simple
-from bitlake.spark.relations import relation_scan, session_options, table_scan
+from bitlake.spark.relations import on_branch, relation_scan, session_options, table_scan, writing_options
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import SparkReader, is_lasting
+from bitlake.spark.session import SessionConf
 from bitlake.sql.functions import take_max_pt
+from bitlake.sql.normalize import normalize
 from bitlake.sql.parse import parse_table_name
 from bitlake.sql.statements import TableName
 from bitlake.sql.travel import Relation, take_relations
 from bitlake.sql.views import expand_views
 from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.opening import open_table, relation_exists
 from bitlake.table.partitions import max_partition
 from bitlake.table.scan import Scan
@@ -50,7 +55,8 @@ class EngineContext:
         self._kept = _kept_views.setdefault(spark, OrderedDict())
         self._relations: dict[str, Relation] = {}
         self._moments: dict[str, Scan] = {}
-        self._settings: dict[str, str] | None = None
+        self.conf = SessionConf(spark)
+        self.cached = CachedTables(spark, catalog.store)
         self.original = ""
         """The text of the statement, as it came to :meth:`begin`."""
         self.timezone = "UTC"
@@ -62,14 +68,28 @@ class EngineContext:
         Returns the statement's text with a plain name for each moment of a table and each table function in it; these
         names are :meth:`scan`'s to resolve, until the next statement begins.
         """
-        self.timezone = str(self.spark.conf.get("spark.sql.session.timeZone"))
+        self.conf.refresh()
+        self.timezone = self.conf.timezone
         self._moments, self._relations = {}, {}
+        double_quoted = self.conf.is_true("spark.sql.ansi.doubleQuotedIdentifiers") and self.conf.is_true(
+            "spark.sql.ansi.enabled", default=True
+        )
+        text = normalize(text, self.database, double_quoted=double_quoted, evaluate=self.evaluate)
         self.original = text
         if self.catalog.keeps_views:
             text = expand_views(text, self.view)
         text = take_max_pt(text, self._max_pt)
         out, self._relations = take_relations(text, self.has)
         return out
+
+    def evaluate(self, expression: str) -> str | None:
+        """The text of a constant expression of Spark's, session variables among them; None for NULL.
+
+        Raises :class:`InvalidRequest` for an expression that is not constant.
+        """
+        with spark_errors(f"evaluating {expression}"):
+            value = self.spark.sql(f"SELECT CAST(({expression}) AS STRING)").collect()[0][0]
+        return None if value is None else str(value)
 
     def view(self, name: TableName) -> str | None:
         """The query of a view that the catalog keeps; None for other names, and one that a temporary view hides."""
@@ -79,7 +99,8 @@ class EngineContext:
 
     def _max_pt(self, given: str) -> str:
         """The greatest value of a table's first partition column, as text."""
-        return max_partition(self.table(self.identify(parse_table_name(given))).state())
+        state = self.table(self.identify(parse_table_name(given))).state()
+        return max_partition(state, listed_entries(state))
 
     def has(self, name: TableName) -> bool:
         """Whether a name is a lake table's, and no temporary view's, which would shadow it as it does in Spark."""
@@ -91,25 +112,13 @@ class EngineContext:
             return False
         return name.database is not None or not self.is_view(name.table)
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """What the session says of table options (``spark.paimon.…``); to fetch all settings takes a while."""
-        if self._settings is None:
-            every = self.spark.conf.getAll
-            self._settings = {k: v for k, v in every.items() if k.startswith("spark.paimon.")}
-        return self._settings
-
-    def forget_settings(self) -> None:
-        """Look at the session's settings anew: after SET and RESET."""
-        self._settings = None
-
     def scan(self, name: TableName) -> Scan:
         """The rows that a name in a query stands for; of a moment the same ones throughout a statement."""
         relation = self._relations.get(name.table) if name.database is None else None
         if relation is None:
             identifier = self.identify(name)
-            table = self.table(identifier)
-            return table_scan(self, table, session_options(self, identifier.database, identifier.table))
+            options = session_options(self, identifier.database, identifier.table)
+            return table_scan(self, self.table(on_branch(identifier, options)), options)
         found = self._moments.get(name.table)
         if found is None:
             found = self._moments[name.table] = relation_scan(self, relation)
@@ -133,6 +142,12 @@ class EngineContext:
             to_spark=reader.frame,
             runner=lambda: SparkRunner(self.spark),
         )
+
+    def session_table(self, name: Identifier) -> Table:
+        """The table with the options that the session sets, for statements that write; time travel is for reading."""
+        options = session_options(self, name.database, name.table)
+        table = self.table(on_branch(name, options))
+        return table.with_options(writing_options(options)) if options else table
 
     @property
     def classic(self) -> bool:

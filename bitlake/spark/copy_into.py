@@ -23,6 +23,7 @@ from bitlake.spark.align import by_name, with_defaults
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import store
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.hadoop_path import hadoop_path, hadoop_pattern
 from bitlake.spark.types import spark_type
 from bitlake.sql.copy import CopyIntoTable, FileFormat
 from bitlake.storage import FileInfo, Store, open_store
@@ -55,7 +56,7 @@ class _Counted:
 
 def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> DataFrame:
     """COPY INTO table: one row for each file, with what became of it."""
-    table = context.table(context.identify(statement.table))
+    table = context.session_table(context.identify(statement.table))
     state = table.state()
     table.check_writable(state, keyed=True)
     fields = _targets(state, statement)
@@ -81,7 +82,7 @@ def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> DataFra
         good = good.filter(~F.col(_FILE).isin([c.key for c in bad]))
     casted = good.select(*[F.col(quoted(f.name)).try_cast(spark_type(f.type)).alias(f.name) for f in fields])
     named = by_name(table.name, casted, state.schema.fields, nested=False)
-    store(context, table, state, with_defaults(named, state.schema.fields), "WRITE")
+    store(context, table, state, with_defaults(table.name, named, state.schema.fields), "WRITE")
     by_file = {_name(key): c for key, c in found.items()}
     rows = [_outcome(f.name, by_file.get(f.name), statement.on_error) for f in fresh]
     snapshot = table.state().snapshot_id or 0
@@ -118,23 +119,16 @@ def _files(files: Store, statement: CopyIntoTable) -> list[FileInfo]:
         wanted = re.compile(statement.pattern or ".*")
     except re.error as e:
         raise InvalidRequest(f"PATTERN = '{statement.pattern}' is no regular expression: {e}") from e
-    folder = _bare(statement.folder)
+    folder = hadoop_path(statement.folder)
     if not files.dir_exists(folder):
         raise NotFound(f"COPY INTO {statement.table}: there is no folder {statement.folder}")
     found = [f for f in files.list(folder) if not f.is_dir and not f.name.startswith(("_", "."))]
     return [f for f in found if wanted.fullmatch(f.name)]
 
 
-def _bare(folder: str) -> str:
-    """A folder without a last slash; local ones as plain paths."""
-    text = re.sub(r"^file:(//)?(?=/)", "", folder)
-    return text.rstrip("/") or "/"
-
-
 def _path(statement: CopyIntoTable, file: FileInfo) -> str:
     """The file's path, as Hadoop writes it."""
-    folder = _bare(statement.folder)
-    return f"{'file:' if folder.startswith('/') else ''}{folder}/{file.name}"
+    return f"{hadoop_path(statement.folder).rstrip('/')}/{file.name}"
 
 
 def _name(key: str) -> str:
@@ -146,7 +140,7 @@ def _read(
 ) -> DataFrame:
     """The files' rows as the columns named, with the file each is from and what is wrong with it."""
     form, reader = statement.format, context.spark.read
-    escaped = [re.sub(r"([\\{}\[\]*?])", r"\\\1", p) for p in paths]
+    escaped = [hadoop_pattern(p) for p in paths]
     if form.type == "PARQUET":
         frame = _of_parquet(reader.parquet(*escaped), fields)
         return _judged(frame, fields, None)

@@ -9,6 +9,7 @@ from bitlake.errors import AlreadyExists, InvalidRequest
 from bitlake.spark.context import EngineContext
 from bitlake.spark.copy_into import store_of
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.query import query
 from bitlake.sql import statements as st
 from bitlake.sql.copy import CopyIntoFolder
@@ -33,7 +34,7 @@ def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> DataF
     if not isinstance(parse_statement(statement.query), st.Query):
         raise InvalidRequest(f"COPY INTO '{statement.folder}' takes a query, and not: {statement.query[:60]}")
     files = store_of(context, statement.folder)
-    folder = statement.folder.removeprefix("file://").removeprefix("file:").rstrip("/")
+    folder = hadoop_path(statement.folder)
     if not statement.overwrite and files.list(folder):
         raise AlreadyExists(f"{statement.folder} holds files already: say OVERWRITE = TRUE, or choose another folder")
     frame = query(context, statement.query)
@@ -41,7 +42,7 @@ def copy_into_folder(context: EngineContext, statement: CopyIntoFolder) -> DataF
     with spark_errors(f"writing {statement.folder}"):
         rows = frame.count()
         writer = frame.write.mode("overwrite").options(**options)
-        writer.format(statement.format.type.lower()).save(statement.folder)
+        writer.format(statement.format.type.lower()).save(folder)
     count = sum(f.name.startswith("part-") for f in files.list(folder) if not f.is_dir)
     columns = [("output_path", T.StringType()), ("file_count", T.IntegerType()), ("rows_written", T.LongType())]
     return context.rows(columns, [(statement.folder, count, rows)])

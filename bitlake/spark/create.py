@@ -18,6 +18,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.ddl_statements import CreateTableLike
 from bitlake.table.catalog import Identifier
 from bitlake.table.create import ColumnSpec
+from bitlake.table.opening import open_state, relation_exists
 from bitlake.table.partition_spec import overwrite_scope
 from bitlake.table.replace import replaced_schema
 
@@ -49,7 +50,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     )
     if frame is None or not made:
         return context.nothing()
-    table = context.table(name)
+    table = context.session_table(name)
     state = table.state()
     try:
         table.check_writable(state, keyed=True)
@@ -91,14 +92,14 @@ def _replace(
 
 
 def create_table_like(context: EngineContext, statement: CreateTableLike) -> DataFrame:
-    """CREATE TABLE … LIKE: columns, keys, comment and options of another table; its place and rows are its own."""
+    """CREATE TABLE … LIKE: columns, keys, comment and options of another table or branch; no rows."""
     name, source = context.identify(statement.name), context.identify(statement.source)
     _check_using(name, statement.using)
-    if statement.source.catalog is not None or not context.catalog.table_exists(source):
+    if statement.source.catalog is not None or not relation_exists(context.catalog, source):
         known = context.catalog.tables(source.database) if context.catalog.database_exists(source.database) else []
-        raise NotFound(f"table '{statement.source}' is no table of the lake{near(source.table, known)}")
-    schema = context.catalog.load_schema(source)
-    options = {k: v for k, v in schema.options.items() if k not in ("path", "owner", "external")}
+        raise NotFound(f"table '{statement.source}' is not a table of the lake{near(source.table, known)}")
+    schema = open_state(context.catalog, source).schema
+    options = {k: v for k, v in schema.options.items() if k not in ("path", "owner", "external", "branch")}
     own = dict(statement.properties)
     keys = () if opt.PRIMARY_KEY.name in own else schema.primary_keys
     context.catalog.create_table(

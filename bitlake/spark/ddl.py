@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from pyspark.sql import DataFrame
 
 from bitlake.errors import InvalidRequest, NotFound
@@ -13,6 +15,8 @@ from bitlake.sql.ddl_statements import AlterDatabase, AlterTag, RefreshTable, Ta
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
 from bitlake.table.opening import relation_exists
 from bitlake.table.table import Table
+
+log = logging.getLogger("bitlake")
 
 _COMMENT = "comment"
 
@@ -126,13 +130,12 @@ def alter_tag(context: EngineContext, statement: AlterTag) -> DataFrame:
 
 
 def delete_tags(table: Table, given: str, lenient: bool = False) -> None:
-    """Delete tags whose names are between commas: all of them, or if one is missing, none."""
+    """Delete tags whose names are between commas; one that does not exist is a warning, as in Paimon.
+
+    ``lenient``: not even that.
+    """
     have = table.tags()
     names = [given] if given in have else [n.strip() for n in given.split(",") if n.strip()]
-    missing = [n for n in names if n not in have]
-    if missing and not lenient:
-        raise NotFound(
-            f"table '{table.name}' has no tag '{missing[0]}'; its tags: {', '.join(have) or 'none'}; or say IF EXISTS"
-        )
     for name in names:
-        table.delete_tag(name, if_exists=True)
+        if not table.delete_tag(name, if_exists=True) and not lenient:
+            log.warning("table '%s' has no tag '%s'; its tags: %s", table.name, name, ", ".join(have) or "none")

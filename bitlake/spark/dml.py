@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.predicate.bind import bind
 from bitlake.predicate.dialect import quoted
+from bitlake.predicate.parse import parse_predicate
+from bitlake.predicate.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.spark.align import by_name, by_position, has_not_null_inside, stored, with_defaults
-from bitlake.spark.assignments import default_value
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.lsm_write import write_changes
-from bitlake.spark.merge_schema import merged_state, merging
+from bitlake.spark.merge_schema import evolution, merged_state, merging
 from bitlake.spark.query import query
 from bitlake.spark.types import from_spark_field, spark_type
 from bitlake.spark.write import SparkWriter, is_local
 from bitlake.sql import statements as st
-from bitlake.sql.ddl_statements import DropPartitions
-from bitlake.sql.default_values import replace_defaults
+from bitlake.sql.ddl_statements import AddPartitions, DropPartitions
+from bitlake.sql.default_values import default_as_null
 from bitlake.table.append_update import retrying
 from bitlake.table.catalog import Identifier
 from bitlake.table.commit import Overwrite
@@ -44,28 +47,110 @@ _MODE = "spark.sql.sources.partitionOverwriteMode"
 
 def insert(context: EngineContext, statement: st.InsertInto) -> DataFrame:
     """INSERT INTO / OVERWRITE; returns how many rows were written."""
+    rows = _inserted(context, statement)
+    return context.rows(COUNTS, [(rows, rows)])
+
+
+def insert_all(context: EngineContext, statement: st.MultiInsert) -> DataFrame:
+    """FROM … INSERT … INSERT …: one after the other, each a commit; returns a row of counts for each."""
+    counts = [_inserted(context, each) for each in statement.inserts]
+    return context.rows(COUNTS, [(rows, rows) for rows in counts])
+
+
+def _inserted(context: EngineContext, statement: st.InsertInto) -> int:
     name = context.identify(statement.table)
-    table = context.table(name)
+    table = context.session_table(name)
     state = table.state()
     table.check_writable(state, keyed=True)
     spec = _partition_spec(table.name, state, statement.partition)
-    text = statement.query
-    if not statement.by_name:
-        text = replace_defaults(text, [default_value(f) for f in _targets(table.name, state, statement, spec)])
-    frame = query(context, text)
-    how = merging(context, name, table) if statement.by_name else MergeSchema()
+    if statement.if_not_exists:
+        partition = tuple(whole_partition(context, state, statement.partition or {}).values())
+        if partition in files_by_partition(state):
+            return 0
+    frame = query(context, statement.query if statement.by_name else default_as_null(statement.query))
+    how = MergeSchema()
+    given = {**_write_options(table.name, statement), **evolution(statement.evolve)}
+    if statement.by_name or given:
+        how = merging(context, name, table, given)
+    if how.on and not statement.by_name:
+        frame = _leading_named(frame, _targets(table.name, state, statement, spec))
+        statement = replace(statement, by_name=True, columns=None)
     state = merged_state(table, state, frame, how)
-    frame = with_defaults(_named(table.name, state, frame, statement, spec, how.on), state.schema.fields)
+    frame = _named(table.name, state, frame, statement, spec, how.on)
+    frame = with_defaults(table.name, frame, state.schema.fields)
     scope = None
-    if statement.overwrite:
-        static = {k: v for k, v in spec.items() if v is not None}
-        if str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic" and state.schema.partition_keys:
-            scope = overwrite_scope(state.schema, {})
-        else:
-            # As in Spark, PARTITION (p) without a value narrows nothing: p is a column of the query.
-            scope = overwrite_scope(state.schema, static_values(context, state, static) if static else None)
-    rows = store(context, table, state, frame, "OVERWRITE" if statement.overwrite else "WRITE", scope)
-    return context.rows(COUNTS, [(rows, rows)])
+    if statement.replace_where is not None:
+        scope = _replaced_scope(context, state, statement.replace_where)
+        frame = _only_where(table.name, frame, state, statement.replace_where)
+    elif statement.overwrite:
+        scope = _overwritten_scope(context, state, spec)
+    return store(context, table, state, frame, "WRITE" if scope is None else "OVERWRITE", scope)
+
+
+def _overwritten_scope(context: EngineContext, state: TableState, spec: Mapping[str, Any]) -> Overwrite:
+    """What INSERT OVERWRITE with a PARTITION clause replaces, by Spark's mode of partition overwrites."""
+    static = {k: v for k, v in spec.items() if v is not None}
+    dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
+    if dynamic and len(static) < len(state.schema.partition_keys):
+        return overwrite_scope(state.schema, {})
+    # As in Spark, PARTITION (p) without a value narrows nothing: p is a column of the query.
+    return overwrite_scope(state.schema, static_values(context, state, static) if static else None)
+
+
+def _replaced_scope(context: EngineContext, state: TableState, condition: str) -> Overwrite:
+    """What REPLACE WHERE replaces; raises :class:`UnsupportedFeature` for other conditions than equalities of partition
+    columns, which Paimon's overwrites do not take either.
+    """
+    keys = state.schema.partition_keys
+    bound = bind(parse_predicate(condition, context.timezone), state.schema.fields, context.timezone)
+    spec: dict[str, Any] = {}
+    present: set[str] = set()  # what <=> has beside its equality
+    understood = True
+    for leaf in conjuncts(bound):
+        match leaf:
+            case Comparison(column, Op.EQ, value) if spec.get(column, value) == value:
+                spec[column] = value
+            case IsNull(column, False) if spec.get(column) is None:
+                spec[column] = None
+            case IsNull(column, True):
+                present.add(column)
+            case _:
+                understood = False
+    filled = {k for k, v in spec.items() if v is not None}
+    if not understood or not present <= filled or not set(spec) <= set(keys):
+        raise UnsupportedFeature(
+            f"table '{state.name}', REPLACE WHERE {condition}: only equalities of partition columns "
+            f"({', '.join(keys) or 'none'}), joined by AND, can be replaced; use DELETE and INSERT, or MERGE"
+        )
+    return overwrite_scope(state.schema, spec or None)
+
+
+def _only_where(table: str, frame: DataFrame, state: TableState, condition: str) -> DataFrame:
+    """The rows, of which one that REPLACE WHERE would not replace fails the job, as in Paimon."""
+    if not state.schema.partition_keys:
+        return frame
+    message = f"table '{table}': a row is not one of those that REPLACE WHERE {condition} replaces"
+    key = state.schema.partition_keys[0]
+    column = F.col(quoted(key))
+    kept = F.coalesce(F.expr(f"({condition})"), F.lit(False))
+    wanted = frame.schema[key].dataType
+    return frame.withColumn(key, F.when(kept, column).otherwise(F.raise_error(F.lit(message)).cast(wanted)))
+
+
+def _write_options(table: str, statement: st.InsertInto) -> Mapping[str, str]:
+    other = next((k for k in statement.options if not k.startswith(PREFIX)), None)
+    if other is not None:
+        raise UnsupportedFeature(
+            f"table '{table}': INSERT INTO … WITH takes {PREFIX} and the options below it, and not '{other}'; set it "
+            "as an option of the table"
+        )
+    return statement.options
+
+
+def _leading_named(frame: DataFrame, targets: Sequence[DataField]) -> DataFrame:
+    """The frame with its first columns named after ``targets``; those after them keep their names."""
+    have = frame.columns
+    return frame.toDF(*[f.name for f in targets[: len(have)]], *have[len(targets) :])
 
 
 def write_dataframe(
@@ -96,14 +181,14 @@ def write_dataframe(
     if not exists:
         columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
         context.catalog.create_table(name, columns, partition_keys=partition_by, options=options)
-    table = context.table(name)
+    table = context.session_table(name)
     state = table.state()
     try:
         table.check_writable(state, keyed=True)
         how = merging(context, name, table, merge)
         state = merged_state(table, state, frame, how)
         named = by_name(table.name, frame, state.schema.fields, fill=how.on)
-        named = with_defaults(named, state.schema.fields)
+        named = with_defaults(table.name, named, state.schema.fields)
         dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
         scope = overwrite_scope(state.schema, {} if dynamic else None) if mode == "overwrite" and exists else None
         return store(context, table, state, named, "WRITE" if scope is None else "OVERWRITE", scope)
@@ -115,7 +200,7 @@ def write_dataframe(
 
 def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
     """TRUNCATE TABLE, or one of its partitions."""
-    table = context.table(context.identify(statement.table))
+    table = context.session_table(context.identify(statement.table))
     state = table.state()
     spec = _partition_spec(table.name, state, statement.partition)
     missing = [k for k, v in spec.items() if v is None]
@@ -126,24 +211,61 @@ def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
 
 
 def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFrame:
-    """ALTER TABLE … DROP PARTITION; every partition column must be given, and without IF EXISTS be there."""
-    table = context.table(context.identify(statement.table))
+    """ALTER TABLE … DROP PARTITION: every partition that matches a spec.
+
+    As in Paimon, one that all columns name must exist, without IF EXISTS.
+    """
+    table = context.session_table(context.identify(statement.table))
     state = table.state()
-    specs = []
-    for given in statement.partitions:
-        spec = _partition_spec(table.name, state, given)
-        missing = [k for k in state.schema.partition_keys if k not in spec]
-        if missing:
-            raise InvalidRequest(f"table '{table.name}': DROP PARTITION needs a value of '{missing[0]}' too")
-        specs.append(static_values(context, state, spec))
+    keys = state.schema.partition_keys
+    specs = [static_values(context, state, _partition_spec(table.name, state, s)) for s in statement.partitions]
     have = files_by_partition(state)
-    there = [s for s in specs if tuple(s[k] for k in state.schema.partition_keys) in have]
-    if len(there) < len(specs) and not statement.if_exists:
-        gone = next(s for s in specs if s not in there)
-        raise NotFound(f"table '{table.name}' has no partition {gone}; SHOW PARTITIONS lists them, or say IF EXISTS")
-    for spec in there:
+    matched = [s for s in specs if any(_matches(s, keys, values) for values in have)]
+    missing = [s for s in specs if s not in matched and len(s) == len(keys)]
+    if missing and not statement.if_exists:
+        raise _no_partition(table.name, missing[0])
+    for spec in matched:
         table.truncate(spec)
     return context.nothing()
+
+
+def add_partitions(context: EngineContext, statement: AddPartitions) -> DataFrame:
+    """ALTER TABLE … ADD PARTITION: a partition exists where it has rows, so there is nothing to add, as in Paimon."""
+    table = context.table(context.identify(statement.table))
+    state = table.state()
+    for given in statement.partitions:
+        spec = whole_partition(context, state, given)
+        if tuple(spec.values()) in files_by_partition(state) and not statement.if_not_exists:
+            raise AlreadyExists(f"table '{table.name}' has a partition {spec} already; or say IF NOT EXISTS")
+    return context.nothing()
+
+
+def whole_partition(context: EngineContext, state: TableState, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The physical values of all partition columns, in key order; raises :class:`InvalidRequest` if one is missing."""
+    spec = _partition_spec(state.name, state, given)
+    missing = [k for k in state.schema.partition_keys if spec.get(k) is None]
+    if missing or not spec:
+        lacks = f"'{missing[0]}' has none" if missing else "the table is not partitioned"
+        raise InvalidRequest(f"table '{state.name}': PARTITION needs a value of every partition column, and {lacks}")
+    return static_values(context, state, {k: spec[k] for k in state.schema.partition_keys})
+
+
+def existing_partition(context: EngineContext, state: TableState, given: Mapping[str, Any]) -> list[ManifestEntry]:
+    """The live files of a partition that all its columns name; raises :class:`NotFound`."""
+    spec = whole_partition(context, state, given)
+    files = files_by_partition(state).get(tuple(spec.values()))
+    if files is None:
+        raise _no_partition(state.name, spec)
+    return files
+
+
+def _no_partition(table: str, spec: Mapping[str, Any]) -> NotFound:
+    return NotFound(f"table '{table}' has no partition {dict(spec)}; SHOW PARTITIONS lists them, or say IF EXISTS")
+
+
+def _matches(spec: Mapping[str, Any], keys: Sequence[str], values: Sequence[Any]) -> bool:
+    named = dict(zip(keys, values, strict=True))
+    return all(named[k] == v for k, v in spec.items())
 
 
 def store(
@@ -166,7 +288,7 @@ def store(
         publish(table, now, changes, operation=operation, overwrite=overwrite)
         return sum(c.rows for c in changes)
 
-    if state.schema.num_buckets != -1:
+    if state.schema.num_buckets > 0:
         return step(state)
     # Where keys go depends on what is there: if another writer changed that, it is found out anew.
     return retrying(lambda: tries.pop() if tries else table.state(), step)
@@ -226,8 +348,6 @@ def _named(
         named = by_position(table, frame, targets)
         if statement.columns is not None:
             named = by_name(table, named, rest, nested=False)
-        elif targets != rest:
-            named = named.select(*[quoted(f.name) for f in rest])
     if rest == list(fields):
         return named
     columns = []
@@ -244,10 +364,8 @@ def _targets(table: str, state: TableState, statement: st.InsertInto, spec: Mapp
     static = {k: v for k, v in spec.items() if v is not None}
     if statement.columns is not None:
         return _listed(table, state, statement.columns, static)
-    # In an INSERT with PARTITION, the dynamic partition columns come last, in the clause's order.
-    dynamic = [k for k, v in spec.items() if v is None]
-    rest = [f for f in state.schema.fields if f.name not in static and f.name not in dynamic]
-    return rest + [state.schema.field(k) for k in dynamic]
+    # PARTITION (p) without a value changes nothing: p stands where the table has it, as in Paimon and Spark.
+    return [f for f in state.schema.fields if f.name not in static]
 
 
 def _listed(table: str, state: TableState, names: Sequence[str], static: Mapping[str, Any]) -> list[DataField]:

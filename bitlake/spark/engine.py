@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from bitlake.errors import InvalidRequest
 from bitlake.spark import create, ddl, dml, show, show_tables, views
@@ -17,13 +17,24 @@ from bitlake.spark.copy_out import copy_into_folder
 from bitlake.spark.delete import delete
 from bitlake.spark.merge import merge
 from bitlake.spark.procedures import call, show_procedures
-from bitlake.spark.query import create_view, explain, other, prepare, query
+from bitlake.spark.query import (
+    cache_table,
+    clear_cache,
+    create_view,
+    describe_query,
+    explain,
+    other,
+    prepare,
+    query,
+    uncache_table,
+)
 from bitlake.spark.scan import SparkReader
 from bitlake.spark.update import update
 from bitlake.spark.watch import watched
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable
+from bitlake.sql.parameters import Args, SqlText, bind_parameters, literal
 from bitlake.sql.parse import parse_statement
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.scan import Scan
@@ -43,6 +54,7 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.RenameTable: ddl.rename_table,
     st.Truncate: dml.truncate,
     st.InsertInto: dml.insert,
+    st.MultiInsert: dml.insert_all,
     st.DeleteFrom: delete,
     st.Update: update,
     st.MergeInto: merge,
@@ -66,9 +78,16 @@ _HANDLERS: dict[type[Any], Handler] = {
     ds.AlterTag: ddl.alter_tag,
     ds.ShowTags: show_tables.tags,
     ds.DropPartitions: dml.drop_partitions,
+    ds.AddPartitions: dml.add_partitions,
     ds.ShowColumns: show_tables.columns,
     ds.ShowTableExtended: show_tables.extended,
     ds.RefreshTable: ddl.refresh_table,
+    ds.AlterView: views.alter_view,
+    ds.DescribeQuery: describe_query,
+    ds.ShowCurrentNamespace: show.current_namespace,
+    ds.CacheTable: cache_table,
+    ds.UncacheTable: uncache_table,
+    ds.ClearCache: clear_cache,
     CopyIntoTable: copy_into_table,
     CopyIntoFolder: copy_into_folder,
 }
@@ -85,22 +104,58 @@ class SparkEngine:
         """The session."""
         return self.context.spark
 
-    def sql(self, text: str) -> DataFrame:
+    def sql(self, text: str, args: Args | None = None) -> DataFrame:
         """Run one statement; queries are lazy as in Spark, everything else has happened when this returns.
 
+        ``args`` are the values of its parameters, by name or in order: Python's, or Spark's columns of literals.
         Raises :class:`bitlake.errors.BitlakeError` of the kind that tells what to do; nothing is half-done then.
         """
+        if args is not None:
+            text = bind_parameters(text, self._literals(args))
         with self._watched(text):
             return self._run(self.context.begin(text))
 
+    def _literals(self, args: Any) -> Any:
+        """Parameters' values, those that are Spark's columns as SQL text."""
+        if isinstance(args, Mapping):
+            return {name: self._literal(value) for name, value in args.items()}
+        return [self._literal(value) for value in args] if isinstance(args, list | tuple) else args
+
+    def _literal(self, value: Any) -> Any:
+        if not isinstance(value, Column):
+            return value
+        frame = self.spark.range(1).select(value)
+        return SqlText(f"CAST({literal(frame.collect()[0][0])} AS {frame.schema[0].dataType.simpleString()})")
+
     def _run(self, text: str) -> DataFrame:
         statement = parse_statement(text)
+        if isinstance(statement, ds.ExecuteImmediate):
+            return self._run(self.context.begin(self._immediate(statement)))
         handler = _HANDLERS.get(type(statement))
         if handler is not None:
             return handler(self.context, statement)
         if isinstance(statement, st.Other):
             return other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
+
+    def _immediate(self, statement: ds.ExecuteImmediate) -> str:
+        """The statement that EXECUTE IMMEDIATE runs, its parameters replaced, as one that sets variables with INTO."""
+        text = self.context.evaluate(statement.statement)
+        if text is None:
+            raise InvalidRequest(f"EXECUTE IMMEDIATE {statement.statement}: the statement is NULL")
+        names = [name for name, _ in statement.using]
+        values = [SqlText(f"({value})") for _, value in statement.using]
+        if any(names) and not all(names):
+            raise InvalidRequest("EXECUTE IMMEDIATE: parameters in USING have names, or none has")
+        if statement.using:
+            text = bind_parameters(
+                text, {str(n): v for n, v in zip(names, values, strict=True)} if names[0] else values
+            )
+        if not statement.into:
+            return text
+        if not isinstance(parse_statement(text), st.Query):
+            raise InvalidRequest(f"EXECUTE IMMEDIATE … INTO takes a query, and this is another statement: {text}")
+        return f"SET VAR ({', '.join(statement.into)}) = ({text})"
 
     def _watched(self, text: str) -> AbstractContextManager[None]:
         """What is done in the block, said by ``text``, shows how far it is."""

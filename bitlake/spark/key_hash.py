@@ -7,7 +7,7 @@ are hashed in Python workers: no slower by itself, but the rest of each row wait
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from bitlake.codec.bucket import bucket_of, row_hash
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate import dialect
+from bitlake.table.lsm.postpone import bucket_numbers
 from bitlake.types import AtomicType, DataField, Root
 
 _BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.DATE: 32, Root.BIGINT: 64}
@@ -62,6 +63,17 @@ def bucket_column(schema: TableSchema) -> Column | None:
 
     def number(*columns: pa.Array) -> pa.Array:
         return pa.array(bucket_of(types, list(columns), total, function), pa.int32())
+
+    return _in_python(number, fields)
+
+
+def differing_bucket_column(schema: TableSchema, counts: Mapping[bytes, int]) -> Column:
+    """The bucket of a row where partitions differ in their number of buckets: ``counts``, else the schema's."""
+    fields = list({f.name: f for f in (*schema.partition_fields, *schema.bucket_fields)}.values())
+    names = [f.name for f in fields]
+
+    def number(*columns: pa.Array) -> pa.Array:
+        return pa.array(bucket_numbers(pa.table(list(columns), names=names), schema, counts), pa.int32())
 
     return _in_python(number, fields)
 

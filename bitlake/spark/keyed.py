@@ -10,11 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bitlake.predicate.dialect import quoted
-from bitlake.spark.align import by_position
+from bitlake.spark.align import assigned, with_defaults
 from bitlake.spark.assignments import set_values
 from bitlake.spark.lsm_write import write_changes
 from bitlake.spark.target import Target
-from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.table import keyed
 from bitlake.table.append_delete import Hits, only_hits
@@ -30,13 +29,8 @@ def delete_keyed(target: Target, condition: str | None) -> int:
     schema = target.state.schema
     keyed.check_keyed(target.table.name, schema)
     keyed.check_kinds(target.table.name, schema)
-    needed = set(keyed.to_delete(schema))
-    items = []
-    for f in schema.fields:
-        value = target.column(f.name)
-        if f.name not in needed:
-            value = f"CAST(NULL AS {spark_type(f.type).simpleString()})"
-        items.append(f"{value} AS {quoted(f.name)}")
+    # Whole rows, as Paimon writes them: the audit log and streams of changes show what was deleted.
+    items = [f"{target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(condition))
     return write_kind(target, frame, DELETE, "DELETE")
 
@@ -48,7 +42,7 @@ def delete_hits(target: Target, hits: Hits) -> int:
     keyed.check_kinds(target.table.name, schema)
     if not hits:
         return 0
-    return keyed.delete_found(target.table, only_hits(target.scan(None).select(keyed.to_delete(schema)), hits))
+    return keyed.delete_found(target.table, only_hits(target.scan(None).select(schema.field_names), hits))
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:
@@ -60,7 +54,8 @@ def update_keyed(target: Target, statement: st.Update) -> int:
     keyed.check_set(name, schema, values)
     items = [f"{values.get(f.name) or target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(statement.condition))
-    return write_kind(target, by_position(name, frame, schema.fields), UPDATE_AFTER, "UPDATE")
+    rows = with_defaults(name, assigned(name, frame, schema.fields), schema.fields, values)
+    return write_kind(target, rows, UPDATE_AFTER, "UPDATE")
 
 
 def write_kind(target: Target, frame: DataFrame, kind: int, operation: str) -> int:

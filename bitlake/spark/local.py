@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 
+from bitlake.formats.conform import retyped
 from bitlake.html.notebook import rows_html
 from bitlake.spark.arrow import spark_arrow_schema
 
@@ -99,4 +100,4 @@ class HeldFrame(ClassicDataFrame):
     def toArrow(self) -> pa.Table:
         """All rows as an Arrow table of the types that Spark gives them."""
         large = self._session.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
-        return self._table.cast(spark_arrow_schema(self._types, prefers_large_types=large))
+        return retyped(self._table, spark_arrow_schema(self._types, prefers_large_types=large))

@@ -13,7 +13,7 @@ what was measured.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -31,7 +31,7 @@ from bitlake.spark.align import has_not_null_inside, store_columns
 from bitlake.spark.bucket_assign import KEY_HASH, assigned, parallelism, rerouted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.key_hash import bucket_column, quoted
+from bitlake.spark.key_hash import bucket_column, differing_bucket_column, quoted
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.scan import DRIVER_BYTES
 from bitlake.spark.write import is_local, tagged
@@ -42,7 +42,7 @@ from bitlake.table.lsm.hash_buckets import hash_change
 from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange
-from bitlake.table.lsm.postpone import postpone_writer, unnumbered
+from bitlake.table.lsm.postpone import fixed_buckets, postpone_writer, unnumbered
 from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.lsm.states import LiveBuckets, Slot
 from bitlake.table.merge.spec import VALUE_KIND, MergeSpec
@@ -89,9 +89,15 @@ def write_changes(
     if local is not None:
         batches = upsert.prepared(table.name, schema, [local], None if kind_column is None else VALUE_KIND)
         return upsert.write_changes(state, batches, table.publisher(state).user, fresh=fresh, compact=compact)
+    fixed = fixed_buckets(state, parallelism(context))
+    counts: Mapping[bytes, int] = {}
+    if fixed is not None:
+        state, counts, compact = fixed.state, fixed.counts, False
+        schema = state.schema
     # Keys that are unique over partitions may be in any of them.  Tasks know nothing of what this process has cached.
     later = not is_cross_partition(schema) and has_many_files(state)
-    job = WriteJob(LiveBuckets.of(state, fresh=fresh, later=later), table.publisher(state).user, compact)
+    live = LiveBuckets.of(state, fresh=fresh, later=later, counts=counts)
+    job = WriteJob(live, table.publisher(state).user, compact)
     rows = aligned.withColumn(ARRIVAL, F.monotonically_increasing_id())
     with spark_errors(f"writing to table '{table.name}'"), tagged(context.spark):
         if is_cross_partition(schema):
@@ -100,7 +106,7 @@ def write_changes(
             rows = assigned(context, job.live, rows)
             job = replace(job, hashed=True)
         else:
-            bucket = bucket_column(schema)
+            bucket = differing_bucket_column(schema, counts) if counts else bucket_column(schema)
             rows = rows.withColumn(BUCKET, F.lit(POSTPONE_BUCKET) if bucket is None else bucket)
         return _written(state, job, *_brought_together(schema, rows, parallelism(context)))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -138,7 +137,7 @@ def _location(context: EngineContext, name: str) -> str:
     facts = {r[0]: r[1] for r in rows}
     if (facts.get("Provider") or "").lower() not in ("parquet", "hive"):
         raise InvalidRequest(f"table '{name}' of Spark's catalog is of {facts.get('Provider')}; only Parquet can move")
-    return unquote(str(facts["Location"]).removeprefix("file://").removeprefix("file:"))
+    return str(facts["Location"])
 
 
 def _analyze(context: EngineContext, a: Arguments) -> DataFrame:

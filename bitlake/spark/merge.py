@@ -36,7 +36,7 @@ from bitlake.spark.merge_clauses import (
     unmatched,
 )
 from bitlake.spark.merge_pairs import PAIR, Pairs, kept_pairs, rows_of_source
-from bitlake.spark.merge_schema import merged_state, merging
+from bitlake.spark.merge_schema import evolution, merged_state, merging
 from bitlake.spark.merge_source import ROW, Source, key_predicates, of_source_alone, source_of
 from bitlake.spark.positions import Gathered, gather
 from bitlake.spark.runner import SparkRunner
@@ -57,7 +57,7 @@ def merge(context: EngineContext, statement: st.MergeInto) -> DataFrame:
     target = Target.of(context, statement.table, statement.alias, statement.with_)
     check_conditions(target, statement)
     with source_of(context, statement) as source:
-        how = merging(context, context.identify(statement.table), target.table)
+        how = merging(context, context.identify(statement.table), target.table, evolution(statement.evolve))
         if how.on and any(c.assignments is None and c.action is not st.MergeAction.DELETE for c in statement.clauses):
             rows = source.frame.drop(ROW)
             target = replace(target, state=merged_state(target.table, target.state, rows, how))

@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.spark.align import store_columns
+from bitlake.spark.align import nested_by_name, store_columns, with_default
 from bitlake.spark.align_nested import members_as_text
-from bitlake.spark.assignments import assigned_value, column_parts, default_value, set_values
+from bitlake.spark.assignments import column_parts, set_values
 from bitlake.spark.merge_source import Source
 from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
@@ -27,12 +27,16 @@ _OLD, _SET = "__bitlake_old", "__bitlake_set"
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A WHEN clause with the new values of the columns that it names; ``number`` counts from 0 within its kind."""
+    """A WHEN clause with the new values of the columns that it names; ``number`` counts from 0 within its kind.
+
+    ``lenient``: its values may lack members of structs.
+    """
 
     number: int
     condition: str | None
     action: st.MergeAction
     values: Mapping[str, str]
+    lenient: bool = False
 
 
 @dataclass(slots=True)
@@ -61,7 +65,7 @@ def clauses_of(target: Target, source: Source, statement: st.MergeInto, when: st
             values = set_values(target, _assigned(target, source, clause, statement.lenient))
         elif clause.action is st.MergeAction.INSERT:
             values = _inserted(target, _assigned(target, source, clause, statement.lenient))
-        out.append(Clause(len(out), clause.condition, clause.action, values))
+        out.append(Clause(len(out), clause.condition, clause.action, values, statement.lenient))
     return out
 
 
@@ -83,9 +87,10 @@ def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: b
                 f"MERGE has no '{field.name}'; it has {', '.join(source.columns.values())} (with the option "
                 "write.merge-schema it may lack some)"
             )
-        old = target.column(field.name) if updates else None
-        value = source.column(name)
-        made = members_as_text(table, value, types[low], spark_type(field.type), field.name, old, lenient)
+        value, made = source.column(name), None
+        if lenient and updates:
+            old, wanted = target.column(field.name), spark_type(field.type)
+            made = members_as_text(table, value, types[low], wanted, field.name, old, lenient)
         out.append(st.Assignment((field.name,), value if made is None else made))
     return out
 
@@ -98,8 +103,7 @@ def _inserted(target: Target, assignments: Sequence[st.Assignment]) -> dict[str,
             raise InvalidRequest(f"table '{table}': INSERT takes whole columns, and not '{'.'.join(parts)}'")
         if parts[0] in out:
             raise InvalidRequest(f"table '{table}': column '{parts[0]}' is inserted twice")
-        field = target.state.schema.field(parts[0])
-        out[parts[0]] = assigned_value(field, assignment.value)
+        out[parts[0]] = "NULL" if assignment.value is None else f"({assignment.value})"
     return out
 
 
@@ -166,7 +170,8 @@ def old_column(number: int) -> str:
 def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause], *more: Column) -> DataFrame:
     """The target's columns of the rows that clauses make, from a frame of :func:`items`, and more columns of it.
 
-    The rows of a DELETE clause are as they were.
+    Members of structs are matched by name; those that a ``lenient`` clause's values lack are NULL.  The rows of a
+    DELETE clause are as they were.
     """
     fields, table = target.state.schema.fields, target.table.name
     chosen = F.col(ACTION)
@@ -177,11 +182,16 @@ def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause], *more:
             name = f"{_SET}_{clause.number}_{i}"
             if field.name in clause.values:
                 names.append(name)
+                inside = nested_by_name(table, frame.schema[name], field, fill=clause.lenient)
+                frame = frame if inside is None else frame.withColumn(name, inside)
             elif clause.action is st.MergeAction.INSERT:
-                frame = frame.withColumn(name, F.expr(default_value(field)))
+                frame = frame.withColumn(name, F.lit(None))
                 names.append(name)
             else:
                 names.append(old_column(i))
+                continue
+            filled = with_default(table, frame.schema[name], field)
+            frame = frame if filled is None else frame.withColumn(name, F.when(chosen == clause.number, filled))
         stored[clause.number] = store_columns(table, frame.select(*names), fields)
     columns = []
     for i, field in enumerate(fields):

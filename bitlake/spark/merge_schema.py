@@ -12,7 +12,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.relations import session_options
 from bitlake.spark.types import from_spark_field
 from bitlake.table.catalog import Identifier
-from bitlake.table.merge_schema import MergeSchema, merged_changes
+from bitlake.table.merge_schema import PREFIX, MergeSchema, merged_changes
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
 
@@ -23,6 +23,11 @@ def merging(
     """What the write's own options, else the session's, else the table's say of merging schemas."""
     session = session_options(context, name.database, name.table)
     return MergeSchema.of({**table.schema.options, **session, **(given or {})})
+
+
+def evolution(on: bool) -> dict[str, str]:
+    """What WITH SCHEMA EVOLUTION says of merging schemas."""
+    return {PREFIX: "true"} if on else {}
 
 
 def merged_state(table: Table, state: TableState, frame: DataFrame, how: MergeSchema) -> TableState:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -49,7 +48,7 @@ class Gathered:
 
 
 def gather(frame: DataFrame, doing: str) -> Gathered:
-    """Run a query of (file path or URI, position, action) rows and gather them; ``doing`` says what for, in errors."""
+    """Run a query of (file path or name, position, action) rows and gather them; ``doing`` says what for, in errors."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return _gather(batches)
@@ -68,12 +67,6 @@ def gather(frame: DataFrame, doing: str) -> Gathered:
     return out
 
 
-def _name(path: str) -> str:
-    """The file's name: of a path as it is, of a URI without its escapes."""
-    name = path.rsplit("/", 1)[-1]
-    return unquote(name) if path.startswith("file:") else name
-
-
 def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One task: a bitmap for each file and action, and one of the rows that came twice."""
     found: dict[tuple[str, int], BitMap] = {}
@@ -86,7 +79,7 @@ def _gather(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         codes = files.indices.to_numpy(zero_copy_only=False)
         positions = batch.column(1).to_numpy(zero_copy_only=False)
         actions = batch.column(2).to_numpy(zero_copy_only=False)
-        names = [_name(p) for p in files.dictionary.to_pylist()]
+        names = [p.rsplit("/", 1)[-1] for p in files.dictionary.to_pylist()]
         order = np.lexsort((positions, actions, codes))
         codes, actions, positions = codes[order], actions[order], positions[order]
         cuts = np.flatnonzero((np.diff(codes) != 0) | (np.diff(actions) != 0)) + 1

@@ -56,7 +56,7 @@ def table_of(context: EngineContext, name: Any) -> Table:
         raise InvalidRequest(f"a table name must be text, such as 'db.orders', and is {name!r}")
     if "$" in name and "`" not in name:
         name = ".".join(f"`{part}`" for part in name.split("."))
-    return context.table(context.identify(parse_table_name(name)))
+    return context.session_table(context.identify(parse_table_name(name)))
 
 
 def epoch_millis(context: EngineContext, text: Any) -> int:

@@ -18,22 +18,31 @@ from pyspark.sql import types as T
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.schema import near
 from bitlake.predicate.bind import bind
+from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
-from bitlake.spark.scan import SparkReader, choose, looked_at
+from bitlake.spark.scan import SparkReader, choose, is_forced, looked_at
 from bitlake.spark.shortcut import answer, first_rows, shape_of, sorted_rows
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
+from bitlake.sql.ddl_statements import CacheTable, ClearCache, DescribeQuery, UncacheTable
 from bitlake.sql.edits import Edit
 from bitlake.sql.parse import parse_statement
 from bitlake.sql.rest import edited
 from bitlake.sql.shape import Aggregates, TopRows
 from bitlake.sql.statements import TableName
+from bitlake.table.plan import SkipReason
 from bitlake.table.scan import Scan
 from bitlake.types import DataField
 
+_RUN_AT_ONCE = re.compile(r"(SET|DECLARE|INSERT|(CREATE|CREATE\s+OR\s+REPLACE|REPLACE)\s+TABLE)\b", re.I)
+"""Statements of Spark's that read the tables they name when they are run, and keep no name of them."""
 _PAIMON_SETTING = re.compile(r"^(\s*(?:SET|RESET)\s+)(spark\.paimon\.[^=\s`]+)", re.I)
 """Spark takes keys with dashes and stars in backquotes only; Paimon's are written without."""
+
+
+_FULL_SCAN = "spark.paimon.read.allow.fullScan"
+_PRUNED = (SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +64,12 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
         return found.state.schema.fields
 
     scans_by_name: dict[TableName, Scan] = {}
-    analysis = analyse_query(text, resolve, context.timezone)
+    patterns = context.conf.is_true("spark.sql.parser.quotedRegexColumnNames")
+    analysis = analyse_query(text, resolve, context.timezone, quoted_patterns=patterns)
     scans = tuple(_scan(context, use, scans_by_name[use.name]) for use in analysis.tables)
-    plain = all(type(scan) is Scan for scan in scans)  # what metadata can answer
+    # What metadata can answer, unless a way to read the files is forced.
+    plain = all(type(scan) is Scan and not is_forced(scan) for scan in scans)
+    plain = plain and not analysis.by_spark and not any(use.file_metadata for use in analysis.tables)
     shape = shape_of(context, analysis, scans) if plain else None
     if isinstance(shape, TopRows):
         first = first_rows(context, shape, scans[0])
@@ -87,12 +99,61 @@ def query(context: EngineContext, text: str) -> DataFrame:
         answered = answer(context, prepared.shape, prepared.scans[0], run)
         if answered is not None:
             return answered
+    _check_full_scan(context, prepared.scans)
     if isinstance(prepared.shape, TopRows):
         few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_edited, context, prepared))
         if few is not None:
             return few
+    try:
+        return _over_tables(context, prepared)
+    except (InvalidRequest, NotFound):
+        whole = _whole(prepared)
+        if whole == prepared:
+            raise
+    # Spark may need columns that the analysis did not find in the text; it then says so, or what else is wrong.
+    return _over_tables(context, whole)
+
+
+def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
     reader = SparkReader(context.spark, context.catalog.store)
-    return _run(context, prepared, [reader.frame(scan, exact=False) for scan in prepared.scans])
+    frames = []
+    analysis = prepared.analysis
+    for use, scan in zip(analysis.tables, prepared.scans, strict=True):
+        if use.file_metadata or analysis.by_spark:
+            frames.append(reader.frame_with_files(scan, use.file_metadata, analysis.by_spark))
+            continue
+        cached = context.cached.frame(scan)
+        frames.append(reader.frame(scan, exact=False) if cached is None else cached)
+    made = _run(context, prepared, frames)
+    if analysis.named is None:
+        return made
+    return made.toDF(*_run(context, replace(prepared, analysis=analysis.named), frames).columns)
+
+
+def _whole(prepared: PreparedQuery) -> PreparedQuery:
+    """The query over all columns of its tables, beside the metadata columns that it names."""
+    scans = tuple(
+        s.select((*s.state.schema.field_names, *(c for c in s.columns if c not in s.state.schema.field_names)))
+        for s in prepared.scans
+    )
+    return replace(prepared, scans=scans)
+
+
+def _check_full_scan(context: EngineContext, scans: Sequence[Scan]) -> None:
+    """With the session's ``read.allow.fullScan`` = false, refuse to read all files of a partitioned table.
+
+    As in Paimon's connector, what counts is whether partitions, buckets or statistics left out any file.
+    """
+    if context.conf.paimon.get(_FULL_SCAN, "true").strip().lower() != "false":
+        return
+    for scan in scans:
+        if type(scan) is Scan and scan.state.schema.partition_keys:
+            plan = scan.plan()
+            if plan.files and not any(plan.metrics.files_skipped.get(r.value) for r in _PRUNED):
+                raise InvalidRequest(
+                    f"table '{scan.state.name}': the query reads all {len(plan.files):,} files, and '{_FULL_SCAN}' = "
+                    f"false forbids it; filter by {', '.join(scan.state.schema.partition_keys)}"
+                )
 
 
 def _edited(context: EngineContext, prepared: PreparedQuery, frame: DataFrame, edits: Sequence[Edit]) -> DataFrame:
@@ -105,7 +166,8 @@ def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataF
     try:
         with spark_errors("running the query"):
             uses = prepared.analysis.tables
-            return context.over(frames, lambda names: replace_tables(prepared.analysis.text, uses, names))
+            text, database = prepared.analysis.text, context.database
+            return context.over(frames, lambda names: replace_tables(text, uses, names, database))
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
     except NotFound as e:
@@ -138,19 +200,64 @@ def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:
 
 
 def other(context: EngineContext, text: str) -> DataFrame:
-    """A statement that is Spark's own; raises :class:`UnsupportedFeature` if it names a lake table."""
+    """A statement that is Spark's own, over lake tables if it names some and needs them only now.
+
+    Raises :class:`UnsupportedFeature` where Spark would keep the names of lake tables, which it does not know.
+    """
     try:
-        uses = prepare(context, text).analysis.tables
+        prepared = prepare(context, text)
     except InvalidRequest:
-        uses = ()  # not a query, so Spark has the word
-    if uses:
+        prepared = PreparedQuery(QueryAnalysis((), text), ())  # not a query, so Spark has the word
+    uses = prepared.analysis.tables
+    if uses and not _RUN_AT_ONCE.match(text):
         raise UnsupportedFeature(
             f"this statement cannot be run on lake table '{uses[0].name}'; "
             f"make a view of it first: CREATE TEMPORARY VIEW v AS SELECT * FROM {uses[0].name}"
         )
-    context.forget_settings()
+    if uses:
+        return _over_tables(context, prepared)
     with spark_errors("running the statement"):
         return context.spark.sql(_PAIMON_SETTING.sub(r"\1`\2`", text))
+
+
+def describe_query(context: EngineContext, statement: DescribeQuery) -> DataFrame:
+    """DESCRIBE QUERY: the columns that a query returns."""
+    rows = [
+        (f.name, f.dataType.simpleString(), (f.metadata or {}).get("comment"))
+        for f in query(context, statement.query).schema.fields
+    ]
+    return context.rows([(name, T.StringType()) for name in ("col_name", "data_type", "comment")], rows)
+
+
+def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame:
+    """CACHE TABLE of the lake's, of Spark's, or of a view that the statement makes."""
+    if statement.query is not None:
+        create_view(context, st.CreateView(statement.table.table, statement.query))
+        lazy = "LAZY " if statement.lazy else ""
+        with spark_errors("running the statement"):
+            return context.spark.sql(f"CACHE {lazy}TABLE {quoted(statement.table.table)}")
+    if not context.has(statement.table):
+        return other(context, statement.text)
+    frame = context.cached.add(context.scan(statement.table))
+    if not statement.lazy:
+        with spark_errors(f"caching table '{statement.table}'"):
+            frame.count()
+    return context.nothing()
+
+
+def uncache_table(context: EngineContext, statement: UncacheTable) -> DataFrame:
+    """UNCACHE TABLE; one that is not cached is left as it is."""
+    if not context.has(statement.table):
+        return other(context, statement.text)
+    context.cached.remove(context.scan(statement.table).state)
+    return context.nothing()
+
+
+def clear_cache(context: EngineContext, statement: ClearCache) -> DataFrame:
+    """CLEAR CACHE: of the lake's tables and of Spark's."""
+    context.cached.clear()
+    context.spark.catalog.clearCache()
+    return context.nothing()
 
 
 def explain(context: EngineContext, statement: st.Explain) -> DataFrame:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata import options as opt
 from bitlake.spark.errors import spark_errors
 from bitlake.sql.travel import Changes, Relation
+from bitlake.table.branches import MAIN
+from bitlake.table.catalog import Identifier
 from bitlake.table.history import When
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from bitlake.spark.context import EngineContext
 
 _CONF = "spark.paimon."
+_READING = frozenset((opt.SCAN_IGNORE_CORRUPT.name, opt.SCAN_IGNORE_LOST.name))
 _MOMENTS = {"scan.snapshot-id": "snapshot", "scan.tag-name": "tag", "scan.version": "version"}
 _PERIODS = (r"\d{4}-\d\d-\d\d", r"\d{8}", r"\d{4}-\d\d-\d\d \d\d", r"\d{8} \d\d", r"\d{4}-\d\d-\d\d \d\d:\d\d")
 """How Paimon names tags that it makes by the day, the hour or the minutes; text order is the order of time."""
@@ -30,7 +33,7 @@ def relation_scan(context: EngineContext, relation: Relation) -> Scan:
         return _changes(context, table, relation)
     if relation.timestamp is not None:
         return table.scan(timestamp=_millis(context, relation.timestamp))
-    return table.scan_of(table.at(When(version=relation.version)))
+    return table.query_scan(When(version=relation.version))
 
 
 def _changes(context: EngineContext, table: Table, relation: Changes) -> Scan:
@@ -82,9 +85,11 @@ def _millis(context: EngineContext, expression: str) -> int:
 
 def session_options(context: EngineContext, database: str, table: str) -> dict[str, str]:
     """The table options that the session sets: ``spark.paimon.<option>``, those of catalog.database.table above."""
+    if not context.conf.paimon:
+        return {}
     every: dict[str, str] = {}
     own: dict[str, str] = {}
-    for name, value in context.settings.items():
+    for name, value in context.conf.paimon.items():
         key = name.removeprefix(_CONF)
         parts = key.split(".", 3)
         if len(parts) == 4 and (parts[0] == "*" or parts[0] in ("bitlake", "paimon")):
@@ -93,6 +98,12 @@ def session_options(context: EngineContext, database: str, table: str) -> dict[s
         else:
             every[key] = value
     return {**every, **own}
+
+
+def on_branch(name: Identifier, options: Mapping[str, str]) -> Identifier:
+    """The table, or the branch of it that the session's option ``branch`` chooses."""
+    branch = options.get("branch", MAIN)
+    return name if branch == MAIN or "$" in name.table else Identifier(name.database, f"{name.table}$branch_{branch}")
 
 
 def table_scan(context: EngineContext, table: Table, options: Mapping[str, str]) -> Scan:
@@ -125,8 +136,14 @@ def table_scan(context: EngineContext, table: Table, options: Mapping[str, str])
         state = table.at(when)
     except NotFound as e:
         raise NotFound(f"{e}; the session's options ask for it ({_CONF}…)") from e
-    rest = {k: v for k, v in options.items() if not k.startswith(("scan.", "incremental-", "write."))}
-    return table.scan_of(replace(state, schema=state.schema.with_options(rest)) if rest else state)
+    ignored = {k: v for k, v in options.items() if k in _READING}
+    scan = table.scan_of(state.with_options({**writing_options(options), **ignored}))
+    return scan.for_query(when, None if when == When() else table.state().schema.options)
+
+
+def writing_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options that are left when those that choose a state to read, or belong to Spark's writer, are taken away."""
+    return {k: v for k, v in options.items() if not k.startswith(("scan.", "incremental-", "write.")) and k != "branch"}
 
 
 def _number(options: Mapping[str, str], name: str) -> int:

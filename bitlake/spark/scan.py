@@ -10,9 +10,8 @@ The last two are united where a plan holds both.  Whatever is pruned here, the q
 from __future__ import annotations
 
 import math
-import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,17 +21,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
+from bitlake.metadata import options as opt
 from bitlake.predicate.dialect import quoted
 from bitlake.predicate.tree import sources_of
 from bitlake.spark.changes import changes_frame
+from bitlake.spark.file_metadata import KEY, file_rows
+from bitlake.spark.hadoop_path import hadoop_path, is_hidden
 from bitlake.spark.local import local_frame
+from bitlake.spark.not_null import with_not_null
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type, worker_schema
+from bitlake.sql.file_metadata import METADATA
 from bitlake.storage import Store
 from bitlake.storage.base import scheme_of
 from bitlake.table.append_delete import matching_rows
@@ -83,6 +87,11 @@ _small: Cache[tuple[object, ...], DataFrame] = Cache(32 << 20)
 _lasting: weakref.WeakSet[DataFrame] = weakref.WeakSet()
 
 
+def is_forced(scan: Scan) -> bool:
+    """Whether an option of the table or session says how its files are read."""
+    return scan.state.schema.opts.of(opt.SPARK_READ_PATH) != "auto"
+
+
 def is_lasting(frame: DataFrame) -> bool:
     """Whether the same frame will be given again for the same files."""
     return frame in _lasting
@@ -96,21 +105,33 @@ class ReadChoice:
     native: tuple[PlannedFile, ...]
     selective: tuple[PlannedFile, ...]
 
+    def without_native(self, excluded: Callable[[PlannedFile], bool]) -> ReadChoice:
+        """The choice with these files read by Python workers instead of by Spark's reader."""
+        native = tuple(f for f in self.native if not excluded(f))
+        return replace(self, native=native, selective=(*self.selective, *filter(excluded, self.native)))
 
-def choose(plan: Plan, limited: bool = False) -> ReadChoice:
+
+def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadChoice:
     """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader.
 
     Spark's reader also gets ranges of rows that it finds by the same bounds of pages, if many may match, unless few of
-    them are taken: ``limited``.
+    them are taken: ``limited``.  The option ``read.spark-path`` forces one way; ``by_spark`` takes Spark's reader
+    wherever it can read a file.
     """
+    forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
+    if by_spark and forced == "auto":
+        forced = "spark"
+    if forced == "driver" or not plan.files:
+        return ReadChoice(plan.files, (), ())
+    if forced == "workers":
+        return ReadChoice((), (), plan.files)
     special = any(c in (PARTITION, BUCKET) for c in plan.columns)
     few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
     cost = sum(chosen_bytes(f) for f in plan.files) if few else 0
     few = few and cost <= DRIVER_BYTES
     picked = any(not f.whole for f in plan.files)
-    here = (
-        not plan.files
-        or (not plan.columns and plan.predicate is None)
+    here = forced == "auto" and (
+        (not plan.columns and plan.predicate is None)
         or (few and (picked or special or _positions(plan.columns) or cost <= DRIVER_BYTES // 8))
     )
     ranges = not limited and plan.chosen_rows > RANGE_ROWS and all(f.by_pages for f in plan.files)
@@ -122,13 +143,13 @@ def choose(plan: Plan, limited: bool = False) -> ReadChoice:
     by_name = {i: _same_columns(plan, i) for i in {f.entry.file.schema_id for f in plan.files}}
     for f in plan.files:
         # Spark's reader looks at the bounds of pages, too.
-        sparse = f.chosen_rows <= f.row_count * SELECTIVE_SHARE and not f.by_pages
+        sparse = forced == "auto" and f.chosen_rows <= f.row_count * SELECTIVE_SHARE and not f.by_pages
         # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is no quicker than Python:
         # 4M rows of 4 files, 5 % deleted, aggregated, 2 busy cores: 4.7 s joined, 3.9 s picked, 3.6 s undeleted.
         # Nor does the plain PySpark wheel know any object store.
         foreign = f.deleted > 0 or f.merge is not None or scheme_of(f.path) != "file"
         foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
-        foreign = foreign or _lacks_partition(plan, f)
+        foreign = foreign or _lacks_partition(plan, f) or is_hidden(f.path)
         (selective if sparse or special or foreign else native).append(f)
     if here and selective:
         return ReadChoice(plan.files, (), ())
@@ -152,7 +173,7 @@ def looked_at(scan: Scan) -> Scan:
     apart = any(map(_far_apart, far))
     if not apart and plan.chosen_rows > DRIVER_ROWS:
         return scan
-    request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone)
+    request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone, scan.ignored)
     with reading_table(scan.state.name):
         found = LocalRunner().run(tasks_of(far, plan.schemas), partial(matching_rows, scan.store, request))
     if not apart and sum(map(len, found)) > LOCAL_ROWS:
@@ -185,17 +206,22 @@ def _positions(columns: Sequence[str]) -> bool:
     return any(c in _SPARKS for c in columns)
 
 
-def _spark_column(name: str, raw_paths: bool) -> Column:
-    """A column of Spark's own Parquet reader; where rows are, under Paimon's names."""
+def _spark_column(name: str, root: str | None) -> Column:
+    """A column of Spark's own Parquet reader; where rows are, under Paimon's names.
+
+    ``root`` is the folder of all files, as their paths have it; without it, a file's path is just its name.
+    """
     if name == ROW_INDEX:
         return F.col("_metadata.row_index").alias(name)
     if name != FILE_PATH:
         return F.col(quoted(name))
-    if raw_paths:
-        return F.col("_metadata.file_path").alias(name)
-    # A URI: escaped, so that a plus sign, which url_decode takes for a blank, is meant as such.
-    uri = F.regexp_replace("_metadata.file_path", "^file:/*", "/")
-    return F.url_decode(F.replace(uri, F.lit("+"), F.lit("%2B"))).alias(name)
+    if root is None:
+        return F.col("_metadata.file_name").alias(name)
+    # url_decode takes a plus sign for a space; in the URI it is a plus sign.
+    decoded = F.url_decode(F.replace("_metadata.file_path", F.lit("+"), F.lit("%2B")))
+    local = F.regexp_replace(decoded, "^file:/*", "/")
+    inside = len(hadoop_path(root).removeprefix("file:")) + 1
+    return F.concat(F.lit(root), F.substring(local, inside, 1 << 30)).alias(name)
 
 
 def chosen_bytes(file: PlannedFile) -> int:
@@ -236,34 +262,93 @@ class SparkReader:
         self._spark = spark
         self._store = store
 
-    def frame(self, scan: Scan, exact: bool = True, raw_paths: bool = False) -> DataFrame:
+    def frame(self, scan: Scan, exact: bool = True, file_names: bool = False) -> DataFrame:
         """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
 
         Not ``exact``: at least these rows, in any order, for a query that filters, sorts and limits them itself.
-        ``raw_paths``: file paths may be given as Spark's URIs, which need no work in each row.
+        ``file_names``: a file's path may be just its name, which costs Spark no work for each row.
         """
         plan = scan.plan()
         if isinstance(scan, ChangeScan):
             size = sum(f.entry.file.file_size for f in plan.files)
-            here = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES and size <= DRIVER_BYTES
+            few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES and size <= DRIVER_BYTES
+            forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
+            here = few if forced == "auto" else forced == "driver"
             return changes_frame(self._spark, scan, frame_schema(scan), here)
         scan = looked_at(scan)
         plan = scan.plan()
         choice = choose(plan, scan.row_limit is not None)
+        if scan.ignored is not None:
+            # Spark's reader also leaves out files for errors that may pass, and of lost ones only those listed before.
+            choice = choice.without_native(lambda f: True)
         if exact and scan.predicate is not None:  # Spark's reader filters nothing
-            sure = tuple(f for f in choice.native if f.whole and f.selection.exact)
-            choice = ReadChoice(choice.driver, sure, (*choice.selective, *(f for f in choice.native if f not in sure)))
+            choice = choice.without_native(lambda f: not (f.whole and f.selection.exact))
+        root = None if file_names or FILE_PATH not in plan.columns else scan.state.paths.root
+        if root is not None:
+            choice = choice.without_native(lambda f: not f.path.startswith(f"{root}/"))
         types = frame_schema(scan)
         if choice.driver or not plan.files:
             return self._small(scan, plan, types) or self.local(scan, types)
         scan.record("spark", was_read=False)
         parts = []
         if choice.native:
-            parts.append(self._native(plan, choice.native, types, raw_paths))
+            parts.append(self._native(plan, choice.native, types, root))
         if choice.selective:
             parts.append(self._selective(scan, plan, choice.selective, types))
         frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
         return _limited(frame, scan) if exact and scan.row_limit is not None else frame
+
+    def frame_with_files(self, scan: Scan, fields: Sequence[str], by_spark: bool = False) -> DataFrame:
+        """At least the scan's rows, in any order, with these members of ``_metadata`` as a column of that name.
+
+        ``by_spark``: the query has ``input_file_name()`` or the like, which Spark's own reader must set.  Raises
+        :class:`UnsupportedFeature` for rows of no single file, and for files that Spark's reader does not read.
+        """
+        if type(scan) is not Scan:
+            raise UnsupportedFeature(f"table '{scan.state.name}' has no data files for _metadata or input_file_name()")
+        scan = looked_at(scan)
+        plan = scan.plan()
+        if any(f.merge is not None for f in plan.files):
+            raise UnsupportedFeature(
+                f"table '{scan.state.name}': rows are merged from several files, so _metadata and input_file_name() "
+                f"are not defined; compact the table first: CALL sys.compact(table => '{scan.state.name}')"
+            )
+        types = frame_schema(scan)
+        choice = choose(plan, by_spark=by_spark)
+        if scan.ignored is not None:
+            choice = choice.without_native(lambda f: True)
+        others = len(choice.driver) + len(choice.selective)
+        if by_spark and others:
+            raise UnsupportedFeature(
+                f"table '{scan.state.name}': input_file_name() must stand in a SELECT whose FROM is the table alone; "
+                f"{others} of {len(plan.files)} files are not read by Spark's reader"
+            )
+        if not choice.driver:
+            scan.record("spark", was_read=False)
+        parts = []
+        if choice.native:
+            root = scan.state.paths.root if FILE_PATH in plan.columns else None
+            parts.append(self._native(plan, choice.native, types, root, tuple(fields)))
+        rest = choice.driver or choice.selective
+        if rest or not plan.files:
+            added = [c for c in (FILE_PATH, ROW_INDEX) if c not in scan.columns]
+            wider = replace(scan.select((*scan.columns, *added)), _planned=[])
+            wide = frame_schema(wider)
+            rows = self._selective(wider, plan, rest, wide) if choice.selective else self.local(wider, wide)
+            parts.append(self._beside_files(rows, rest, types, fields))
+        return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+    def _beside_files(
+        self, rows: DataFrame, files: Sequence[PlannedFile], types: T.StructType, fields: Sequence[str]
+    ) -> DataFrame:
+        """Rows with their file and position, as columns of these types and ``_metadata``."""
+        columns = [rows[quoted(f.name)] for f in types.fields]
+        if not fields:
+            return rows.select(*columns)
+        known = local_frame(self._spark, *file_rows(self._store, files, fields))
+        members = [(rows[ROW_INDEX] if f == "row_index" else known[f]).alias(f) for f in fields]
+        joined = rows.join(F.broadcast(known), rows[FILE_PATH] == known[KEY])
+        return joined.select(*columns, F.struct(*members).alias(METADATA))
 
     def local(self, scan: Scan, types: T.StructType) -> DataFrame:
         """Read the scan on the driver into a local relation."""
@@ -284,7 +369,7 @@ class SparkReader:
             return None
         if type(scan) is not Scan or sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
             return None
-        what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone)
+        what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone, scan.ignored)
         paths = tuple(f.path for f in plan.files)
         key = (id(self._spark), types.json(), snapshot.delta_manifest_list, paths, what)
         found = _small.get(key)
@@ -295,27 +380,43 @@ class SparkReader:
             _lasting.add(found)
         return found
 
-    def _native(self, plan: Plan, files: Sequence[PlannedFile], types: T.StructType, raw_paths: bool) -> DataFrame:
-        """Spark's Parquet reader over the files; nothing of them is read before the query runs."""
+    def _native(
+        self,
+        plan: Plan,
+        files: Sequence[PlannedFile],
+        types: T.StructType,
+        root: str | None,
+        fields: Sequence[str] = (),
+    ) -> DataFrame:
+        """Spark's Parquet reader over the files; nothing of them is read before the query runs.
+
+        ``root``: see :func:`_spark_column`.  ``fields``: the members of ``_metadata`` to give as a column of that name.
+        """
         paths = tuple(f.path for f in files)
-        key = (id(self._spark), types.json(), paths, raw_paths)
+        key = (id(self._spark), types.json(), paths, root, tuple(fields))
         found = _frames.get(key)
         if found is None:
             # With all columns: by their share, Spark estimates what a query's own take, and which side to broadcast.
             stored = _stored(plan, types)
             # The folder names are not partitions to be discovered: each file holds all its columns itself.
             reader = self._spark.read.schema(stored).option("recursiveFileLookup", "true")
+            for file in files:
+                _check_size(self._store, file)
             # These are names of files, not patterns: partition folders may hold any character.
-            found = reader.option("__globPaths__", "false").parquet(*[os.path.abspath(p) for p in paths])
-            if stored != types:
-                found = found.select(*[_spark_column(f.name, raw_paths) for f in types.fields])
+            found = reader.option("__globPaths__", "false").parquet(*map(hadoop_path, paths))
+            found = with_not_null(self._spark, found, stored.names, {f.name for f in types.fields if not f.nullable})
+            if stored != types or fields:
+                columns = [_spark_column(f.name, root) for f in types.fields]
+                if fields:
+                    columns.append(F.struct(*[F.col(f"{METADATA}.{f}").alias(f) for f in fields]).alias(METADATA))
+                found = found.select(*columns)
             _frames.put(key, found)
             _lasting.add(found)
         return found
 
     def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
         """Page-selective reads in Python workers, a task for every few files."""
-        request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone)
+        request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
         tasks = [dumps(t) for t in tasks_of(files, plan.schemas)]
         store = self._store
         schema = worker_schema(types)
@@ -339,6 +440,13 @@ class SparkReader:
             return found
         paths = F.array(*[F.lit(f.path) for f in files])
         return found.withColumn(FILE_PATH, F.get(paths, F.col(FILE_PATH)))
+
+
+def _check_size(store: Store, file: PlannedFile) -> None:
+    """Refuse a file that Spark would read as one without rows: a missing one whose name is a pattern, an empty one."""
+    size, known = store.size(file.path), file.entry.file.file_size
+    if size != known:
+        raise CorruptError(f"the file has {size:,} bytes, and the manifest says {known:,}", None, file.path)
 
 
 def _limited(frame: DataFrame, scan: Scan) -> DataFrame:
@@ -365,10 +473,23 @@ def _stored(plan: Plan, types: T.StructType) -> T.StructType:
     return T.StructType([asked.get(f.name) or _column(f) for f in plan.schema.fields if _is_native(f)])
 
 
-def _column(field: DataField) -> T.StructField:
-    # Files of other writers may hold NULL in a column that became NOT NULL later: promise nothing. Nor inside:
-    # PySpark could not cast a NULL struct to a type with NOT NULL fields.
-    return T.StructField(field.name, nullable(spark_type(field.type)), True, char_metadata(field.type))
+def _column(field: DataField, required: bool = False) -> T.StructField:
+    # NULL is allowed inside: PySpark could not cast a NULL struct to a type with NOT NULL fields.
+    return T.StructField(field.name, nullable(spark_type(field.type)), not required, char_metadata(field.type))
+
+
+def _required(scan: Scan) -> set[int]:
+    """The ids of the columns that are NOT NULL, and were when each of the scan's files was written.
+
+    A column that became NOT NULL later may still hold NULL in older files.
+    """
+    if type(scan) is not Scan:
+        return set()
+    required = {f.id for f in scan.state.schema.fields if not f.type.nullable}
+    if required and scan.state.schema.id > 0:
+        for written in scan.plan().schemas.values():
+            required &= {f.id for f in written.fields if not f.type.nullable}
+    return required
 
 
 def frame_schema(scan: Scan) -> T.StructType:
@@ -380,10 +501,12 @@ def frame_schema(scan: Scan) -> T.StructType:
         BUCKET: T.IntegerType(),
         PARTITION: spark_schema(fields.partition_fields),
     }
+    required = _required(scan)
     out = []
     for name in scan.columns:
         if name in extra:
             out.append(T.StructField(name, extra[name], False))
         else:
-            out.append(_column(fields.field(name)))
+            field = fields.field(name)
+            out.append(_column(field, field.id in required))
     return T.StructType(out)

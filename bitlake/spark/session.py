@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -27,6 +29,55 @@ def settings(spark: SparkSession | None) -> dict[str, str]:
     """All settings of a session (of the active one without one): Spark's configuration, the ``spark.hadoop.*`` too."""
     session = spark or SparkSession.getActiveSession()
     return {} if session is None else dict(session.conf.getAll)
+
+
+def setting(spark: SparkSession | None, name: str) -> str | None:
+    """One setting of a session (of the active one without one); None if it is not set."""
+    session = spark or SparkSession.getActiveSession()
+    return None if session is None else session.conf.get(name, None)
+
+
+class SessionConf:
+    """The settings of a session as they are at the start of each statement, for one round trip to the JVM."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._java: Any = None
+        self._seen: str | None = None
+        self._values: Mapping[str, str] = {}
+        self.paimon: Mapping[str, str] = {}
+        """Those that begin with ``spark.paimon.``."""
+
+    def refresh(self) -> None:
+        """Look at the settings again.
+
+        To fetch them takes some 20 ms from a classic session, so that they are fetched only where their text, which
+        takes as long as one setting, differs from the last one.
+        """
+        session: Any = getattr(self._spark, "_jsparkSession", None)
+        if session is not None:
+            if self._java is None:
+                self._java = session.sessionState().conf().settings()
+            text = str(self._java.toString())
+            if text == self._seen:
+                return
+            values = dict(self._spark.conf.getAll)
+            self._seen = text
+        else:
+            values = dict(self._spark.conf.getAll)
+        if "spark.sql.session.timeZone" not in values:
+            values["spark.sql.session.timeZone"] = str(self._spark.conf.get("spark.sql.session.timeZone"))
+        self._values = values
+        self.paimon = {k: v for k, v in values.items() if k.startswith("spark.paimon.")}
+
+    @property
+    def timezone(self) -> str:
+        """The time zone in which literals of time without a zone are read."""
+        return self._values.get("spark.sql.session.timeZone", "UTC")
+
+    def is_true(self, name: str, default: bool = False) -> bool:
+        """A setting of true or false that was set, else the default."""
+        return self._values.get(name, str(default)).strip().lower() == "true"
 
 
 def get_or_create(app_name: str = "bitlake", **conf: str) -> SparkSession:

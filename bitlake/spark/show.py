@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata.partition import render_value
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.partition import escape, render_value
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
-from bitlake.spark.dml import static_values
+from bitlake.spark.dml import existing_partition, static_values
+from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
+from bitlake.sql.normalize import CATALOG
+from bitlake.table.catalog import Identifier
+from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.partitions import PartitionReader
-from bitlake.types import AtomicType, DataField
+from bitlake.table.state import TableState
+from bitlake.types import AtomicType, DataField, Root
+from bitlake.types.datatypes import TIMESTAMPS
 
 _TEXT = T.StringType()
 
@@ -33,6 +43,11 @@ def databases(context: EngineContext, statement: st.ShowDatabases) -> DataFrame:
     """SHOW DATABASES."""
     names = sorted({*context.catalog.databases(), "default"})
     return context.rows([("namespace", _TEXT)], [(n,) for n in like_names(names, statement.like)])
+
+
+def current_namespace(context: EngineContext, statement: ds.ShowCurrentNamespace) -> DataFrame:
+    """SHOW CURRENT NAMESPACE: the database that USE chose."""
+    return context.rows([("catalog", _TEXT), ("namespace", _TEXT)], [(CATALOG, context.database)])
 
 
 def tables(context: EngineContext, statement: st.ShowTables) -> DataFrame:
@@ -78,7 +93,7 @@ def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFram
     keys = state.schema.partition_keys
     if not keys:
         raise InvalidRequest(f"table '{table.name}' is not partitioned")
-    entries = state.entries()
+    entries = listed_entries(state)
     reader = PartitionReader(state.schema, state.paths)
     wanted = {}
     if statement.partition:
@@ -89,13 +104,30 @@ def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFram
         values = dict(zip(keys, reader.values(raw), strict=True))
         if all(values.get(k) == v for k, v in wanted.items()):
             fields = state.schema.partition_fields
-            found.add("/".join(f"{f.name}={_shown(values[f.name], f)}" for f in fields))
+            shown = [(f.name, _shown(values[f.name], f, context.timezone)) for f in fields]
+            found.add("/".join(f"{_escaped(name)}={_escaped(text)}" for name, text in shown))
     return context.rows([("partition", _TEXT)], [(p,) for p in sorted(found)])
 
 
-def _shown(value: object, field: DataField) -> str:
-    assert isinstance(field.type, AtomicType)
-    return "null" if value is None else render_value(field.type, value, legacy=False)
+def _escaped(text: str) -> str:
+    """Escaped as Spark escapes paths: unlike Paimon's folders, without closing braces."""
+    return escape(text).replace("%7D", "}")
+
+
+def _shown(value: Any, field: DataField, timezone: str) -> str:
+    """A partition's value as Spark casts it to text: a timestamp without trailing zeros, and in the session's zone."""
+    made = field.type
+    assert isinstance(made, AtomicType)
+    if value is None:
+        return "null"
+    if made.root not in TIMESTAMPS:
+        return render_value(made, value, legacy=False)
+    if made.root is Root.TIMESTAMP_LTZ:
+        digits = 6 if made.precision is None else made.precision
+        unit = "ms" if digits <= 3 else "us" if digits <= 6 else "ns"
+        value = pc.local_timestamp(pa.scalar(value, pa.timestamp(unit, timezone))).value
+    text = render_value(made, value, legacy=False)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def properties(context: EngineContext, statement: st.ShowTblProperties) -> DataFrame:
@@ -110,11 +142,14 @@ def properties(context: EngineContext, statement: st.ShowTblProperties) -> DataF
 
 
 def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
-    """DESCRIBE TABLE; EXTENDED adds where it is, its keys and options."""
+    """DESCRIBE TABLE; EXTENDED adds where it is, its keys and options, or of a partition how much it holds."""
     name = context.identify(statement.table)
     table = context.table(name)
     state = table.state()
     schema = state.schema
+    if statement.partition is not None and statement.column is not None:
+        raise InvalidRequest(f"table '{table.name}': DESCRIBE takes a PARTITION or a column, and not both")
+    files = None if statement.partition is None else existing_partition(context, state, statement.partition)
     if statement.column is not None:
         field = schema.field(statement.column)
         facts = [("col_name", field.name), ("data_type", _shown_type(field)), ("comment", field.description or "NULL")]
@@ -123,7 +158,9 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
     if schema.partition_keys:
         rows += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
         rows += [(f.name, _shown_type(f), f.description) for f in schema.partition_fields]
-    if statement.extended:
+    if files is not None:
+        rows += _partition_facts(name, state, files) if statement.extended else []
+    elif statement.extended:
         rows += [("", "", ""), ("# Detailed Table Information", "", ""), ("Name", str(name), "")]
         rows += [("Comment", schema.comment, "")] if schema.comment else []
         rows += [("Location", table.path, ""), ("Provider", "paimon", "")]
@@ -135,6 +172,26 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
         rows += [("Table Properties", f"[{shown}]", "")]
     columns = [("col_name", _TEXT), ("data_type", _TEXT), ("comment", _TEXT)]
     return context.rows(columns, rows)
+
+
+def _partition_facts(
+    name: Identifier, state: TableState, files: Sequence[ManifestEntry]
+) -> list[tuple[str, str, str | None]]:
+    """What DESCRIBE EXTENDED … PARTITION adds, in Spark's words."""
+    reader = PartitionReader(state.schema, state.paths)
+    partition = files[0].partition
+    shown = ", ".join(f"{k}={v}" for k, v in reader.shown(partition).items())
+    size, rows = sum(e.file.file_size for e in files), sum(e.file.row_count for e in files)
+    return [
+        ("", "", ""),
+        ("# Detailed Partition Information", "", ""),
+        ("Database", name.database, ""),
+        ("Table", name.table, ""),
+        ("Partition Values", f"[{shown}]", ""),
+        ("Location", f"{state.paths.root}/{reader.folder(partition)}", ""),
+        ("Partition Statistics", f"{size} bytes, {rows} rows", ""),
+        ("Files", str(len(files)), ""),
+    ]
 
 
 def _shown_type(field: DataField) -> str:

@@ -55,14 +55,14 @@ class StreamTarget:
         """Write one batch; what ``foreachBatch`` calls."""
         context = EngineContext(self.catalog, frame.sparkSession, self.name.database)
         context.begin()
-        table = context.table(self.name).written_by(self.user or f"spark-{query_id(self.checkpoint)}")
+        table = context.session_table(self.name).written_by(self.user or f"spark-{query_id(self.checkpoint)}")
         write_batch(context, table, frame, batch, self)
 
     def check(self, spark: SparkSession, frame: DataFrame) -> None:
         """Raise before a stream starts for what no batch could be written with."""
         context = EngineContext(self.catalog, spark, self.name.database)
         context.begin()
-        table = context.table(self.name)
+        table = context.session_table(self.name)
         state = table.state()
         table.check_writable(state, keyed=True)
         if self.kinds is not None and not state.schema.primary_keys:
@@ -91,7 +91,7 @@ def write_batch(context: EngineContext, table: Table, frame: DataFrame, batch: i
         if is_committed(state, user, batch):
             return
         named = by_name(table.name, frame, target.fields(state), fill=how.on)
-        named = with_defaults(named, target.fields(state))
+        named = with_defaults(table.name, named, target.fields(state))
         if not state.schema.primary_keys:
             table.commit_files(state, write_frame(context, table, state, named), "WRITE", None, batch)
             return

@@ -59,7 +59,7 @@ def _compact_database(context: EngineContext, a: Arguments) -> DataFrame:
             if excluded is not None and excluded.fullmatch(full):
                 continue
             try:
-                compact(context, context.table(Identifier(database, name)), {"options": text(a, "options")})
+                compact(context, context.session_table(Identifier(database, name)), {"options": text(a, "options")})
                 good += 1
             except BitlakeError as e:
                 log.error("table '%s' was not compacted: %s", full, e)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
 from bitlake.predicate.dialect import quoted, tokenize
@@ -27,7 +27,7 @@ from bitlake.sql.columns import Mentions
 from bitlake.sql.statements import TableName
 from bitlake.sql.uses import replace_tables
 from bitlake.table.append_delete import Hits, only_hits
-from bitlake.table.read import FILE_PATH, ROW_INDEX
+from bitlake.table.read import FILE_PATH, PARTITION, ROW_INDEX
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
@@ -61,7 +61,7 @@ class Target:
     def of(cls, context: EngineContext, name: TableName, alias: str | None, with_: str = "") -> Target:
         """The target of a statement that names it so."""
         identifier = context.identify(name)
-        table = context.table(identifier)
+        table = context.session_table(identifier)
         return cls(context, table, table.state(), identifier.database, identifier.table, alias, with_)
 
     @property
@@ -102,9 +102,9 @@ class Target:
     ) -> DataFrame:
         """The query ``[WITH …] <before> <the target> <after>``, lazy.
 
-        With ``positions`` the target has the columns :attr:`path` (maybe as a URI) and :attr:`index`; ``deleted_too``
-        gives the rows of its deletion vectors as well, for which Spark's own reader can be used; ``hits`` limits it to
-        these rows (and some more, if the text is told to be ``refiltered``: to filter them itself).
+        With ``positions`` the target has the columns :attr:`path` (maybe just the file's name) and :attr:`index`;
+        ``deleted_too`` gives the rows of its deletion vectors as well, for which Spark's own reader can be used;
+        ``hits`` limits it to these rows (and some more, if ``refiltered``: the text filters them itself).
         ``read_for``: the part of the text that names all columns needed of the target, if not all of it does.
         """
         head = f"{self.with_} {before} ".lstrip()
@@ -113,6 +113,11 @@ class Target:
         reader = SparkReader(self.context.spark, self.context.catalog.store)
         frames = []
         uses = prepared.analysis.tables
+        if prepared.analysis.by_spark or any(use.file_metadata for use in uses):
+            raise UnsupportedFeature(
+                f"table '{self.table.name}': DELETE, UPDATE and MERGE do not take _metadata or input_file_name(); "
+                f"use {FILE_PATH} and {ROW_INDEX}, or {PARTITION}"
+            )
         for use, scan in zip(uses, prepared.scans, strict=True):
             if use.start != len(head):
                 frames.append(reader.frame(_without_positions(scan), exact=False))
@@ -121,7 +126,8 @@ class Target:
             if read_for is not None:
                 named = Mentions(read_for, tokenize(read_for))
                 names = tuple(c for c in names if named.all or c.lower() in named.words)
-            wanted = replace(scan, state=self.state, _planned=[])
+            # What is written again must be whole, whatever queries may do without.
+            wanted = replace(scan, state=self.state, ignored=None, other=None, _planned=[])
             for predicate in self.pushed:
                 wanted = wanted.where_bound(predicate)
             wanted = wanted.select((*names, FILE_PATH, ROW_INDEX) if positions else names)
@@ -129,10 +135,11 @@ class Target:
                 wanted = _with_deleted_rows(wanted)
             if hits is not None:
                 wanted = only_hits(wanted, hits, refiltered)
-            frames.append(reader.frame(wanted, exact=False, raw_paths=True))
+            frames.append(reader.frame(wanted, exact=False, file_names=True))
         try:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):
-                return self.context.spark.sql(replace_tables(prepared.analysis.text, uses, names_))
+                query = replace_tables(prepared.analysis.text, uses, names_, self.context.database)
+                return self.context.spark.sql(query)
         except NotFound as e:
             columns = ", ".join(self.state.schema.field_names)
             raise NotFound(f"{e}\ntable '{self.table.name}' has columns {columns}") from e.__cause__

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from bitlake.predicate.dialect import quoted
-from bitlake.spark.align import by_position
+from bitlake.spark.align import assigned, with_defaults
 from bitlake.spark.assignments import set_values
 from bitlake.spark.context import EngineContext
 from bitlake.spark.delete import condition_hits, retried
@@ -33,7 +33,8 @@ def update(context: EngineContext, statement: st.Update) -> DataFrame:
             fields = now.state.schema.fields
             items = [f"{values.get(f.name) or now.column(f.name)} AS {quoted(f.name)}" for f in fields]
             frame = now.query(f"SELECT {', '.join(items)} FROM", "", hits=gone.hits)
-            files = write_frame(context, now.table, now.state, by_position(now.table.name, frame, fields))
+            rows = with_defaults(now.table.name, assigned(now.table.name, frame, fields), fields, values)
+            files = write_frame(context, now.table, now.state, rows)
         except BaseException:
             gone.discard(now.state)
             raise

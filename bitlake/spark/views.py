@@ -32,7 +32,7 @@ def create_view(context: EngineContext, statement: ds.CreateKeptView) -> DataFra
             return context.nothing()
         raise AlreadyExists(f"view '{name}' exists already: say CREATE OR REPLACE VIEW")
     written = parse_statement(context.original)  # the statement may have names in place of moments and views
-    text = written.query if isinstance(written, ds.CreateKeptView) else statement.query
+    text = written.query if isinstance(written, ds.CreateKeptView | ds.AlterView) else statement.query
 
     def known(table: TableName) -> bool:
         return context.view(table) is not None or context.has(table)
@@ -59,6 +59,20 @@ def alter_dialect(context: EngineContext, name: TableName, action: str, engine: 
         _ = query(context, context.begin(text)).schema
     place = Identifier(name.database or context.database, name.table)
     context.catalog.alter_view_dialect(place, action, engine, text)
+
+
+def alter_view(context: EngineContext, statement: ds.AlterView) -> DataFrame:
+    """ALTER VIEW … AS: another query for the session's view of that name, or for the catalog's."""
+    name = Identifier(statement.name.database or context.database, statement.name.table)
+    if statement.name.database is None and context.is_view(statement.name.table):
+        with spark_errors(f"altering view '{statement.name}'"):
+            query(context, statement.query).createOrReplaceTempView(statement.name.table)
+        return context.nothing()
+    if not context.catalog.keeps_views:
+        return other(context, statement.text)
+    if context.catalog.find_view(name) is None:
+        raise NotFound(f"view '{name}' does not exist{near(name.table, context.catalog.views(name.database))}")
+    return create_view(context, ds.CreateKeptView(statement.name, statement.query, replace=True))
 
 
 def drop_view(context: EngineContext, statement: ds.DropView) -> DataFrame:

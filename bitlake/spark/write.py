@@ -29,12 +29,14 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.align import store_columns
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.key_hash import bucket_column
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write_formats import write_files
 from bitlake.storage import Store, has_cheap_rename
 from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
 from bitlake.table.data_file import file_format
+from bitlake.table.data_paths import DataPaths
 from bitlake.table.orphans import STAGING
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import LocalRunner
@@ -79,7 +81,8 @@ class SparkWriter:
             if file_format(schema) != "parquet" or not moves:
                 prepared = self._prepared(state, frame, order, tasks)
                 columns = [f.name for f in schema.fields]
-                return write_files(self._store, context, prepared, columns, staging if moves else None)
+                aside = moves and not DataPaths(state.paths, schema).is_external
+                return write_files(self._store, context, prepared, columns, staging if aside else None)
             self._stage(state, self._prepared(state, frame, order, tasks), staging)
             staged = list(self._staged(staging))
             return self._adopt(schema, context, staged)
@@ -118,7 +121,7 @@ class SparkWriter:
         if GROUP in prepared.columns:
             writer = writer.partitionBy(GROUP)
         with spark_errors(f"writing to table '{state.name}'"), session_conf(self._spark, _CONF), tagged(self._spark):
-            writer.parquet(staging)
+            writer.parquet(hadoop_path(staging))
 
     def _staged(self, folder: str) -> Iterator[StagedFile]:
         for found in self._store.list(folder):

@@ -7,7 +7,7 @@ tree lacks a table that the tokens name, every table gives all columns and rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
@@ -18,6 +18,7 @@ from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.sql import scope
 from bitlake.sql.columns import Mentions, unnamed_tables, without_metadata
+from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata
 from bitlake.sql.names import NameUse, find_names
 from bitlake.sql.pushdown import Pushdown
 from bitlake.sql.statements import TableName
@@ -27,27 +28,33 @@ from bitlake.types import DataField
 
 __all__ = ["QueryAnalysis", "Resolve", "TableUse", "analyse_query", "replace_tables"]
 
-_analysed: Cache[tuple[str, str], tuple[dict[TableName, tuple[DataField, ...] | None], QueryAnalysis]] = Cache(1 << 20)
+_analysed: Cache[tuple[str, str, bool], tuple[dict[TableName, tuple[DataField, ...] | None], QueryAnalysis]] = Cache(
+    1 << 20
+)
 """By the characters of the texts: to parse a query of TPC-H takes 10 to 30 ms."""
 
 Resolve = Callable[[TableName], Sequence[DataField] | None]
 """The columns of a lake table, or None for a name that is none (a view, a file, another catalog's table)."""
 
 
-def analyse_query(text: str, resolve: Resolve, timezone: str = "UTC") -> QueryAnalysis:
+def analyse_query(
+    text: str, resolve: Resolve, timezone: str = "UTC", *, quoted_patterns: bool = False
+) -> QueryAnalysis:
     """The lake tables a query uses, for :func:`replace_tables` to put other names in their places.
 
-    ``timezone`` is the session's, for timestamp literals.  What Spark would not parse is passed as it is: no error is
-    raised here for wrong SQL.  Moments of tables are no names: :func:`bitlake.sql.travel.take_relations` comes before.
+    ``timezone`` is the session's, for timestamp literals; with ``quoted_patterns`` quoted columns are patterns.  What
+    Spark would not parse is passed as it is: no error is raised here for wrong SQL.  Moments of tables are not names:
+    :func:`bitlake.sql.travel.take_relations` comes before.
 
     The analysis of a text is remembered with what ``resolve`` said, and given again if it says the same.
     """
-    found = _analysed.get((text, timezone))
+    key = (text, timezone, quoted_patterns)
+    found = _analysed.get(key)
     if found is not None and all(_columns(resolve, name) == columns for name, columns in found[0].items()):
         return found[1]
     tables = _Tables(resolve)
-    made = _analyse(text, tables, timezone)
-    _analysed.put((text, timezone), (tables.known, made), len(text))
+    made = _analyse(text, tables, timezone, quoted_patterns)
+    _analysed.put(key, (tables.known, made), len(text))
     return made
 
 
@@ -56,18 +63,53 @@ def _columns(resolve: Resolve, name: TableName) -> tuple[DataField, ...] | None:
     return None if made is None else tuple(made)
 
 
-def _analyse(text: str, tables: _Tables, timezone: str) -> QueryAnalysis:
+def _analyse(text: str, tables: _Tables, timezone: str, quoted_patterns: bool) -> QueryAnalysis:
     try:
         tokens = tokenize(text)
     except InvalidRequest:
         return QueryAnalysis((), text)
     names = find_names(text, tokens)
-    mentions = Mentions(text, tokens)
+    mentions = Mentions(text, tokens, quoted_patterns)
     if mentions.metadata and len(names) == 1 and tables.fields(names[0].name) is not None:
         text = without_metadata(text, tokens, names[0].start, mentions.metadata)
         tokens = tokenize(text)
         names = find_names(text, tokens)
     tree = _parse(text, tokens, names)
+    if not mentions.words.isdisjoint(WORDS):
+        taken = _file_metadata(text, tokens, tree, mentions, tables)
+        made = _analyse_text(taken.text, mentions, tables, timezone)
+        uses = tuple(replace(u, file_metadata=taken.fields.get(u.start, ())) for u in made.tables)
+        named = None if taken.named is None else _analyse_text(taken.named, mentions, tables, timezone)
+        return QueryAnalysis(uses, taken.text, taken.by_spark, named)
+    return _analyse_tree(text, names, mentions, tree, tables, timezone)
+
+
+def _analyse_text(text: str, mentions: Mentions, tables: _Tables, timezone: str) -> QueryAnalysis:
+    tokens = tokenize(text)
+    names = find_names(text, tokens)
+    return _analyse_tree(text, names, mentions, _parse(text, tokens, names), tables, timezone)
+
+
+def _file_metadata(
+    text: str, tokens: list[Token], tree: exp.Expr | None, mentions: Mentions, tables: _Tables
+) -> FileMetadata:
+    """The query with the file of each row as a column, where it names it."""
+    if tree is None:
+        return FileMetadata(text, by_spark=not mentions.words.isdisjoint(FUNCTIONS))
+
+    def is_lake(table: exp.Table) -> bool:
+        name = scope.name_of(table)
+        if name is None or scope.cte_of(table) is not None:
+            return False
+        known = tables.fields(name)
+        return known is not None and METADATA not in known
+
+    return take_file_metadata(text, tokens, tree, is_lake)
+
+
+def _analyse_tree(
+    text: str, names: list[NameUse], mentions: Mentions, tree: exp.Expr | None, tables: _Tables, timezone: str
+) -> QueryAnalysis:
     if tree is None:
         found = {
             use.start: _Found(use, False, None)
@@ -169,4 +211,5 @@ def _use(found: _Found, mentions: Mentions, tables: _Tables, alone: bool) -> Tab
         not use.has_alias,
         use.alias_at,
         mentions.metadata,
+        use.table_at,
     )

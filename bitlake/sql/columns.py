@@ -15,13 +15,12 @@ from bitlake.sql.edits import spliced
 
 _WORD = re.compile(r"\w+")
 _TEXT = (TokenType.STRING, TokenType.RAW_STRING, TokenType.HEX_STRING, TokenType.HINT)
-_PATTERN_SIGNS = frozenset("*+?|")
 
 
 class Mentions:
     """The identifiers of a text in lower case, or everything (``all``) where names are not in the text."""
 
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token], quoted_patterns: bool = False) -> None:
         words: set[str] = set()
         self.all = False
         for at, token in enumerate(tokens):
@@ -29,7 +28,7 @@ class Mentions:
             if token.token_type is TokenType.IDENTIFIER:
                 words.add(token.text.lower())
                 # With spark.sql.parser.quotedRegexColumnNames a quoted name is a pattern.
-                self.all = self.all or not _PATTERN_SIGNS.isdisjoint(token.text)
+                self.all = self.all or (quoted_patterns and _WORD.fullmatch(token.text) is None)
             elif token.token_type not in _TEXT:
                 words.update(_WORD.findall(raw.lower()))
                 if raw.upper() == "IDENTIFIER" and at + 1 < len(tokens) and tokens[at + 1].text == "(":
@@ -67,25 +66,42 @@ def without_metadata(text: str, tokens: list[Token], place: int, metadata: tuple
 def unnamed_tables(tree: exp.Expr) -> set[int]:
     """The table nodes (by id) whose columns are needed without being named: stars, NATURAL, PIVOT, column aliases."""
     tables = [t for t in tree.find_all(exp.Table) if t.find_ancestor(exp.Hint) is None]
+    brackets = {s: _bracketed(s) for s in tree.find_all(exp.Subquery)}
     of_select: dict[int, list[exp.Table]] = {}
     out: set[int] = set()
     for table in tables:
         select = table.find_ancestor(exp.Select)
         of_select.setdefault(id(select), []).append(table)
-        alias = table.args.get("alias")
-        if select is None or (alias is not None and not scope.only(alias, {"this"})):
+        if select is None or _renames(table):
             out.add(id(table))
+    for bracket, inside in brackets.items():
+        if _renames(bracket):
+            out.update(map(id, inside))
     for node in tree.find_all(exp.Star, exp.Join, exp.Pivot, exp.QueryTransform):
         if isinstance(node, exp.Join) and not scope.is_natural(node):
             continue
         if isinstance(node, exp.Star) and isinstance(node.parent, exp.Count):
             continue
         if isinstance(node, exp.Star) and isinstance(node.parent, exp.Column) and node.parent.parts[:-1]:
-            # q.* — of a table by that name wherever it stands; else q is a struct or a derived table, whose
-            # columns are named inside it.
+            # q.* of a table of that name anywhere, or of a bracket; the columns of a derived table are named in it.
             name = node.parent.parts[-2].name.lower()
-            out.update(id(t) for t in tables if name in (t.alias.lower(), t.name.lower()))
+            named = [t for t in tables if name in (t.alias.lower(), t.name.lower())]
+            opened = [inside for bracket, inside in brackets.items() if bracket.alias.lower() == name]
+            found = [*named, *(t for inside in opened for t in inside)]
+            out.update(map(id, found if named or opened else tables))  # else a struct, or not understood
             continue
         select = node.find_ancestor(exp.Select)
         out.update(id(t) for t in of_select.get(id(select), ()))
     return out
+
+
+def _renames(source: exp.Expr) -> bool:
+    """Whether an alias names columns too, by their position."""
+    alias = source.args.get("alias")
+    return alias is not None and not scope.only(alias, {"this"})
+
+
+def _bracketed(bracket: exp.Subquery) -> list[exp.Table]:
+    """The tables of a relation in brackets, without those inside of a query there."""
+    outer = bracket.find_ancestor(exp.Select)
+    return [t for t in bracket.find_all(exp.Table) if t.find_ancestor(exp.Select) is outer]

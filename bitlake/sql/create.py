@@ -97,10 +97,6 @@ def _replaced(c: Cursor, must_exist: bool) -> Statement:
     made = _table(c)
     if not isinstance(made, CreateTable) or made.if_not_exists:
         raise InvalidRequest(f"REPLACE TABLE takes neither LIKE nor IF NOT EXISTS: {caret(c.text, at)}")
-    if must_exist and made.query is not None:
-        raise UnsupportedFeature(
-            "REPLACE TABLE … AS is not supported, as in Paimon: say CREATE OR REPLACE TABLE … AS instead"
-        )
     return replace(made, replace=True, must_exist=must_exist)
 
 

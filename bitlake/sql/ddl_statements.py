@@ -102,11 +102,20 @@ class ShowTags:
 
 @dataclass(frozen=True, slots=True)
 class DropPartitions:
-    """ALTER TABLE … DROP [IF EXISTS] PARTITION (…), PARTITION (…)."""
+    """ALTER TABLE … DROP [IF EXISTS] PARTITION (…), PARTITION (…); a spec may leave columns out."""
 
     table: TableName
     partitions: tuple[Mapping[str, Any], ...]
     if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions:
+    """ALTER TABLE … ADD [IF NOT EXISTS] PARTITION (…) PARTITION (…)."""
+
+    table: TableName
+    partitions: tuple[Mapping[str, Any], ...]
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,63 @@ class RefreshTable:
     table: TableName
 
 
+@dataclass(frozen=True, slots=True)
+class AlterView:
+    """ALTER VIEW … AS: another query for a view of the session or of the catalog; ``text`` is the statement."""
+
+    name: TableName
+    query: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuery:
+    """DESCRIBE QUERY."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCurrentNamespace:
+    """SHOW CURRENT NAMESPACE."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheTable:
+    """CACHE [LAZY] TABLE, with ``query`` of a view to be made; ``text`` is the statement."""
+
+    table: TableName
+    lazy: bool
+    query: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UncacheTable:
+    """UNCACHE TABLE; ``text`` is the statement."""
+
+    table: TableName
+    if_exists: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClearCache:
+    """CLEAR CACHE."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecuteImmediate:
+    """EXECUTE IMMEDIATE: a statement as an expression, variables for its result, values for its parameters.
+
+    ``using`` has pairs of a parameter's name, None for one without, and an expression.
+    """
+
+    statement: str
+    into: tuple[str, ...] = ()
+    using: tuple[tuple[str | None, str], ...] = ()
+
+
 DdlStatement = (
     AlterDatabase
     | DescribeDatabase
@@ -142,9 +208,17 @@ DdlStatement = (
     | AlterTag
     | ShowTags
     | DropPartitions
+    | AddPartitions
     | ShowColumns
     | ShowTableExtended
     | RefreshTable
+    | AlterView
+    | DescribeQuery
+    | ShowCurrentNamespace
+    | CacheTable
+    | UncacheTable
+    | ClearCache
+    | ExecuteImmediate
     | CopyIntoTable
     | CopyIntoFolder
 )

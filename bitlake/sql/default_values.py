@@ -1,4 +1,4 @@
-"""DEFAULT as a value in INSERT … VALUES: Spark knows the word only where it knows the table."""
+"""DEFAULT as a value in INSERT: Spark knows the word only where it knows the table."""
 
 from __future__ import annotations
 
@@ -10,35 +10,56 @@ from bitlake.predicate.dialect import tokenize
 from bitlake.sql.edits import spliced
 
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING)
+_BEFORE_VALUE = ("(", ",", "VALUES")
+_BEFORE_ITEM = ("SELECT", "DISTINCT", "ALL", ",")
+_AFTER_LIST = (
+    ("", "FROM", "WHERE", "GROUP", "HAVING", "WINDOW", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET")
+    + ("LATERAL", "UNION", "EXCEPT", "MINUS", "INTERSECT")
+)  # fmt: skip
 
 
-def replace_defaults(text: str, defaults: Sequence[str]) -> str:
-    """A query with what each column's default is in place of the word, if it is a VALUES clause.
+def default_as_null(text: str) -> str:
+    """The query of an INSERT with NULL for each DEFAULT: a column with a default stores it for NULL.
 
-    ``defaults`` are SQL expressions, in the order of the values.
+    DEFAULT is a value of a VALUES clause, or an item of the query's own SELECT list.
     """
     tokens = tokenize(text)
     words = ["" if t.token_type in _QUOTED else text[t.start : t.end + 1].upper() for t in tokens]
-    if not words or words[0] != "VALUES" or "DEFAULT" not in words:
+    if "DEFAULT" not in words:
         return text
-    edits = []
-    depth = column = 0
+    places = _in_values(words) if words[0] == "VALUES" else _in_select(words)
+    return spliced(text, [(tokens[at].start, tokens[at].end + 1, "NULL") for at in places])
+
+
+def _in_values(words: Sequence[str]) -> list[int]:
+    """Where DEFAULT stands alone between two commas or brackets of a VALUES clause."""
+    out, depth = [], 0
     for at, word in enumerate(words):
-        if word == "(":
-            depth += 1
-            column = 0 if depth == 1 else column
-        elif word == ")":
-            depth -= 1
-        elif word == "," and depth == 1:
-            column += 1
-        elif word == "DEFAULT" and depth <= 1 and column < len(defaults) and _alone(words, at):
-            place = defaults[column] if depth == 1 else defaults[0]
-            edits.append((tokens[at].start, tokens[at].end + 1, place))
-    return spliced(text, edits)
+        depth += (word == "(") - (word == ")")
+        if word != "DEFAULT":
+            continue
+        before, after = words[at - 1], words[at + 1] if at + 1 < len(words) else ""
+        bracketed = before == "(" and after == ")" and words[at - 2] in _BEFORE_VALUE
+        if (depth <= 1 and before in _BEFORE_VALUE and after in (")", ",", "")) or (depth <= 2 and bracketed):
+            out.append(at)
+    return out
 
 
-def _alone(words: Sequence[str], at: int) -> bool:
-    """Whether a word is all there is between two commas or brackets."""
-    before = words[at - 1]
-    after = words[at + 1] if at + 1 < len(words) else ""
-    return before in ("(", ",", "VALUES") and after in (")", ",", "")
+def _in_select(words: Sequence[str]) -> list[int]:
+    """Where DEFAULT is an item of the first SELECT list outside brackets; none in a set operation, as in Spark."""
+    depth, items, listed, done = 0, [], False, False
+    for at, word in enumerate(words):
+        depth += (word == "(") - (word == ")")
+        if depth:
+            continue
+        if word in ("UNION", "EXCEPT", "MINUS", "INTERSECT"):
+            return []
+        if word == "SELECT" and not done:
+            listed = True
+        elif listed and word in _AFTER_LIST:
+            listed, done = False, True
+        elif listed and word == "DEFAULT" and words[at - 1] in _BEFORE_ITEM:
+            after = words[at + 1] if at + 1 < len(words) else ""
+            if after == "," or after in _AFTER_LIST:
+                items.append(at)
+    return items

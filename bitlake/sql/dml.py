@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import TokenType
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import caret
 from bitlake.sql import statements as st
 from bitlake.sql.cursor import Cursor
@@ -33,10 +33,9 @@ def update(c: Cursor, with_: str = "") -> st.Statement:
 
 
 def merge(c: Cursor, with_: str = "") -> st.Statement:
-    """``MERGE INTO t [[AS] a] USING s [[AS] b] ON … WHEN … THEN …``, in any number and order of WHEN clauses."""
+    """``MERGE [WITH SCHEMA EVOLUTION] INTO t [[AS] a] USING s [[AS] b] ON … WHEN … THEN …``, with any WHEN clauses."""
     c.expect("MERGE")
-    if c.looking_at("WITH", "SCHEMA", "EVOLUTION"):
-        raise UnsupportedFeature("MERGE WITH SCHEMA EVOLUTION is not implemented; ALTER TABLE … ADD COLUMNS first")
+    evolve = c.accept("WITH", "SCHEMA", "EVOLUTION")
     c.expect("INTO")
     table = c.table()
     alias = _alias(c, "USING")
@@ -50,7 +49,7 @@ def merge(c: Cursor, with_: str = "") -> st.Statement:
     if not clauses:
         c.fail("WHEN MATCHED or WHEN NOT MATCHED")
     c.expect_end()
-    made = st.MergeInto(table, source, condition, tuple(clauses), alias, source_alias, with_)
+    made = st.MergeInto(table, source, condition, tuple(clauses), alias, source_alias, with_, evolve=evolve)
     _check_order(made)
     return made
 

@@ -27,6 +27,9 @@ _NO_ALIAS = _ENDS_FROM | _SET_OPERATIONS | frozenset(
 )  # fmt: skip
 
 
+_BEFORE_QUERY = _NO_ALIAS | frozenset(
+    ("AS", "IN", "EXISTS", "FROM", "NOT", "AND", "OR", "SELECT", "ANY", "SOME", "ALL", "DISTINCT", "BY", "THEN", "ELSE")
+)
 CLAUSES_AFTER_TABLE = _NO_ALIAS
 """Words after a table that are no alias of it."""
 
@@ -35,7 +38,8 @@ CLAUSES_AFTER_TABLE = _NO_ALIAS
 class NameUse:
     """A name where a table is expected.
 
-    ``bare`` after TABLE, where no alias can stand; ``shadowed`` if a common table expression has that name there.
+    ``bare`` after TABLE, where no alias can stand, and then ``table_at`` is where TABLE stands, unless that is a
+    function's argument; ``shadowed`` if a common table expression has that name there.
     """
 
     name: TableName
@@ -46,6 +50,7 @@ class NameUse:
     bare: bool
     shadowed: bool
     travels: bool
+    table_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -56,6 +61,7 @@ class _Frame:
     query: bool = False
     in_from: bool = False
     expects: bool = False
+    called: bool = False
     cte: str | None = None
     ctes: set[str] = field(default_factory=set)
 
@@ -113,6 +119,7 @@ class NameFinder:
 
     def _open(self, at: int, expects: bool) -> None:
         new = _Frame(at + 1)
+        new.called = at > 0 and _is_name(self.tokens[at - 1], self.text) and self.word(at - 1) not in _BEFORE_QUERY
         inner = self.word(at + 1)
         if expects and inner not in _QUERY:
             new.in_from = new.expects = True
@@ -148,7 +155,8 @@ class NameFinder:
         has_alias = bare or self._alias(after)
         start, end = self.tokens[first].start, self.tokens[at].end + 1
         alias_at = self.tokens[after - 1].end + 1
-        self.found.append(NameUse(name, start, end, has_alias, alias_at, bare, shadowed, travels))
+        table_at = self.tokens[first - 1].start if bare and not self.frames[-1].called else None
+        self.found.append(NameUse(name, start, end, has_alias, alias_at, bare, shadowed, travels, table_at))
         return at + 1
 
     def _travels(self, at: int) -> bool:

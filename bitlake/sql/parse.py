@@ -22,14 +22,14 @@ from bitlake.sql.clauses import arguments, partition_spec, properties, property_
 from bitlake.sql.copy import copy
 from bitlake.sql.create import create
 from bitlake.sql.cursor import DATABASE_WORDS, LAKE_CATALOGS, Cursor, table_name
+from bitlake.sql.insert import QUERY_STARTS, insert, insert_after_source
 from bitlake.sql.show import analyze, describe, show
 from bitlake.sql.statements import Statement, TableName
 from bitlake.sql.tags import alter_tag
 
-_QUERY_STARTS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "(", "MAP", "REDUCE"})
 _SPARKS = frozenset(
-    ("SET", "RESET", "CACHE", "UNCACHE", "CLEAR", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
-    + ("DECLARE", "EXECUTE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
+    ("SET", "RESET", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
+    + ("DECLARE", "BEGIN", "GRANT", "REVOKE", "OPTIMIZE", "START", "COMMIT", "ROLLBACK")
 )
 
 
@@ -50,12 +50,14 @@ def parse_statement(text: str) -> Statement:
     if handler is not None:
         made = handler(cursor)
         return st.Other(_all(cursor)) if made is None or _foreign(made) else made
-    if first in _QUERY_STARTS:
-        made = _insert_after_with(cursor) or dml.after_with(cursor) if first == "WITH" else None
+    if first in QUERY_STARTS:
+        made = insert_after_source(cursor) if first in ("WITH", "FROM") else None
+        if made is None and first == "WITH":
+            made = dml.after_with(cursor)
         return st.Query(_all(cursor)) if made is None or _foreign(made) else made
     if first in _SPARKS:
         return st.Other(_all(cursor))
-    known = sorted(_QUERY_STARTS | _SPARKS | set(_HANDLERS))
+    known = sorted(QUERY_STARTS | _SPARKS | set(_HANDLERS))
     near = difflib.get_close_matches(first, known, 1, 0.6)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InvalidRequest(f"unknown statement '{cursor.raw(0)}'{hint} at {caret(text, cursor.position)}")
@@ -93,6 +95,8 @@ def _all(cursor: Cursor) -> str:
 
 def _foreign(made: Statement) -> bool:
     """Whether a statement is about a table of another catalog, which is Spark's business."""
+    if isinstance(made, st.MultiInsert):
+        return any(_foreign(i) for i in made.inserts)
     name = getattr(made, "table", None) or getattr(made, "name", None)
     return isinstance(name, TableName) and name.catalog is not None
 
@@ -141,69 +145,12 @@ def _refresh(c: Cursor) -> Statement | None:
     return ds.RefreshTable(table)
 
 
-def _insert(c: Cursor) -> Statement | None:
-    c.expect("INSERT")
-    overwrite = c.accept("OVERWRITE")
-    if overwrite:
-        if c.word() in ("DIRECTORY", "LOCAL"):
-            return None
-    else:
-        c.expect("INTO")
-    # TABLE is a word of the clause unless it is the table's own name.
-    if c.kind(1) is TokenType.IDENTIFIER or c.word(1) not in ("", ".", "(", "SELECT", "VALUES"):
-        c.accept("TABLE")
-    table = c.table()
-    partition: dict[str, object] | None = None
-    columns: tuple[str, ...] | None = None
-    by_name = False
-    while True:
-        if partition is None and c.accept("PARTITION"):
-            partition = partition_spec(c, dynamic=True)
-        elif c.looking_at("IF", "NOT", "EXISTS"):
-            raise UnsupportedFeature("INSERT … IF NOT EXISTS is not implemented")
-        elif c.looking_at("REPLACE"):
-            raise UnsupportedFeature("INSERT INTO … REPLACE WHERE is not implemented; use INSERT OVERWRITE")
-        elif not by_name and c.accept("BY", "NAME"):
-            by_name = True
-        elif columns is None and not by_name and c.looking_at("(") and not _bracketed_query(c):
-            columns = c.names("a column name")
-        else:
-            break
-    if c.word() not in _QUERY_STARTS:
-        c.fail("SELECT, VALUES, TABLE, WITH or FROM")
-    return st.InsertInto(table, c.rest(), columns, partition, overwrite, by_name)
-
-
-def _bracketed_query(c: Cursor) -> bool:
-    ahead = 1
-    while c.word(ahead) == "(":
-        ahead += 1
-    # A column may be called "values" or "map"; a query goes on after the word.
-    return c.word(ahead) in _QUERY_STARTS and c.word(ahead + 1) not in (",", ")")
-
-
-def _insert_after_with(c: Cursor) -> Statement | None:
-    """``WITH … INSERT INTO t SELECT …``: the WITH belongs to the query."""
-    depth = 0
-    for at in range(len(c.tokens)):
-        c.i = at
-        word = c.word()
-        depth += (word == "(") - (word == ")")
-        if depth == 0 and word == "INSERT" and at and c.word(-1) == ")":
-            before = c.text[c.tokens[0].start : c.position].rstrip()
-            made = _insert(c)
-            if isinstance(made, st.InsertInto):
-                return st.InsertInto(
-                    made.table, f"{before} {made.query}", made.columns, made.partition, made.overwrite, made.by_name
-                )
-            return made
-    return None
-
-
 def _alter(c: Cursor) -> Statement | None:
     c.expect("ALTER")
     if c.word() in DATABASE_WORDS:
         return _alter_database(c)
+    if c.looking_at("VIEW"):
+        return _alter_view(c)
     if not c.accept("TABLE"):
         return None
     table = c.table()
@@ -215,9 +162,65 @@ def _alter(c: Cursor) -> Statement | None:
     elif table.catalog is not None:
         return None
     else:
-        made = alter_tag(c, table) or _drop_partitions(c, table) or alter_columns(c, table)
+        made = alter_tag(c, table) or _partitions(c, table) or alter_columns(c, table)
     c.expect_end()
     return made
+
+
+def _alter_view(c: Cursor) -> Statement | None:
+    c.expect("VIEW")
+    view = c.table()
+    c.accept("AS")
+    if c.word() not in QUERY_STARTS:
+        return None
+    return ds.AlterView(view, c.rest(), _all(c))
+
+
+def _cache(c: Cursor) -> Statement | None:
+    c.expect("CACHE")
+    lazy = c.accept("LAZY")
+    c.expect("TABLE")
+    table = c.table()
+    if c.accept("OPTIONS"):
+        properties(c)  # where Spark keeps the rows; it reads the statement again
+    c.accept("AS")
+    return ds.CacheTable(table, lazy, c.rest() or None, _all(c))
+
+
+def _uncache(c: Cursor) -> Statement | None:
+    c.expect("UNCACHE", "TABLE")
+    if_exists = c.accept("IF", "EXISTS")
+    table = c.table()
+    c.expect_end()
+    return ds.UncacheTable(table, if_exists, _all(c))
+
+
+def _clear(c: Cursor) -> Statement | None:
+    c.expect("CLEAR", "CACHE")
+    c.expect_end()
+    return ds.ClearCache()
+
+
+def _execute(c: Cursor) -> Statement | None:
+    c.expect("EXECUTE", "IMMEDIATE")
+    statement = c.until("INTO", "USING")
+    into: list[str] = []
+    if c.accept("INTO"):
+        into.append(".".join(map(st.quote_name, c.parts("a variable"))))
+        while c.accept(","):
+            into.append(".".join(map(st.quote_name, c.parts("a variable"))))
+    using: list[tuple[str | None, str]] = []
+    if c.accept("USING"):
+        bracket = c.accept("(")
+        while True:
+            value = c.until(",", "AS")
+            using.append((c.name("a parameter") if c.accept("AS") else None, value))
+            if not c.accept(","):
+                break
+        if bracket:
+            c.expect(")")
+    c.expect_end()
+    return ds.ExecuteImmediate(statement, tuple(into), tuple(using))
 
 
 def _alter_database(c: Cursor) -> Statement:
@@ -232,20 +235,29 @@ def _alter_database(c: Cursor) -> Statement:
     return made
 
 
-def _drop_partitions(c: Cursor, table: TableName) -> Statement | None:
+def _partitions(c: Cursor, table: TableName) -> Statement | None:
+    """``DROP [IF EXISTS] PARTITION (…), …`` and ``ADD [IF NOT EXISTS] PARTITION (…) …``; None for other changes."""
     start = c.i
-    if not c.accept("DROP"):
+    drops = c.accept("DROP")
+    if not drops and not c.accept("ADD"):
         return None
-    if_exists = c.accept("IF", "EXISTS")
-    if not c.accept("PARTITION"):
+    lenient = c.accept("IF", "EXISTS") if drops else c.accept("IF", "NOT", "EXISTS")
+    specs = []
+    while c.accept("PARTITION"):
+        specs.append(partition_spec(c))
+        if c.looking_at("LOCATION"):
+            raise UnsupportedFeature(
+                f"ALTER TABLE {table} ADD PARTITION … LOCATION: a partition's folder follows from the table's"
+            )
+        if c.accept(",") and not c.looking_at("PARTITION"):
+            c.fail("PARTITION")
+    if not specs:
         c.i = start
         return None
-    specs = [partition_spec(c)]
-    while c.accept(","):
-        c.expect("PARTITION")
-        specs.append(partition_spec(c))
+    if not drops:
+        return ds.AddPartitions(table, tuple(specs), lenient)
     c.accept("PURGE")
-    return ds.DropPartitions(table, tuple(specs), if_exists)
+    return ds.DropPartitions(table, tuple(specs), lenient)
 
 
 def _truncate(c: Cursor) -> Statement:
@@ -274,7 +286,7 @@ def _explain(c: Cursor) -> Statement | None:
         c.i += 1
     if c.at_end:
         c.fail("a query")
-    if c.word() not in _QUERY_STARTS:
+    if c.word() not in QUERY_STARTS:
         return None
     return st.Explain(c.rest(), mode)
 
@@ -296,7 +308,7 @@ _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "REFRESH": _refresh,
     "DROP": _drop,
     "USE": _use,
-    "INSERT": _insert,
+    "INSERT": insert,
     "DELETE": dml.delete,
     "UPDATE": dml.update,
     "MERGE": dml.merge,
@@ -310,4 +322,8 @@ _HANDLERS: dict[str, Callable[[Cursor], Statement | None]] = {
     "CALL": _call,
     "COPY": copy,
     "EXPLAIN": _explain,
+    "CACHE": _cache,
+    "UNCACHE": _uncache,
+    "CLEAR": _clear,
+    "EXECUTE": _execute,
 }

@@ -12,7 +12,7 @@ from bitlake.sql.cursor import DATABASE_WORDS, Cursor
 from bitlake.sql.statements import Statement
 
 _DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
-_NOT_TABLES = ("FUNCTION", "QUERY", "SELECT", "WITH", "VALUES", "FROM", "(")
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "(", "MAP", "REDUCE")
 
 
 def show(c: Cursor) -> Statement | None:
@@ -32,6 +32,8 @@ def show(c: Cursor) -> Statement | None:
         c.accept("AS", "SERDE")
     elif c.accept("COLUMNS"):
         made = _columns(c)
+    elif c.accept("CURRENT", "NAMESPACE"):
+        made = ds.ShowCurrentNamespace()
     elif c.accept("VIEWS"):
         database = c.database() if c.accept("IN") or c.accept("FROM") else None
         made = ds.ShowViews(database, like(c))
@@ -75,7 +77,7 @@ def _extended(c: Cursor) -> Statement:
 
 
 def describe(c: Cursor) -> Statement | None:
-    """``DESCRIBE [TABLE] [EXTENDED] t [column]`` and ``DESCRIBE DATABASE``; None for functions and queries."""
+    """``DESCRIBE [TABLE] [EXTENDED] t [PARTITION (…)] [column]``, ``DESCRIBE DATABASE``; None for what is Spark's."""
     c.i += 1
     if c.word() in DATABASE_WORDS and c.kind(1) is not None:
         c.i += 1
@@ -83,17 +85,22 @@ def describe(c: Cursor) -> Statement | None:
         database = c.database()
         c.expect_end()
         return ds.DescribeDatabase(database, extended)
-    if c.word() in _NOT_TABLES and c.kind(1) is not None:
+    if c.word() == "FUNCTION" and c.kind(1) is not None:
         return None
+    described = c.looking_at("QUERY") and c.word(1) in (*_QUERIES, "TABLE")
+    if described or (c.word() in _QUERIES and c.kind(1) is not None):
+        c.i += described
+        return ds.DescribeQuery(c.rest())
     if c.looking_at("TABLE") and c.kind(1) is not None:
         c.i += 1
     extended = c.accept("EXTENDED") or c.accept("FORMATTED")
     table = c.table()
-    if c.looking_at("PARTITION") or c.looking_at("AS", "JSON"):
+    if c.looking_at("AS", "JSON"):
         raise UnsupportedFeature(f"DESCRIBE … {c.rest()} is not implemented; DESCRIBE [EXTENDED] table is")
+    partition = partition_spec(c) if c.looking_at("PARTITION", "(") and c.accept("PARTITION") else None
     column = None if c.at_end else ".".join(c.parts("a column name"))
     c.expect_end()
-    return st.Describe(table, extended, column)
+    return st.Describe(table, extended, column, partition)
 
 
 def analyze(c: Cursor) -> Statement | None:

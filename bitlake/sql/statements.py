@@ -123,6 +123,9 @@ class InsertInto:
 
     ``partition`` maps columns to values (Python literals, :class:`SqlNull` for NULL), or to None for a dynamic one;
     None if there is no PARTITION clause.  ``query`` is the text of the SELECT, VALUES or TABLE as written.
+    ``if_not_exists``: nothing is written if the partition exists.  ``replace_where`` is a condition on partition
+    columns, as written: the rows for which it holds are replaced.  ``evolve``: WITH SCHEMA EVOLUTION.  ``options`` are
+    those of the write.
     """
 
     table: TableName
@@ -131,6 +134,17 @@ class InsertInto:
     partition: Mapping[str, Any] | None = None
     overwrite: bool = False
     by_name: bool = False
+    if_not_exists: bool = False
+    replace_where: str | None = None
+    evolve: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class MultiInsert:
+    """FROM … INSERT … INSERT …: the statements in their order."""
+
+    inserts: tuple[InsertInto, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +209,7 @@ class MergeClause:
 class MergeInto:
     """MERGE INTO; ``source`` is a table's name or a query in brackets, as written, and ``source_alias`` its alias,
     with column names if it has some.  ``lenient``: star forms pass over what the source lacks of the target's columns.
+    ``evolve``: WITH SCHEMA EVOLUTION.
     """
 
     table: TableName
@@ -205,6 +220,7 @@ class MergeInto:
     source_alias: str | None = None
     with_: str = ""
     lenient: bool = False
+    evolve: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,11 +312,12 @@ class Analyze:
 
 @dataclass(frozen=True, slots=True)
 class Describe:
-    """DESCRIBE TABLE, of one column or all."""
+    """DESCRIBE TABLE, of one column or all, and of one partition if ``partition`` names it."""
 
     table: TableName
     extended: bool = False
     column: str | None = None
+    partition: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +360,8 @@ class Other:
 
 
 Statement: TypeAlias = (
-    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | CreateView | DropTable | InsertInto | DeleteFrom | "
+    "CreateDatabase | DropDatabase | UseDatabase | CreateTable | CreateView | DropTable | InsertInto | "
+    "MultiInsert | DeleteFrom | "
     "Update | MergeInto | AlterTableSet | AlterTableUnset | AlterColumns | RenameTable | ShowDatabases | ShowTables "
     "| ShowCreateTable | ShowPartitions | ShowTblProperties | ShowProcedures | Analyze | Describe | Truncate | Call "
     "| Explain | Query | Other | DdlStatement"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlglot import Token, TokenType
 
-from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret, quoted, tokenize
+from bitlake.predicate.dialect import quoted, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.sql.cursor import LAKE_CATALOGS
 from bitlake.sql.edits import Edit, spliced
+from bitlake.sql.names import upper_words
 from bitlake.sql.statements import TableName
+
+_QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
+_SET_WORDS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,8 @@ class TableUse:
     superset of what the query can need from here, or None for all; ``metadata`` are the ``__paimon_…`` columns that
     are mentioned.  ``predicate`` is unbound; rows for which it is not TRUE may be left out of this use without a change
     of the query's result.  With ``alias_needed`` the use has no alias of its own, and ``alias_at`` is where one goes.
+    ``table_at`` is where TABLE stands in ``TABLE t``, which takes no alias.  ``file_metadata`` are the members of
+    Spark's ``_metadata`` that are needed from here, as a column of that name.
     """
 
     name: TableName
@@ -33,57 +39,135 @@ class TableUse:
     alias_needed: bool
     alias_at: int
     metadata: tuple[str, ...] = ()
+    table_at: int | None = None
+    file_metadata: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class QueryAnalysis:
-    """The lake tables of a query, in the order they stand in the text."""
+    """The lake tables of a query, in the order they stand in the text.
+
+    ``by_spark``: the text has ``input_file_name()`` or the like, which only Spark's own file reader sets.  ``named``
+    is a query of the same columns under the names that Spark makes of the text, where an edit changed these.
+    """
 
     tables: tuple[TableUse, ...]
     text: str
+    by_spark: bool = False
+    named: QueryAnalysis | None = None
 
 
-def replace_tables(text: str, uses: Sequence[TableUse], names: Sequence[str]) -> str:
+def replace_tables(text: str, uses: Sequence[TableUse], names: Sequence[str], database: str = "default") -> str:
     """The text with each use's table replaced by the (unquoted) name of the same index.
 
-    A use without an alias gets its table's own name as alias, so that ``t.a`` means the same; ``db.t.a`` is shortened
-    to ``t.a``.  Raises :class:`InvalidRequest` where ``db.t.a`` would become ambiguous by that.
+    A use without an alias gets its table's own name as alias, so that ``t.a`` means the same, and ``db.t.a`` becomes
+    ``t.a``.  ``database`` is the current one.
     """
     if len(uses) != len(names):
         raise ValueError(f"{len(uses)} uses but {len(names)} names")
-    edits: list[Edit] = []
+    edits, aliases = _qualified(text, uses, database)
     for use, name in zip(uses, names, strict=True):
+        alias = f" AS {quoted(aliases.get(_place(use, database), use.name.table))}"
+        if use.table_at is not None:
+            edits.append((use.table_at, use.end, f"SELECT * FROM {quoted(name)}{alias}"))
+            continue
         edits.append((use.start, use.end, quoted(name)))
         if use.alias_needed:
-            edits.append((use.alias_at, use.alias_at, f" AS {quoted(use.name.table)}"))
-    edits += _shortened(text, uses)
+            edits.append((use.alias_at, use.alias_at, alias))
     return spliced(text, edits)
 
 
-def _shortened(text: str, uses: Sequence[TableUse]) -> list[Edit]:
-    """Deletions of ``db.`` in references ``db.t.column`` to uses that now go by their alias ``t``."""
-    plain = [u for u in uses if u.alias_needed and u.name.database is not None]
-    if not plain:
-        return []
+def _place(use: TableUse, database: str) -> tuple[str, str]:
+    return (use.name.database or database).lower(), use.name.table.lower()
+
+
+def _qualified(text: str, uses: Sequence[TableUse], database: str) -> tuple[list[Edit], dict[tuple[str, str], str]]:
+    """Edits of references ``db.t.column`` to uses that go by their alias, and aliases where ``t`` is ambiguous.
+
+    Tables of one name in different databases get aliases of their own; ``t.column`` is then the one of its scope.
+    """
+    plain = [u for u in uses if u.alias_needed or u.table_at is not None]
+    places = {_place(u, database) for u in plain}
+    lower = text.lower()
+    if not any(name in lower for name, _ in places):
+        return [], {}
     databases: dict[str, set[str]] = {}
-    for use in plain:
-        databases.setdefault(use.name.table.lower(), set()).add((use.name.database or "").lower())
+    for name, table in places:
+        databases.setdefault(table, set()).add(name)
     spans = {u.start for u in uses}
-    edits = []
+    full: list[tuple[tuple[str, str], list[Token], int]] = []
+    short: list[tuple[str, str, Token]] = []
     for chain in _chains(text):
         if chain[0].start in spans:
             continue
         words = [_word(t, text).lower() for t in chain[::2]]
         first = 1 if len(words) > 3 and words[0] in LAKE_CATALOGS else 0
-        if len(words) < first + 3 or words[first] not in databases.get(words[first + 1], ()):
-            continue
-        if len(databases[words[first + 1]]) > 1:
-            raise InvalidRequest(
-                f"two tables '{words[first + 1]}' of different databases are used; give them aliases and name columns "
-                f"by these: {caret(text, chain[0].start)}"
-            )
-        edits.append((chain[0].start, chain[2 * first + 2].start, ""))
-    return edits
+        if len(words) >= first + 3 and (words[first], words[first + 1]) in places:
+            full.append(((words[first], words[first + 1]), chain, first))
+        elif len(databases.get(words[0], ())) > 1:
+            short.append((words[0], words[1], chain[0]))
+    doubled = {place[1] for place, _, _ in full if len(databases[place[1]]) > 1}
+    aliases = {place: ".".join(place) for place in places if place[1] in doubled}
+    edits: list[Edit] = []
+    for place, chain, first in full:
+        last = chain[2 * first + 2]
+        edits.append((chain[0].start, last.start, ""))
+        if place in aliases:
+            edits.append((last.start, last.end + 1, quoted(aliases[place])))
+    if doubled and short:
+        scopes = _Scopes(text)
+        for name, column, token in short:
+            found = scopes.nearest(token.start, [u for u in plain if u.name.table.lower() == name])
+            having = {_place(u, database) for u in found if _has(u, column)}
+            if name in doubled and len(having) == 1:
+                edits.append((token.start, token.end + 1, quoted(aliases[having.pop()])))
+    return edits, aliases
+
+
+class _Scopes:
+    """Which SELECT a place of a text belongs to."""
+
+    def __init__(self, text: str) -> None:
+        tokens = tokenize(text)
+        words = upper_words(text, tokens)
+        self.parents: list[int] = [-1]
+        self.starts = [t.start for t in tokens]
+        self.scopes: list[int] = []
+        stack = [0]
+        for at, word in enumerate(words):
+            if word == "(":
+                inner = at + 1
+                while inner < len(words) and words[inner] == "(":
+                    inner += 1
+                is_query = inner < len(words) and words[inner] in _QUERY_WORDS
+                stack.append(self._new(stack[-1]) if is_query else stack[-1])
+            elif word in _SET_WORDS and not (at and words[at - 1] == "*"):  # SELECT * EXCEPT (a)
+                stack[-1] = self._new(self.parents[stack[-1]])
+            self.scopes.append(stack[-1])
+            if word == ")" and len(stack) > 1:
+                stack.pop()
+
+    def _new(self, parent: int) -> int:
+        self.parents.append(parent)
+        return len(self.parents) - 1
+
+    def _at(self, position: int) -> int:
+        return self.scopes[bisect.bisect_right(self.starts, position) - 1]
+
+    def nearest(self, position: int, uses: Sequence[TableUse]) -> list[TableUse]:
+        """Those of the innermost scope around a place that has some of these."""
+        scope = self._at(position)
+        while scope >= 0:
+            found = [u for u in uses if self._at(u.start) == scope]
+            if found:
+                return found
+            scope = self.parents[scope]
+        return []
+
+
+def _has(use: TableUse, column: str) -> bool:
+    """Whether a use may have a column that the text names."""
+    return column == "*" or use.columns is None or column in (c.lower() for c in use.columns)
 
 
 def _chains(text: str) -> list[list[Token]]:

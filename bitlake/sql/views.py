@@ -14,6 +14,7 @@ from bitlake.sql.statements import TableName, quote_name
 
 _STARTS = frozenset(
     ("SELECT", "WITH", "FROM", "VALUES", "(", "INSERT", "CREATE", "EXPLAIN", "MERGE", "COPY", "REPLACE")
+    + ("ALTER", "CACHE", "DECLARE", "DESC", "DESCRIBE", "SET")
 )
 _DEEPEST = 30
 

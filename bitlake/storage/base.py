@@ -12,19 +12,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 
+WHOLE_FILE_BYTES = 1 << 30
+"""The most that a file read as a whole may take: a manifest, a HASH index."""
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One entry of a folder: its bare name, size in bytes (0 for folders) and modification time (epoch ms)."""
+    """One entry of a folder: its bare name, size in bytes (0 for folders) and modification time (epoch ms).
+
+    ``is_link``: it is a symbolic link; the other members describe what it leads to.
+    """
 
     name: str
     size: int
     is_dir: bool
     mtime_ms: int
+    is_link: bool = False
 
 
 class Store(Protocol):
@@ -34,8 +40,8 @@ class Store(Protocol):
     raise :class:`~bitlake.errors.NotFound` for a missing file.  Implementations are safe to share between threads.
     """
 
-    def read(self, path: str) -> bytes:
-        """The whole file."""
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
+        """The whole file; raises ``CorruptError`` if it has more than ``limit`` bytes, without reading them."""
         ...
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
@@ -97,7 +103,7 @@ class Store(Protocol):
         ...
 
     def delete_dir(self, path: str) -> None:
-        """Delete a folder with all it holds; a missing one is fine."""
+        """Delete a folder with all it holds; a missing one is fine.  Links are removed, and never followed."""
         ...
 
     def make_dirs(self, path: str) -> None:
@@ -136,6 +142,12 @@ class Store(Protocol):
         An object store copies and then deletes: see :func:`has_cheap_rename`.
         """
         ...
+
+
+def check_whole(path: str, size: int, limit: int) -> None:
+    """Raise ``CorruptError`` for a file that is too large to be read as a whole."""
+    if size > limit:
+        raise CorruptError(f"the file has {size:,} bytes; files of its kind are read up to {limit:,} bytes", None, path)
 
 
 def scheme_of(uri: str) -> str:

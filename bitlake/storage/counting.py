@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bitlake.storage.base import FileInfo, Store
+from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store
 
 
 class CountingStore:
@@ -37,9 +37,9 @@ class CountingStore:
             self.bytes_read += read
             self.bytes_written += written
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """Counted :meth:`Store.read`."""
-        data = self.inner.read(path)
+        data = self.inner.read(path, limit)
         self._count("read", path, read=len(data))
         return data
 

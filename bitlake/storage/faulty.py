@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from bitlake.errors import StorageUnavailable
-from bitlake.storage.base import FileInfo, Store
+from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store
 
 T = TypeVar("T")
-WRITES = frozenset({"create", "write", "delete", "delete_dir", "make_dirs", "open_output"})
+WRITES = frozenset({"create", "write", "delete", "delete_dir", "make_dirs", "open_output", "copy_dir", "rename"})
 """Methods that change the store."""
 
 
@@ -56,9 +56,9 @@ class FaultyStore:
             raise StorageUnavailable(f"made to fail: call {number}, {name} {path}")
         return work()
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """May fail."""
-        return self._call("read", path, lambda: self.inner.read(path))
+        return self._call("read", path, lambda: self.inner.read(path, limit))
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """May fail."""

@@ -17,8 +17,16 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake._clock import new_uuid
-from bitlake.errors import AccessDenied, AlreadyExists, CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.base import FileInfo, Store
+from bitlake.errors import (
+    AccessDenied,
+    AlreadyExists,
+    CorruptError,
+    InvalidRequest,
+    NotFound,
+    StorageFull,
+    StorageUnavailable,
+)
+from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store, check_whole
 from bitlake.storage.hdfs_options import SCHEMES, HdfsOptions, hdfs_options
 from bitlake.storage.http import attempts
 from bitlake.storage.object_files import PART_BYTES, RangedFile, UploadFile
@@ -50,10 +58,12 @@ class HdfsStore(Store):
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """The whole file."""
         place = self._place(path)
-        return self._client.call("read", path, lambda: self._client.fetch(place, path, 0, None))
+        data = self._client.call("read", path, lambda: self._client.fetch(place, path, 0, limit + 1))
+        check_whole(path, len(data), limit)
+        return data
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes from ``offset``."""
@@ -233,7 +243,7 @@ class HdfsStore(Store):
                 continue
             except AlreadyExists:
                 return False
-            except AccessDenied as e:
+            except (AccessDenied, StorageFull) as e:
                 if unknown:  # a refusal now says nothing about the try before
                     raise StorageUnavailable(str(e)) from e
                 raise

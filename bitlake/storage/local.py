@@ -22,13 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from bitlake._clock import new_uuid
-from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.base import FileInfo, Store, scheme_of
+from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
+from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store, check_whole, scheme_of
 from bitlake.storage.ranges import check_ends, check_ranges
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV, errno.EACCES}
 
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+# A FIFO without a writer opens at once with O_NONBLOCK, which does nothing to regular files.
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.ELOOP}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def strip_scheme(path: str) -> str:
@@ -52,19 +55,28 @@ def _mapped(action: str, path: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as e:
         if action in ("create", "write", "make folder"):
-            why = "no folder can be made there" if isinstance(e, FileNotFoundError) else "its parent is not a folder"
-            raise StorageUnavailable(f"cannot {action} {path}: {why}") from e
+            if isinstance(e, FileNotFoundError):
+                raise StorageUnavailable(f"cannot {action} {path}: no folder can be made there") from e
+            raise AccessDenied(f"cannot {action} {path}: its parent is not a folder") from e
         raise NotFound(f"no such file: {path}") from e
     except OSError as e:
         if e.errno == errno.ENAMETOOLONG:
             raise _too_long(action, path) from e
-        kind = AccessDenied if e.errno in _REFUSED else StorageUnavailable
-        raise kind(f"cannot {action} {path}: {os.strerror(e.errno) if e.errno else e}") from e
+        raise failure(action, path, e) from e
     except ValueError as e:
         if "\0" not in path and not isinstance(e, UnicodeError):
             raise
         # A name read from damaged metadata, which no file can have.
         raise NotFound(f"no file can have this name: {path!r}") from e
+
+
+def failure(action: str, path: str, error: Exception) -> StorageUnavailable:
+    """bitlake's error for one of the operating system (or Arrow's for it); its type says whether a retry can help."""
+    number = getattr(error, "errno", None)
+    why = os.strerror(number) if number else str(error)
+    if number in _FULL:
+        return StorageFull(f"cannot {action} {path}: {why}; free space (or raise the quota), then try again")
+    return (AccessDenied if number in _REFUSED else StorageUnavailable)(f"cannot {action} {path}: {why}")
 
 
 def _too_long(action: str, path: str) -> InvalidRequest | NotFound:
@@ -87,10 +99,13 @@ class LocalStore(Store):
     def __repr__(self) -> str:
         return "LocalStore()"
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """The whole file."""
-        with _mapped("read", path), open(strip_scheme(path), "rb", buffering=0) as f:
-            return f.readall()
+        with _mapped("read", path), _opened(path) as (fd, size):
+            check_whole(path, size, limit)
+            # One byte more shows the end; a file that grows meanwhile is as it was when it was opened.
+            data = os.read(fd, size + 1)
+            return data if len(data) == size else _pread(fd, path, 0, size, size)
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes from ``offset``."""
@@ -99,21 +114,15 @@ class LocalStore(Store):
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
         """Several ranges through one open file."""
         out = []
-        with _mapped("read", path):
-            fd = os.open(strip_scheme(path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            try:
-                size = os.fstat(fd).st_size
-                for offset, length in ranges:
-                    out.append(_pread(fd, path, offset, length, size))
-            finally:
-                os.close(fd)
+        with _mapped("read", path), _opened(path) as (fd, size):
+            for offset, length in ranges:
+                out.append(_pread(fd, path, offset, length, size))
         return out
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
         """The first bytes, and the size."""
-        with _mapped("read", path), open(strip_scheme(path), "rb", buffering=0) as f:
-            size = os.fstat(f.fileno()).st_size
-            return _pread(f.fileno(), path, 0, min(length, size), size), size
+        with _mapped("read", path), _opened(path) as (fd, size):
+            return _pread(fd, path, 0, min(length, size), size), size
 
     def size(self, path: str) -> int:
         """The file's size in bytes."""
@@ -139,7 +148,8 @@ class LocalStore(Store):
                         info = entry.stat()
                         folder = entry.is_dir()
                         size = 0 if folder else info.st_size
-                        out.append(FileInfo(entry.name, size, folder, info.st_mtime_ns // 1_000_000))
+                        link = entry.is_symlink()
+                        out.append(FileInfo(entry.name, size, folder, info.st_mtime_ns // 1_000_000, link))
         except NotFound:
             return []
         return sorted(out, key=lambda f: f.name)
@@ -194,8 +204,12 @@ class LocalStore(Store):
 
     def delete_dir(self, path: str) -> None:
         """Delete a folder with all it holds; a missing one is fine."""
+        local = strip_scheme(path).rstrip("/")
         with contextlib.suppress(NotFound), _mapped("delete", path):
-            shutil.rmtree(strip_scheme(path))
+            if os.path.islink(local):
+                os.unlink(local)
+            else:
+                shutil.rmtree(local)
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and its parents."""
@@ -220,7 +234,9 @@ class LocalStore(Store):
         with _mapped("read", path):
             import pyarrow as pa
 
-            return pa.OSFile(strip_scheme(path), "rb")
+            local = strip_scheme(path)
+            _check_regular(path, os.stat(local))
+            return pa.OSFile(local, "rb")
 
     def copy_dir(self, source: str, target: str) -> None:
         """Copy a folder, its ``schema`` folder last."""
@@ -235,7 +251,24 @@ class LocalStore(Store):
         to = strip_scheme(target)
         with _mapped(f"move {source} to", target):
             os.makedirs(os.path.dirname(to), exist_ok=True)
-            os.rename(strip_scheme(source), to)
+            try:
+                os.rename(strip_scheme(source), to)
+            except OSError as e:
+                if e.errno != errno.EXDEV or os.path.isdir(strip_scheme(source)):
+                    raise
+                self._move_across(strip_scheme(source), to)
+
+    def _move_across(self, source: str, target: str) -> None:
+        """Move a file to another file system: the target has its name once it is whole."""
+        folder, name = os.path.split(target)
+        aside = os.path.join(folder, f".{name}.{new_uuid()}.tmp")
+        try:
+            shutil.copyfile(source, aside)
+            os.replace(aside, target)
+        except OSError:
+            Path(aside).unlink(missing_ok=True)
+            raise
+        os.unlink(source)
 
     def _write_aside(self, target: str, data: bytes) -> str:
         folder, name = os.path.split(target)
@@ -271,11 +304,34 @@ class LocalStore(Store):
 
     def _sync_folder(self, target: str) -> None:
         if self._sync:
-            fd = os.open(os.path.dirname(target), os.O_RDONLY)
             try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+                fd = os.open(os.path.dirname(target), os.O_RDONLY)
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+            except OSError as e:  # the file has its name: not an error that says that nothing was changed
+                raise StorageUnavailable(f"cannot sync the folder of {target}: {e.strerror or e}") from e
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tuple[int, int]]:
+    """A regular file open for reading, and its size.  Opening a FIFO would wait, and reading a device never end."""
+    fd = os.open(strip_scheme(path), _READ)
+    try:
+        found = os.fstat(fd)
+        _check_regular(path, found)
+        yield fd, found.st_size
+    finally:
+        os.close(fd)
+
+
+def _check_regular(path: str, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a FIFO" if stat.S_ISFIFO(found.st_mode) else "a device or socket"
+        raise CorruptError(f"it is {kind}; only regular files are read", None, path)
 
 
 def _pread(fd: int, path: str, offset: int, length: int, size: int) -> bytes:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from obstore import exceptions as ob
 
-from bitlake.errors import AccessDenied, BitlakeError, NotFound, StorageUnavailable
+from bitlake.errors import AccessDenied, BitlakeError, NotFound, StorageFull, StorageUnavailable
 from bitlake.storage.object_options import StoreOptions
 from bitlake.words import counted
 
@@ -31,6 +31,7 @@ _REFUSED = (
     "InvalidToken",
     "AccountProblem",
 )
+_FULL = ("QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded")
 _BROKEN = re.compile(r"HttpError \{\s*kind: (\w+)")
 _SERVER = re.compile(r"https?://[^/\s?,]+")
 _CAUSE = re.compile(r"""(?:message|error): "([^"]{1,200})\"""")
@@ -65,7 +66,8 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
         return AccessDenied(
             f"cannot {action} {path}: the store refused{why}; check the credentials, and that they may {may} '{bucket}'"
         )
-    return StorageUnavailable(f"cannot {action} {path}: {options.scrubbed(_reason(text, code))}")
+    kind = StorageFull if code in _FULL or "status code: 507" in text else StorageUnavailable
+    return kind(f"cannot {action} {path}: {options.scrubbed(_reason(text, code))}")
 
 
 def lacks_bucket(error: Exception) -> bool:

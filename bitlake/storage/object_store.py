@@ -30,8 +30,8 @@ import pyarrow as pa
 from obstore import exceptions as ob
 from obstore import store as stores
 
-from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.base import FileInfo, Store
+from bitlake.errors import AccessDenied, BitlakeError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
+from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store, check_whole
 from bitlake.storage.object_errors import FAILURES, is_short, lacks_bucket, mapped, translated
 from bitlake.storage.object_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
 from bitlake.storage.object_options import KINDS, StoreOptions, store_options
@@ -80,11 +80,13 @@ class ObjectStore(Store):
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """The whole object."""
         client, key = self._at(path)
         with self._mapped("read", path):
-            return obstore.get(client, key).bytes().to_bytes()
+            found = obstore.get(client, key)
+            check_whole(path, int(found.meta["size"]), limit)
+            return found.bytes().to_bytes()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes from ``offset``."""
@@ -161,8 +163,8 @@ class ObjectStore(Store):
     def create(self, path: str, data: bytes) -> bool:
         """Create the object if it is absent, atomically.
 
-        Raises :class:`StorageUnavailable` when the outcome stays unknown, :class:`AccessDenied` only when surely
-        nothing was made.
+        Raises :class:`StorageUnavailable` when the outcome stays unknown, :class:`AccessDenied` and
+        :class:`StorageFull` only when surely nothing was made.
         """
         client, key = self._at(path, retries=False)
         options = self._options
@@ -176,13 +178,13 @@ class ObjectStore(Store):
                 return unknown and self.read(path) == data
             except FAILURES as e:
                 failed = self._translated(e, "create", path)
-                if not unknown and isinstance(failed, AccessDenied | InvalidRequest):
+                if not unknown and isinstance(failed, AccessDenied | InvalidRequest | StorageFull):
                     raise failed from None
                 if isinstance(failed, NotFound) or lacks_bucket(e):  # nor can an object be there
                     raise failed from None
                 # A refusal after an unknown outcome decides nothing about it.
                 unknown = True
-                if isinstance(failed, AccessDenied):
+                if isinstance(failed, AccessDenied | StorageFull):
                     failed = StorageUnavailable(str(failed))
             wait = min(10.0, 0.1 * 2**attempt) * random.uniform(0.5, 1.0)
             if attempt == options.max_retries or time.monotonic() + wait - started > options.retry_seconds:

@@ -25,12 +25,21 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from bitlake.errors import AccessDenied, AlreadyExists, BitlakeError, CorruptError, NotFound, StorageUnavailable
+from bitlake.errors import (
+    AccessDenied,
+    AlreadyExists,
+    BitlakeError,
+    CorruptError,
+    NotFound,
+    StorageFull,
+    StorageUnavailable,
+)
 from bitlake.storage.hdfs_options import HdfsOptions
 from bitlake.storage.http import Answer, Broken, Unreachable, attempts, connect, exchange, read_answer, reason
 
 T = TypeVar("T")
 _REFUSED = ("AccessControlException", "SecurityException", "AuthorizationException", "InvalidToken", "SecretManager")
+_QUOTA = ("QuotaExceededException", "QuotaByStorageTypeExceededException")
 _ELSEWHERE = ("StandbyException", "ObserverRetryOnActiveException")
 _LATER = ("RetriableException", "SafeModeException", "ServerTooBusy", "NoRouteToHostException", "ConnectException")
 _LONGEST_REASON = 300
@@ -156,7 +165,8 @@ class WebHdfs:
             return NotFound(f"no file can have this name: {shown!r} ({told})")
         if op == "OPEN" and "out of the range" in message:
             return CorruptError("the file ends before the bytes that were asked for", None, shown)
-        return StorageUnavailable(f"cannot {op.lower()} {shown}: {told}")
+        kind_of = StorageFull if kind.endswith(_QUOTA) else StorageUnavailable
+        return kind_of(f"cannot {op.lower()} {shown}: {told}")
 
     def _told(self, kind: str, message: str, status: int) -> str:
         text = f"{kind}: {message}" if kind else f"the answer was {status}"

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.metadata import options as opt
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
@@ -25,6 +25,7 @@ from bitlake.metadata.schema_change import (
 from bitlake.table.create import check_options
 from bitlake.table.defaults import check_default
 from bitlake.table.state import TableState
+from bitlake.table.versions import load_schema
 from bitlake.types import DataType, NextId, from_arrow, parse_type
 
 ColumnName: TypeAlias = str | Sequence[str]
@@ -79,6 +80,38 @@ def column_changes(
     if not changes:
         raise InvalidRequest(f"column '{'.'.join(path)}': nothing to change is given")
     return changes
+
+
+def write_schema(state: TableState, schema: TableSchema) -> bool:
+    """Create a table's next schema; False if another writer made one first, or replaced the table.
+
+    Order: (1) the schema that the new one was made from is compared with the file, (2) ``schema-<n>`` is created if it
+    is absent: the change, (3) the comparison is repeated.  Who drops the table or replaces its schemas meanwhile is
+    noticed by (3), and the new schema is deleted.  If it is gone by then, the table was dropped, or renamed together
+    with it: raises :class:`StorageUnavailable`, because the change may be part of the renamed table.
+    """
+    store, path = state.store, state.paths.schema(schema.id)
+    data = schema.to_json().encode()
+    if not _is_there(state) or not store.create(path, data):
+        return False
+    if _is_there(state):
+        return True
+    try:
+        if store.read(path) == data:
+            store.delete(path)
+        return False
+    except NotFound as e:
+        raise StorageUnavailable(
+            f"table {state.paths.root} was dropped or renamed while its schema {schema.id} was being created: whether "
+            "the change took place is unknown; if the table was renamed, look at the columns under its new name"
+        ) from e
+
+
+def _is_there(state: TableState) -> bool:
+    try:
+        return load_schema(state.store, state.paths, state.schema.id).is_version(state.schema)
+    except NotFound:
+        return False
 
 
 def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:

@@ -1,22 +1,37 @@
 """The filesystem catalog: databases and tables are folders, ``<warehouse>/<database>.db/<table>``.
 
 A table exists when its ``schema`` folder holds a schema.  Source: table-format spec, section 1.
+
+Each change of a table has one step that makes it visible; what a death before and after it leaves:
+
+* create: ``schema/schema-0``, created only if absent.  Before it there is no table.
+* drop: the ``schema`` folder is renamed to ``.dropped-<uuid>`` beside it (a bucket, which has no rename, deletes it by
+  one request).  Then the table's folder is deleted.  A death between leaves files and no table: the next DROP TABLE or
+  CREATE TABLE of this name deletes them.
+* rename: the rename of the folder.  A bucket's is copied, its schemas last, and deleted, its schemas first: a death
+  leaves the table under both names, with the same rows, or under the new one.
+
+Writers who have the table open notice each of these (:mod:`bitlake.table.commit`): their commits are refused.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
-from bitlake.storage import Store
+from bitlake.storage import Store, has_cheap_rename
 from bitlake.table.blame import reading_table
-from bitlake.table.versions import latest_schema
+from bitlake.table.fast_forward import JOURNAL
+from bitlake.table.links import is_link
+from bitlake.table.versions import has_schema, latest_schema
 
 if TYPE_CHECKING:
     from bitlake.table.create import ColumnSpec
@@ -28,6 +43,9 @@ log = logging.getLogger("bitlake")
 DEFAULT_DATABASE = "default"
 _DATABASE_SUFFIX = ".db"
 _FORBIDDEN = re.compile(r"[/\\\x00-\x1f]")
+_DROPPED = ".dropped-"
+_HISTORY = ("snapshot", "tag", "branch", "consumer", "changelog")
+"""Folders of a table whose files (``tag/tag-…``) would be taken for a new table's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +66,9 @@ class FileSystemCatalog:
     """Takes scans of its tables down, where the lake wants that."""
     shows_progress = True
     """Whether long jobs on its tables may show a bar, where somebody watches."""
+
+    external_roots: tuple[str, ...] = ()
+    """Folders that may hold files of its tables besides the tables' own."""
 
     def __init__(self, store: Store, warehouse: str) -> None:
         self.store = store
@@ -114,7 +135,10 @@ class FileSystemCatalog:
                 f"database '{name}' is not empty (it has {len(tables)} tables, {tables[0]} first): "
                 "drop them first, or add CASCADE"
             )
-        self.store.delete_dir(path)
+        with contextlib.ExitStack() as dropping:
+            for table in tables:
+                dropping.enter_context(self._dropping(Identifier(name, table)))
+            self.store.delete_dir(path)
 
     # --- tables ----------------------------------------------------------------------------------------------------
 
@@ -129,11 +153,11 @@ class FileSystemCatalog:
             raise self._no_database(database)
         path = self.database_path(database)
         folders = [f.name for f in self.store.list(path) if f.is_dir]
-        return sorted(f for f in folders if self.store.dir_exists(f"{path}/{f}/schema"))
+        return sorted(f for f in folders if has_schema(self.store, TablePaths(f"{path}/{f}")))
 
     def table_exists(self, name: Identifier) -> bool:
         """Whether the table has a schema."""
-        return bool(self.store.list(f"{self.table_path(name)}/schema"))
+        return has_schema(self.store, TablePaths(self.table_path(name)))
 
     def find(self, name: Identifier) -> Identifier:
         """The table of this name; if none is called exactly so, the one that is but for upper and lower case.
@@ -189,7 +213,9 @@ class FileSystemCatalog:
 
     def write_first_schema(self, name: Identifier, schema: TableSchema) -> bool:
         """Write a table's first schema; False if it has one, perhaps since this moment."""
-        return self.store.create(TablePaths(self.table_path(name)).schema(0), schema.to_json().encode())
+        paths = TablePaths(self.table_path(name))
+        delete_remains(self.store, paths.root)
+        return self.store.create(paths.schema(0), schema.to_json().encode())
 
     def rename_table(self, old: Identifier, new: Identifier) -> None:
         """Give a table another name, by renaming its folder; also into another database.
@@ -201,18 +227,38 @@ class FileSystemCatalog:
         if not self.database_exists(new.database):
             raise self._no_database(new.database)
         target = self.table_path(new)
-        if self.store.dir_exists(target):
-            raise AlreadyExists(f"table '{new}' exists already: drop it first")
+        self.check_free(new)
         self.store.rename(self.table_path(old), target)
+
+    def check_free(self, name: Identifier) -> None:
+        """Raise :class:`AlreadyExists` if there is a table of a name, or a folder where it would be."""
+        path = self.table_path(name)
+        if self.table_exists(name):
+            raise AlreadyExists(f"table '{name}' exists already: drop it first")
+        if self.store.dir_exists(path):
+            delete_remains(self.store, path)
+            raise AlreadyExists(f"table '{name}' does not exist, but its folder {path} does: move or delete it first")
 
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
         """Delete a table and everything in its folder."""
+        path = self.table_path(name)
         if not self.table_exists(name):
+            delete_remains(self.store, path)
             if if_exists:
                 return
             raise self._no_table(name)
-        path = self.table_path(name)
-        self.store.delete_dir(path)
+        with self._dropping(name):
+            delete_table(self.store, path)
+
+    @contextlib.contextmanager
+    def _dropping(self, name: Identifier) -> Iterator[None]:
+        """Delete the files of a table in external paths after the block, which deletes the table."""
+        from bitlake.table.external_files import delete_external, external_files  # brings Avro, which names need not
+
+        paths = TablePaths(self.table_path(name), None, self.external_roots)
+        files = external_files(self.store, paths)
+        yield
+        delete_external(self.store, paths, files)
 
     # --- views -----------------------------------------------------------------------------------------------------
 
@@ -252,6 +298,45 @@ class FileSystemCatalog:
         if not self.database_exists(name.database):
             return self._no_database(name.database)
         return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
+
+
+def delete_table(store: Store, root: str) -> None:
+    """Delete a table's folder, its schemas first and in one step, so that no reader sees half a table.
+
+    Before that goes the journal of a fast-forward: one that runs sees that, and takes back what it wrote last.  After
+    it goes that of one that began in between: later ones see that there is no schema.
+
+    A folder that is a link leads to what is not the lake's: only the link goes.
+    """
+    if is_link(store, root):
+        store.delete_dir(root)
+        return
+    paths = TablePaths(root)
+    schemas = paths.schema_dir
+    journal = f"{paths.snapshot_dir}/{JOURNAL}"
+    store.delete(journal)
+    if has_cheap_rename(store, root):
+        with contextlib.suppress(NotFound):
+            store.rename(schemas, f"{root}/{_DROPPED}{_clock.new_uuid()[:8]}")
+    else:
+        store.delete_dir(schemas)
+    store.delete(journal)
+    store.delete_dir(root)
+
+
+def delete_remains(store: Store, root: str) -> None:
+    """Delete what an interrupted drop left of a table, or a writer put there after it; not if there is a schema."""
+    names = store.names(root)
+    if "schema" in names and has_schema(store, TablePaths(root)):
+        return
+    if any(name.startswith(_DROPPED) for name in names):
+        for name in names:
+            if name != "schema":  # another process may be creating the table
+                store.delete_dir(f"{root}/{name}")
+        return
+    for kind in _HISTORY:
+        if kind in names and any(n.startswith(f"{kind}-") for n in store.names(f"{root}/{kind}")):
+            store.delete_dir(f"{root}/{kind}")
 
 
 def _alike(name: str, names: Sequence[str]) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.locations import check_roots
 from bitlake.storage import Store, open_store
+from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import FileSystemCatalog
 
 KINDS = ("filesystem", "jdbc", "rest")
@@ -20,11 +23,27 @@ def connect_catalog(
     options: Mapping[str, str] | None = None,
     storage_options: Mapping[str, str] | None = None,
     configured: Mapping[str, str] | None = None,
+    external_paths: Sequence[str] = (),
 ) -> FileSystemCatalog:
     """The catalog of a kind over a warehouse, with the store of its files; see :func:`open_catalog` for the rest.
 
-    ``storage_options`` and ``configured`` are as in :func:`bitlake.storage.open_store`.
+    ``storage_options`` and ``configured`` are as in :func:`bitlake.storage.open_store`.  ``external_paths``: folders
+    that may hold files of tables, besides the tables' own.
     """
+    catalog = _connect(kind, warehouse, uri, options, storage_options, configured, external_paths)
+    catalog.external_roots = check_roots(external_paths)
+    return catalog
+
+
+def _connect(
+    kind: str,
+    warehouse: str,
+    uri: str | None,
+    options: Mapping[str, str] | None,
+    storage_options: Mapping[str, str] | None,
+    configured: Mapping[str, str] | None,
+    external_paths: Sequence[str],
+) -> FileSystemCatalog:
     if kind == REST:
         if not uri:
             raise InvalidRequest("the rest catalog takes a uri: http://host:port")
@@ -34,8 +53,24 @@ def connect_catalog(
 
         client = RestClient(rest_options(uri, warehouse, options or {}))
         return RestCatalog(client, RestStore(client, storage_options, configured))
-    store = open_store(warehouse, storage_options, configured=configured)
+    store = open_store_for(warehouse, storage_options, configured, external_paths)
     return open_catalog(kind, store, warehouse, uri, options)
+
+
+def open_store_for(
+    folder: str,
+    options: Mapping[str, str] | None,
+    configured: Mapping[str, str] | None,
+    external_paths: Sequence[str],
+) -> Store:
+    """The store of a folder, which also reaches the external paths, wherever they are."""
+    roots = check_roots(external_paths)
+    home = scheme_of(folder), urlsplit(folder).netloc
+    if all((scheme_of(r), urlsplit(r).netloc) == home or scheme_of(r) == home[0] == "file" for r in roots):
+        return open_store(folder, options, configured=configured)
+    from bitlake.storage.resolving import ResolvingStore
+
+    return ResolvingStore(options, configured, folder)
 
 
 def open_catalog(

@@ -31,7 +31,8 @@ from bitlake.table.merge.same import same_values
 from bitlake.table.merge.spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND
 from bitlake.table.plan import Plan
 from bitlake.table.read import ReadCounts, ReadRequest, output_schema, read_file, tasks_of
-from bitlake.table.scan import Scan, side_by_side
+from bitlake.table.read_ahead import read_in_order
+from bitlake.table.scan import Scan
 from bitlake.types import ArrayType, DataField
 from bitlake.types.datatypes import parse_type
 
@@ -95,6 +96,7 @@ class ChangeScan(Scan):
     @staticmethod
     def of(base: Scan, before: Scan | None = None, *, kinded: bool, packed: bool = False) -> ChangeScan:
         """The rows of ``base``; ``kinded``: of all kinds, with a column of these, else what was added alone."""
+        base = replace(base, other=None)
         schema = kinds_schema(base.state.schema, packed) if kinded else base.state.schema
         return ChangeScan(
             state=replace(base.state, schema=replace(schema, primary_keys=(), partition_keys=())),
@@ -122,7 +124,7 @@ class ChangeScan(Scan):
         compared = self.before is not None
         columns = [c for c in base.state.schema.field_names if compared or c in asked]
         own = [VALUE_KIND, *([SEQUENCE_NUMBER] if SEQUENCE_NUMBER in asked else [])]
-        request = ReadRequest(base.state.schema, (*own, *columns), condition, base.timezone)
+        request = ReadRequest(base.state.schema, (*own, *columns), condition, base.timezone, base.ignored)
         return ChangeSpec(request, self.state.schema, self.columns, self.predicate, self.kinds, self.packed)
 
     def tasks(self) -> list[ChangeTask]:
@@ -170,7 +172,7 @@ class ChangeScan(Scan):
         """Raises: no metadata knows what kinds rows have."""
         raise InvalidRequest(f"table '{self.state.name}': read the rows of changes, and aggregate those")
 
-    def _tables(self, at_most: int | None = None) -> Iterator[pa.Table]:
+    def _tables(self, at_most: int | None = None, bounded: bool = True) -> Iterator[pa.Table]:
         if self.order:
             raise InvalidRequest(f"table '{self.state.name}': changes come in no order; read them and sort")
         tasks, spec = self.tasks(), self.spec()
@@ -179,7 +181,8 @@ class ChangeScan(Scan):
             with reading_table(self.state.name):
                 yield from read_changes(self.store, tasks[i], spec)
 
-        yield from side_by_side(len(tasks), read, 4, self.row_limit)
+        sizes = [sum(f.size for f in (*t.files, *(t.before or ()))) for t in tasks]
+        yield from read_in_order(sizes, read, row_limit=self.row_limit, bounded=bounded)
 
 
 def read_changes(store: Store, task: ChangeTask, spec: ChangeSpec) -> Iterator[pa.Table]:
@@ -205,7 +208,7 @@ def _difference(before: pa.Table, after: pa.Table, schema: TableSchema) -> pa.Ta
 
     A bucket's rows have one row a key in each.
     """
-    both = pa.concat_tables([before.cast(after.schema), after])
+    both = pa.concat_tables([retyped(before, after.schema), after])
     if not both.num_rows:
         return both
     later = np.arange(both.num_rows) >= before.num_rows

@@ -58,12 +58,13 @@ class Overwrite:
     column) selects the partitions that have these values; None or empty selects the whole table.
 
     ``computed_on`` is the id of the snapshot whose rows the new ones were made of: if another one came since, its rows
-    would be lost, and that is a conflict.
+    would be lost, and that is a conflict.  ``computed_uuid`` is its uuid: after a rollback another one has its id.
     """
 
     partition: Mapping[str, Any] | None = None
     dynamic: bool = False
     computed_on: int | None = None
+    computed_uuid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ class CommitPlan:
     (partition, bucket, type).  ``computed_on`` is the id of the snapshot (0: none yet) that a compaction looked old
     rows up in: a file above level 0 that came since and overlaps one added or taken from level 0 here is a conflict,
     since its rows were not looked up.  ``alone_since`` is the id of the snapshot (0: none yet) in which the keys of
-    new rows were looked up in all partitions: if other rows came since, a key could end up in two.
+    new rows were looked up in all partitions: if other rows came since, a key could end up in two.  ``read_uuid`` is
+    the uuid of this snapshot: after a rollback another one has its id.
 
     ``shared``: the new files are another branch's as well, and may have been added here meanwhile.
     """
@@ -93,6 +95,7 @@ class CommitPlan:
     computed_on: int | None = None
     sequences: Mapping[Bucket, int] = field(default_factory=dict)
     alone_since: int | None = None
+    read_uuid: str | None = None
     statistics: str | None = None
     """The name of a statistics file that the snapshot gets, of a commit of kind ANALYZE."""
     once: Once | None = None
@@ -173,6 +176,7 @@ class Changes:
         """What the commit comes to on top of ``latest``, after all checks; index files may have been written for it."""
         plan = self.plan
         self._check_scope()
+        self._check_history(latest)
         read = None if plan.overwrite is None else plan.overwrite.computed_on
         if read is not None and latest is not None and latest.id != read:
             raise CommitConflict(
@@ -291,6 +295,29 @@ class Changes:
                 f"another writer added rows to bucket {taken[0].bucket} of {self.paths.root} meanwhile; "
                 "read the table again and retry"
             )
+
+    def _check_history(self, latest: Snapshot | None) -> None:
+        """Raise if the snapshot that was read was rolled back: comparing ids with it would overlook other writers."""
+        plan = self.plan
+        reads = [(plan.alone_since, plan.read_uuid), (plan.computed_on, plan.read_uuid)]
+        if plan.overwrite is not None:
+            reads.append((plan.overwrite.computed_on, plan.overwrite.computed_uuid))
+        for number, uuid in dict.fromkeys(reads):
+            if not number or uuid is None:
+                continue
+            found = latest if latest is None or latest.id <= number else self._existing(number)
+            expired = found is None and latest is not None
+            if not expired and (found is None or (found.id, found.uuid) != (number, uuid)):
+                raise CommitConflict(
+                    f"snapshot {number} of {self.paths.root}, which was read for this commit, was rolled back; "
+                    "read the table again and retry"
+                )
+
+    def _existing(self, number: int) -> Snapshot | None:
+        try:
+            return load_snapshot(self.store, self.paths, number)
+        except NotFound:
+            return None
 
     def _check_once(self, latest: Snapshot | None) -> None:
         once = self.plan.once

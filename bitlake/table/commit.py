@@ -8,7 +8,17 @@ Order of writes, and what a crash *after* each step leaves behind:
 3. ``snapshot-<id>``, created only if absent: **the commit**.  Before it readers see the old table, after it the new;
 4. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
    is noticed because the next snapshot exists, and none is ever written before its snapshot;
-5. the tags that the table's options ask for (:mod:`bitlake.table.auto_tags`): the next commit makes up for them.
+5. nothing is written: the base snapshot is read again, and must be the one of step 2 (below);
+6. the tags that the table's options ask for (:mod:`bitlake.table.auto_tags`): the next commit makes up for them;
+   the marks of complete partitions (:mod:`bitlake.table.partition_done`): the next write to them makes up for them.
+
+Steps 2 to 4 are right only for the table and the base snapshot that they started from.  Others may have replaced the
+table (DROP and CREATE, a rename) or its history (rollback, fast-forward) since.  A table is identified by the schema
+that the rows were written with: the file's columns, keys and creation time.  It is compared before step 2, and the base
+snapshot after step 4 (the schema again where there is no base).  A replacement of history changes or deletes the
+latest snapshot *before* looking for later ones a last time.  So either that look finds this commit, which then came
+first, or step 5 finds the base changed: the snapshot is withdrawn and the attempt repeated, or refused for another
+table.  A death between 3 and 5 leaves the snapshot: a problem only if history was replaced between 2 and 3.
 
 A failed attempt deletes what it wrote in step 2.  If step 3 *fails* instead of answering, its outcome is unknown:
 nothing is deleted, and the snapshot's ``uuid``, which no other commit has, tells later whether it took place.
@@ -26,7 +36,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bitlake import _clock
-from bitlake.errors import AccessDenied, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.errors import (
+    AccessDenied,
+    CommitConflict,
+    InvalidRequest,
+    NotFound,
+    StorageFull,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
@@ -36,8 +54,9 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
 from bitlake.storage import Store
 from bitlake.table.auto_tags import tag_commit
 from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
-from bitlake.table.expiring import has_expired
+from bitlake.table.expiring import has_expired, load_line
 from bitlake.table.index_changes import IndexFiles
+from bitlake.table.links import check_history
 from bitlake.table.live import (
     latest_schema_id,
     latest_snapshot,
@@ -46,6 +65,7 @@ from bitlake.table.live import (
     snapshot_manifests,
 )
 from bitlake.table.manifests import ManifestWriter
+from bitlake.table.partition_done import mark_written
 from bitlake.table.state import TableState
 from bitlake.table.versions import read_hint
 from bitlake.words import counted
@@ -94,7 +114,10 @@ def commit(
         if on_failure is not None and not made.uncertain:
             on_failure()
         raise
-    tag_commit(TableState(paths.root, paths, store, schema, snapshot), plan.kind, operation)
+    state = TableState(paths.root, paths, store, schema, snapshot)
+    tag_commit(state, plan.kind, operation)
+    if plan.kind in ("APPEND", "OVERWRITE"):
+        mark_written(state, plan.adds)
     return snapshot
 
 
@@ -124,12 +147,12 @@ class _Committer:
     operation: str | None
     options: Options
     uuid: str = field(default_factory=_clock.new_uuid)
-    tried: list[int] = field(default_factory=list)
-    """Ids whose publication has an unknown outcome."""
+    tried: dict[int, Snapshot | None] = field(default_factory=dict)
+    """Ids whose publication has an unknown outcome, and the snapshots that these attempts were based on."""
     uncertain: bool = False
     """Whether the commit may have taken place, for all that is known now."""
-    base: int | None = None
-    """The snapshot that the attempt goes out from."""
+    base: Snapshot | None = None
+    """The snapshot that the attempt is based on."""
     delta: tuple[tuple[ManifestEntry, ...], list[ManifestFileMeta]] | None = None
     """The entries last written as delta manifests, and these: a lost race seldom changes them."""
 
@@ -144,6 +167,7 @@ class _Committer:
         return self.changes.paths
 
     def run(self) -> Snapshot | None:
+        check_history(self.store, self.paths)
         self.changes.check_plan()
         types = [f.type for f in self.changes.schema.partition_fields]
         writer = ManifestWriter(self.store, self.paths, types, self.options)
@@ -157,7 +181,9 @@ class _Committer:
                 races += 1
                 failed: Exception | None = None
                 wait = chance.uniform(0, min(self.options.of(opt.COMMIT_MIN_WAIT) << min(races, 5), _RACE_WAIT_MS))
-            except AccessDenied as e:  # waiting changes nothing
+            except OutcomeUnknown:
+                raise
+            except (AccessDenied, StorageFull) as e:  # waiting changes nothing
                 self._discard_all(writer)
                 if self.uncertain:
                     raise self._unknown(f"commit to {self.paths.root} failed ({e}); ") from e
@@ -210,7 +236,7 @@ class _Committer:
         try:
             return self._attempt_once(writer, merge=merge)
         except NotFound as e:
-            if self.uncertain or not has_expired(self.store, self.paths, self.base):
+            if self.uncertain or not has_expired(self.store, self.paths, None if self.base is None else self.base.id):
                 raise
             self._discard_all(writer)
             raise _Lost from e  # others committed, and expired what this was based on
@@ -219,11 +245,16 @@ class _Committer:
         if self.tried:
             found = self._find_ours()
             if found is not None:
-                return self._committed(found)
+                self._confirm(found)
+                return found
             self.uncertain = False  # every id tried is free or somebody else's
-        latest = latest_snapshot(self.store, self.paths)
-        self.base = None if latest is None else latest.id
+        self.base = latest = latest_snapshot(self.store, self.paths)
         schema_id = self._schema_id()
+        if not self._is_same_table():
+            raise CommitConflict(
+                f"table {self.paths.root} was dropped, replaced or renamed after its schema was read; nothing is "
+                "visible: open the table again and write the rows again"
+            )
         delta = self.changes.delta(latest)
         changelog = self.changes.plan.changelog
         statistics = self.changes.plan.statistics is not None
@@ -255,7 +286,8 @@ class _Committer:
         self.uncertain = True
         try:
             self._publish(snapshot)
-        except (_Lost, AccessDenied):
+            self._confirm(snapshot)
+        except (_Lost, AccessDenied, StorageFull):
             self.uncertain = False
             writer.take_back(held)
             writer.discard(mark)
@@ -265,7 +297,7 @@ class _Committer:
             raise
         if delta.index is not None and not self.tried:
             self._index_files.discard(delta.index.superseded)
-        return self._committed(snapshot)
+        return snapshot
 
     def _write_lists(
         self,
@@ -320,10 +352,10 @@ class _Committer:
         try:
             if self.store.create(self.paths.snapshot(snapshot.id), snapshot.to_json().encode()):
                 return
-        except AccessDenied:
+        except (AccessDenied, StorageFull):
             raise  # a store that refuses has not done it
         except (StorageUnavailable, NotFound) as e:
-            self.tried.append(snapshot.id)
+            self.tried[snapshot.id] = self.base
             raise _Unknown from e
         # An earlier try of ours with an unknown outcome may be what is there.
         if snapshot.id not in self.tried or not self._is_ours(snapshot.id):
@@ -351,15 +383,59 @@ class _Committer:
         first = read_hint(self.store, self.paths.earliest_hint)
         return first is not None and first > snapshot_id and self.store.exists(self.paths.snapshot(first))
 
-    def _committed(self, snapshot: Snapshot) -> Snapshot:
-        """Write the hints; whether that works changes nothing."""
+    def _confirm(self, snapshot: Snapshot) -> None:
+        """Write the hints, and check that the commit is part of the table that it was made for.
+
+        Raises :class:`_Lost` after withdrawing a snapshot whose base was replaced, and :class:`_Unknown`.
+        """
         hints = [self.paths.latest_hint] if snapshot.id > 1 else [self.paths.earliest_hint, self.paths.latest_hint]
-        for hint in hints:
+        for hint in hints:  # whether that works changes nothing
             try:
                 self.store.write(hint, str(snapshot.id).encode())
             except StorageUnavailable:
                 continue
-        return snapshot
+        base = self.tried.get(snapshot.id, self.base)
+        try:
+            if self._follows(base, snapshot) or not self._withdraw(snapshot):
+                return
+        except OutcomeUnknown:
+            raise
+        except StorageUnavailable as e:
+            self.tried[snapshot.id] = base
+            raise _Unknown from e
+        self.tried.pop(snapshot.id, None)
+        raise _Lost
+
+    def _follows(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
+        """Whether the snapshot's predecessor is the one that it was made from, or has expired since."""
+        if base is None:
+            return self._is_same_table()
+        try:
+            return load_snapshot(self.store, self.paths, base.id) == base
+        except NotFound:
+            kept = load_line(self.store, self.paths).kept
+            # Expiry deletes from the first snapshot on, this one included if there are later ones.
+            return bool(kept) and kept[0] >= snapshot.id and self._is_same_table()
+
+    def _withdraw(self, snapshot: Snapshot) -> bool:
+        """Delete the snapshot unless it is gone; False where a server keeps the history: it has checked the base."""
+        try:
+            if self._is_ours(snapshot.id):
+                self.store.delete(self.paths.snapshot(snapshot.id))
+            elif not self._is_same_table():  # it may have been renamed with the snapshot
+                raise self._unknown(f"table {self.paths.root} was dropped or renamed during a commit; ")
+            self.store.delete(self.paths.latest_hint)  # readers list the folder
+        except UnsupportedFeature:
+            return False
+        return True
+
+    def _is_same_table(self) -> bool:
+        """Whether the schema that the rows were written with is still there, and not another table's."""
+        own = self.changes.schema
+        try:
+            return load_schema(self.store, self.paths, own.id).is_version(own)
+        except NotFound:
+            return False
 
     def _schema_id(self) -> int:
         latest = latest_schema_id(self.store, self.paths)

@@ -11,9 +11,10 @@ import re
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.jackson import dumps
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, is_file_name
 from bitlake.storage import Store
 from bitlake.table.expiring import load_line
+from bitlake.table.links import check_history
 from bitlake.table.state import TableState
 from bitlake.table.versions import kept_words
 
@@ -51,8 +52,9 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
     Raises :class:`InvalidRequest` for a name that cannot be a file's, and :class:`NotFound` for one to delete that is
     not there, or a snapshot that has expired.
     """
-    if not consumer.strip() or "/" in consumer:
+    if not consumer.strip() or not is_file_name(consumer):
         raise InvalidRequest(f"'{consumer}' cannot be a consumer's id: it becomes a file's name")
+    check_history(state.store, state.paths)
     path = f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}"
     if next_snapshot is None:
         have = consumers(state.store, state.paths)
@@ -80,6 +82,7 @@ def clear_consumers(
     state: TableState, including: re.Pattern[str] | None = None, excluding: re.Pattern[str] | None = None
 ) -> list[str]:
     """Delete consumers whose whole ids match ``including`` (None: all) and not ``excluding``; returns their ids."""
+    check_history(state.store, state.paths)
     gone = [
         c
         for c in consumers(state.store, state.paths)

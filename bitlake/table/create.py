@@ -88,6 +88,12 @@ def new_schema(
     primary_keys = tuple(names[k.lower()] for k in primary_keys)
     check_options(table, chosen, fields, partition_keys, primary_keys)
     check_reading(chosen)
+    named = opt.branch_option(chosen)
+    if named is not None:
+        raise InvalidRequest(
+            f"table '{table}': option '{named[0]}' names branch '{named[1]}', which a new table does not have; "
+            "create the branch first, then set the option with ALTER TABLE"
+        )
     warn_of_misspelt(table, chosen)
     return TableSchema(
         id=0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import IndexSpec, indexed_type
 from bitlake.formats import parquet_scan
 from bitlake.formats.column_bounds import physical_values
+from bitlake.formats.conform import cast_column
 from bitlake.formats.parquet_write import WrittenFile
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.metadata import options as opt
@@ -23,6 +24,7 @@ from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.storage import Store
+from bitlake.table.data_paths import DataPaths
 from bitlake.table.rolling import FileShape, RollingWriter, place_index
 from bitlake.table.runner import discard_files
 from bitlake.types import AtomicType, DataField, arrow_field
@@ -78,7 +80,7 @@ def indexed_columns(
                 yield pa.table(batch)
             return
         for batch in reader_for(path)(source, columns, batch_size=batch_rows):
-            yield pa.table({n: batch.column(n).cast(types[n]) for n in columns})
+            yield pa.table({n: cast_column(batch.column(n), types[n]) for n in columns})
 
 
 def file_format(schema: TableSchema) -> str:
@@ -102,6 +104,9 @@ class FileMaker:
 
     def path(self, partition: tuple[Any, ...], bucket: int, name: str) -> str:
         """The full path of a new file."""
+        return self._place(partition, bucket, name)[0]
+
+    def _place(self, partition: tuple[Any, ...], bucket: int, name: str) -> tuple[str, str | None]:
         options = opt.Options(self.schema.options)
         folder = partition_path(
             self.schema.partition_fields,
@@ -109,7 +114,7 @@ class FileMaker:
             default_name=options.get(opt.PARTITION_DEFAULT_NAME),
             legacy=options.get(opt.PARTITION_LEGACY_NAME),
         )
-        return f"{self.paths.bucket_dir(folder, bucket)}/{name}"
+        return DataPaths(self.paths, self.schema).new(folder, bucket, name)
 
     def entry(
         self, partition: tuple[Any, ...], bucket: int, name: str, written: WrittenFile, index: bytes
@@ -120,9 +125,8 @@ class FileMaker:
         stats, columns = build_stats(
             schema.fields, written.mins, written.maxs, written.null_counts, stats_modes(schema)
         )
-        extra, embedded = place_index(
-            self.store, schema, self.path(partition, bucket, name), index_file_name(name), index
-        )
+        path, external = self._place(partition, bucket, name)
+        extra, embedded = place_index(self.store, schema, path, index_file_name(name), index)
         meta = DataFileMeta(
             file_name=name,
             file_size=written.size,
@@ -141,7 +145,7 @@ class FileMaker:
             embedded_index=embedded,
             file_source=FileSource.APPEND,
             value_stats_cols=columns,
-            external_path=None,
+            external_path=external,
             first_row_id=None,
             write_cols=None,
         )
@@ -154,8 +158,19 @@ class FileMaker:
 class DataFileWriter(RollingWriter):
     """Writes rows of one partition and bucket of an append table into files of about ``target-file-size``."""
 
-    def __init__(self, maker: FileMaker, partition: tuple[Any, ...], bucket: int, names: Iterator[str]) -> None:
-        super().__init__(maker.store, FileShape.of(maker.schema), names)
+    def __init__(
+        self,
+        maker: FileMaker,
+        partition: tuple[Any, ...],
+        bucket: int,
+        names: Iterator[str],
+        group_bytes: int | None = None,
+    ) -> None:
+        """``group_bytes``: row groups take at most this much Arrow memory; None: as the table's options say."""
+        shape = FileShape.of(maker.schema)
+        if group_bytes is not None:
+            shape = replace(shape, group_bytes=min(shape.group_bytes, group_bytes))
+        super().__init__(maker.store, shape, names)
         self._maker = maker
         self._partition = partition
         self._bucket = bucket

@@ -8,8 +8,9 @@ branch's snapshots and tags):
 * changelog files of the expired snapshots;
 * their manifests, manifest lists, index manifests, table index files and statistics.
 
-Order: a file says which snapshots are going (:mod:`bitlake.table.expiring`); then consumers, tags and branches are
-looked at; the EARLIEST hint moves on; data and changelog files, metadata and snapshot files go, and last that file.
+Order: a file says which snapshots are going (:mod:`bitlake.table.expiring`); then consumers, rollbacks, tags and
+branches are looked at; the EARLIEST hint moves on; data and changelog files, metadata and snapshot files go, and last
+that file.
 Killed at any step it leaves a table whose kept snapshots are whole, and the next expiry does the rest: what is gone
 already is passed over.  Folders stay, empty ones too, as Paimon leaves them by default: a writer may be about to use
 one.
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
@@ -29,13 +31,16 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.consumers import least_next_snapshot
-from bitlake.table.expiring import begun_at, end_of, load_line, new_marker, steadily
+from bitlake.table.expiring import HOLD_MS, Line, begun_at, load_line, new_marker, parse_hold, steadily
+from bitlake.table.links import check_history
 from bitlake.table.live import earliest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
+from bitlake.table.rollback import rolled_back_to
 from bitlake.table.runner import REQUESTS, LocalRunner, delete_files
 
 
@@ -74,15 +79,16 @@ def expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
 
 
 def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+    check_history(store, paths)
     going = _range(store, paths, schema, retention)
     if going.end <= going.first:
         return Expiry(going.first, going.first)
     own = _announce(store, paths, going)
     try:
-        # A consumer may have come before it could see the announcement.
-        consumer = least_next_snapshot(store, paths)
-        if consumer is not None and max(consumer, going.begun) < going.end:
-            fewer = replace(going, end=max(consumer, going.begun, going.first))
+        # A consumer or rollback may have come before it could see the announcement.
+        needed = _first_needed(store, paths, load_line(store, paths))
+        if needed is not None and max(needed, going.begun) < going.end:
+            fewer = going.until(max(needed, going.begun, going.first))
             first = own
             if fewer.end > fewer.first:
                 own = _announce(store, paths, fewer)
@@ -95,10 +101,10 @@ def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Ret
     if expiry.end > expiry.first:
         store.write(paths.earliest_hint, str(expiry.end).encode())
         runner = LocalRunner(REQUESTS)
-        delete_files(store, expiry.data_files, runner)
-        delete_files(store, expiry.metadata_files, runner)
-        delete_files(store, [paths.snapshot(number) for number in expiry.snapshots], runner)
-        for name in (*going.markers, own):
+        delete_files(store, expiry.data_files, runner, paths.roots)
+        delete_files(store, expiry.metadata_files, runner, paths.roots)
+        delete_files(store, [paths.snapshot(number) for number in expiry.snapshots], runner, paths.roots)
+        for name in (*going.markers, own, *_dead_holds(store, paths, going)):
             store.delete(f"{paths.snapshot_dir}/{name}")
     return expiry
 
@@ -119,11 +125,16 @@ class _Going:
     first: int
     end: int
     markers: tuple[str, ...] = ()
+    begun: int = 0
+    """Snapshots before this one have been going since an earlier call."""
+    ids: tuple[int, ...] = ()
+    """All snapshots, ascending; there may be gaps."""
+    holds: tuple[str, ...] = ()
+    """Of rollbacks under way, or killed."""
 
-    @property
-    def begun(self) -> int:
-        """Snapshots before this one have been going since an earlier call."""
-        return max(map(end_of, self.markers), default=0)
+    def until(self, end: int) -> _Going:
+        """The same range up to ``end``, or to the first snapshot after it if that one does not exist."""
+        return replace(self, end=next((i for i in self.ids if i >= end), end))
 
 
 def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> _Going:
@@ -146,20 +157,41 @@ def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
     latest = line.ids[-1]
     first = max(first, line.end)
     end = min(latest - least + 1, first + limit)
-    consumer = least_next_snapshot(store, paths)
-    if consumer is not None:
-        end = min(end, consumer)
-    for number in range(max(latest - most + 1, first), end):
+    needed = _first_needed(store, paths, line)
+    if needed is not None:
+        end = min(end, needed)
+    for number, successor in pairwise(line.ids):
+        if not max(latest - most + 1, first) <= number < end:
+            continue
         # A snapshot was the latest until its successor came: its age counts from then.
-        following = next(existing_snapshots(store, paths, [number + 1]), None)
+        following = next(existing_snapshots(store, paths, [successor]), None)
         if following is not None and following.time_millis >= older:
             end = number
             break
     begun = begun_at(store, paths, line.markers)
     if begun is None:
-        return _Going(first, max(end, first))
+        return _Going(first, first, ids=line.ids, holds=line.holds).until(max(end, first))
     # What an expiry that was killed announced is half gone, whatever is asked for now.
-    return _Going(min(first, begun), max(end, first), line.markers)
+    return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
+
+
+def _first_needed(store: Store, paths: TablePaths, line: Line) -> int | None:
+    """The first snapshot that a consumer or a rollback under way needs; None without one."""
+    found = (least_next_snapshot(store, paths), line.held)
+    return min((number for number in found if number is not None), default=None)
+
+
+def _fences(store: Store, paths: TablePaths, going: _Going) -> list[Snapshot]:
+    """What killed rollbacks left after the snapshots that go: each brings back files that others had deleted."""
+    later = [i for i in going.ids if i >= going.end] if going.holds else []
+    return [s for s in existing_snapshots(store, paths, later) if rolled_back_to(s) is not None]
+
+
+def _dead_holds(store: Store, paths: TablePaths, going: _Going) -> list[str]:
+    """The holds of killed rollbacks whose fences are gone."""
+    live = [s.uuid for s in _fences(store, paths, going)]
+    since = _clock.now_ms() - HOLD_MS
+    return [h for h in going.holds if parse_hold(h)[1] <= since and not any(h.endswith(f"-{uuid}") for uuid in live)]
 
 
 _LONGER = (
@@ -189,10 +221,12 @@ def _plan(store: Store, paths: TablePaths, schema: TableSchema, going: _Going) -
     if end <= first:
         return Expiry(first, first)
     runner = LocalRunner(REQUESTS)
-    expired = list(existing_snapshots(store, paths, range(first, end)))
+    expired = list(existing_snapshots(store, paths, (i for i in going.ids if first <= i < end)))
     kept = load_snapshot(store, paths, end)
     partitions = PartitionReader(schema, paths)
     needed = Needed.beside(store, paths, kept)
+    for fence in _fences(store, paths, going):
+        needed.add(fence)
     data: dict[str, None] = {}
     deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
     of_items("snapshots looked at")

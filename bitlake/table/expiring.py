@@ -4,7 +4,8 @@
 the first one that was there.  Each expiry has a file of its own: who gives up takes back no other's word.  It is
 written before tags, branches and consumers are looked at, and deleted after the last of these snapshots.  Whoever makes
 a tag or moves a consumer looks for it *after* writing the tag: so one of the two sees the other, and either the files
-stay or the tag is refused.  Paimon passes over the name.
+stay or the tag is refused.  A rollback does the same with a *hold*, ``snapshot/.rolling-back-<id>-<millis>-<uuid>``,
+whose text is the snapshot that it goes back to (:mod:`bitlake.table.rollback`).  Paimon passes over both names.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.storage import Store
 
 PREFIX = ".expiring-"
+HOLD = ".rolling-back-"
+HOLD_MS = 86_400_000
+"""After a day the rollback that made a hold has died."""
 T = TypeVar("T")
 _LOOKS = 20
 _PAUSE = 0.006  # seconds; all pauses together are a second and a bit
@@ -32,15 +36,28 @@ class Line:
     ids: tuple[int, ...]
     markers: tuple[str, ...]
     """The names of their files."""
+    holds: tuple[str, ...] = ()
+    """The names of the files of rollbacks that are under way, or died."""
 
     @property
-    def end(self) -> int:
-        """The snapshots before this one are going."""
+    def held(self) -> int | None:
+        """The first snapshot that a rollback under way needs; None without one."""
+        since = _clock.now_ms() - HOLD_MS
+        return min((target for target, ms in map(parse_hold, self.holds) if ms > since), default=None)
+
+    @property
+    def announced(self) -> int:
+        """The snapshots before this one were announced to expire; 0 if no expiry has begun."""
         return max(map(end_of, self.markers), default=0)
 
     @property
+    def end(self) -> int:
+        """The snapshots before this one are going: never the latest one, whatever was announced before a rollback."""
+        return min(self.announced, *self.ids[-1:])
+
+    @property
     def kept(self) -> list[int]:
-        """The snapshots that nobody is deleting."""
+        """The snapshots that no expiry is deleting; always with the latest one."""
         return [i for i in self.ids if i >= self.end]
 
 
@@ -48,7 +65,8 @@ def load_line(store: Store, paths: TablePaths) -> Line:
     """The snapshots of a table or branch and what is known of their going, by one listing."""
     names = store.names(paths.snapshot_dir)
     ids = (parse_id(name, "snapshot-") for name in names)
-    return Line(tuple(sorted(i for i in ids if i is not None)), tuple(n for n in names if end_of(n)))
+    markers, holds = (tuple(n for n in names if n.startswith(prefix)) for prefix in (PREFIX, HOLD))
+    return Line(tuple(sorted(i for i in ids if i is not None)), tuple(n for n in markers if end_of(n)), holds)
 
 
 def has_expired(store: Store, paths: TablePaths, snapshot_id: int | None) -> bool:
@@ -65,6 +83,18 @@ def end_of(name: str) -> int:
 def new_marker(end: int) -> str:
     """A name for a file that says that snapshots before ``end`` are going."""
     return f"{PREFIX}{end}-{_clock.new_uuid()[:8]}"
+
+
+def new_hold(snapshot_id: int, uuid: str) -> str:
+    """A name for the file that holds a snapshot for a rollback."""
+    return f"{HOLD}{snapshot_id}-{_clock.now_ms()}-{uuid}"
+
+
+def parse_hold(name: str) -> tuple[int, int]:
+    """The snapshot that a hold holds, and when it was made (ms since the epoch); (0, 0) for another name."""
+    target, _, rest = name.removeprefix(HOLD).partition("-")
+    made = rest.partition("-")[0]
+    return (int(target), int(made)) if target.isdecimal() and made.isdecimal() else (0, 0)
 
 
 def begun_at(store: Store, paths: TablePaths, markers: tuple[str, ...]) -> int | None:

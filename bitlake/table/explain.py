@@ -10,7 +10,7 @@ import numpy as np
 
 from bitlake.predicate.text import to_sql
 from bitlake.table.plan import Plan, PlannedFile, SkippedFile
-from bitlake.words import human_bytes
+from bitlake.words import human_bytes, printable
 
 MAX_FILES = 50
 _MAX_RUNS = 8
@@ -68,7 +68,7 @@ def explain_text(plan: Plan) -> str:
         )
     lines += [f"  warning    {p}" for p in plan.problems]
     lines += _files(plan.root, plan.files, plan.skipped)
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def _percent(share: float) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.storage import Store
+from bitlake.storage.base import WHOLE_FILE_BYTES
 
 BOUNDS = "page bounds"
 
@@ -62,10 +63,10 @@ class MeteringStore:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def read(self, path: str) -> bytes:
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """Measured :meth:`Store.read`."""
         started = time.perf_counter()
-        data = self._inner.read(path)
+        data = self._inner.read(path, limit)
         self._meter.add(path, [(0, len(data))], time.perf_counter() - started)
         return data
 

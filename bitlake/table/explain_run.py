@@ -61,6 +61,8 @@ def run_scan(scan: Scan, read: bool) -> Run:
     meter = Meter(phase="manifests")
     store = MeteringStore(scan.store, meter)
     fresh = replace(scan, state=replace(scan.state, store=store), store=store, _planned=[], _recorder=None)
+    if scan.other is not None:
+        fresh = replace(fresh, other=replace(scan.other, state=replace(scan.other.state, store=store)))
     started = time.perf_counter()
     files_to_plan(fresh.state, fresh.predicate)
     manifests = (time.perf_counter() - started) * 1000
@@ -89,7 +91,7 @@ def _read(scan: Scan, plan: Plan, store: MeteringStore, meter: Meter) -> list[Ph
     tasks = tasks_of(plan.files, plan.schemas)
     footers = _footers(store, tasks)
     meter.phase = "read"
-    request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone)
+    request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
     counts = [ReadCounts() for _ in tasks]
     started = time.perf_counter()
     left = scan.row_limit

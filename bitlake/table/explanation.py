@@ -20,7 +20,7 @@ from bitlake.table.partition_files import files_to_plan
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import Plan, SkipReason
 from bitlake.table.skipped import outlines_of
-from bitlake.words import counted, human_bytes
+from bitlake.words import counted, human_bytes, printable
 
 if TYPE_CHECKING:
     from bitlake.table.scan import Scan
@@ -84,7 +84,7 @@ class Explanation:
 
     def text(self) -> str:
         """The explanation for people: the plan's text, then :meth:`details`."""
-        return f"{explain_text(self.plan)}\n\n{self.details()}"
+        return printable(f"{explain_text(self.plan)}\n\n{self.details()}")
 
     __str__ = text
 
@@ -174,7 +174,7 @@ class QueryExplanation:
 
     def text(self) -> str:
         """All of it for people."""
-        return "\n\n".join([*(s.text() for s in self.scans), self.spark])
+        return printable("\n\n".join([*(s.text() for s in self.scans), self.spark]))
 
     __str__ = text
 
@@ -206,8 +206,9 @@ def explain_scan(scan: Scan, analyze: bool) -> Explanation:
 
     def entry_of(path: str) -> ManifestEntry | None:
         if not entries:
-            for entry in files_to_plan(scan.state, scan.predicate).files:
-                entries[reader.data_path(entry)] = entry
+            for state in (scan.state, *([] if scan.other is None else [scan.other.state])):
+                for entry in files_to_plan(state, scan.predicate).files:
+                    entries[reader.data_path(entry)] = entry
         return entries.get(path)
 
     entries: dict[str, ManifestEntry] = {}

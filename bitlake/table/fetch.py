@@ -18,7 +18,7 @@ import pyarrow as pa
 from bitlake.errors import CorruptError, NotFound
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet_footer import Footer, read_footer
-from bitlake.formats.parquet_pages import read_rows
+from bitlake.formats.parquet_pages import read_parts
 from bitlake.formats.parquet_scan import read_columns
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.metadata.schema import TableSchema
@@ -31,6 +31,8 @@ Rows = tuple[pa.Table | pa.RecordBatch, Ints]
 """Values, and the position in the file of each."""
 
 _BATCH_ROWS = 64 * 1024
+_BATCH_BYTES = 8 << 20
+"""Of long rows, batches have fewer: decoding holds about twice a batch."""
 _LOCATION_BYTES = 10
 """About what a page takes in an offset index."""
 _SMALL_PAGE = 16 * 1024
@@ -54,6 +56,13 @@ class FileTask:
     """Files to read and merge by key instead; ``selection`` is then of the merged rows."""
     level: int = 0
 
+    @property
+    def chosen_bytes(self) -> int:
+        """About the stored bytes of the chosen rows; of all files that are merged."""
+        if self.merge is not None:
+            return sum(f.chosen_bytes for f in self.merge.files)
+        return self.size * self.selection.count(self.row_count) // max(1, self.row_count)
+
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
@@ -61,9 +70,11 @@ class MergeTask:
 
     files: tuple[FileTask, ...]
     predicate: Predicate | None = None
+    schema: TableSchema | None = None
+    """Whose keys and options merge them; None: the schema of the request."""
 
 
-COUNTERS = ("rows_read", "rows_returned", "bytes", "requests", "pages", "row_groups")
+COUNTERS = ("rows_read", "rows_returned", "bytes", "requests", "pages", "row_groups", "files_ignored")
 
 
 @dataclass(slots=True)
@@ -76,6 +87,7 @@ class ReadCounts:
     requests: int = 0
     pages: int = 0
     row_groups: int = 0
+    files_ignored: int = 0
     filter_ns: int = 0
     """Nanoseconds that judging rows took."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -128,15 +140,25 @@ def forget_footers() -> None:
 
 def fetch_rows(store: Store, task: FileTask, positions: Ints, names: Sequence[str], counts: ReadCounts) -> pa.Table:
     """The columns at these positions (sorted), reading only pages that hold one."""
+    parts = [rows for rows, _ in fetch_parts(store, task, positions, names, counts)]
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
+def fetch_parts(
+    store: Store, task: FileTask, positions: Ints, names: Sequence[str], counts: ReadCounts
+) -> Iterator[tuple[pa.Table, Ints]]:
+    """As :func:`fetch_rows`, in parts (at least one) whose pages are in memory one after the other."""
     footer = footer_of(store, task)
+    at = 0
     try:
-        rows, stats = read_rows(footer, lambda ranges: store.read_ranges(task.path, ranges), positions, names)
+        for rows, stats in read_parts(footer, lambda ranges: store.read_ranges(task.path, ranges), positions, names):
+            counts.add(bytes=stats.bytes, requests=stats.requests, pages=stats.pages, row_groups=stats.row_groups)
+            yield rows, positions[at : at + rows.num_rows]
+            at += rows.num_rows
     except CorruptError as e:
         raise _within(e, task.path) from e
     except NotFound as e:
         raise _missing(e, store, task) from e
-    counts.add(bytes=stats.bytes, requests=stats.requests, pages=stats.pages, row_groups=stats.row_groups)
-    return rows
 
 
 def stream(
@@ -159,7 +181,7 @@ def stream(
                 source,
                 names,
                 row_groups=numbers,
-                batch_size=_BATCH_ROWS,
+                batch_size=_batch_rows(footer, names, numbers),
                 whole_chunks=whole,
                 metadata=footer.metadata,
             )
@@ -235,6 +257,14 @@ def stored_bytes(footer: Footer, names: Sequence[str], groups: Sequence[int]) ->
         for c in wanted
         for leaf in range(c.leaf, c.leaf_end)
     )
+
+
+def _batch_rows(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> int:
+    """Rows of a batch of these columns."""
+    leaves = [leaf for c in map(footer.column, names) for leaf in range(c.leaf, c.leaf_end)]
+    size = sum(footer.row_groups[n].chunks[leaf].uncompressed for n in groups for leaf in leaves)
+    rows = sum(footer.row_groups[n].rows for n in groups)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
 
 
 def small_pages(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.predicate.tree import Predicate
 from bitlake.storage import Store
@@ -22,8 +24,10 @@ from bitlake.table.incremental import (
     new_files,
     of_files,
 )
-from bitlake.table.live import latest_snapshot_id, snapshot_ids
-from bitlake.table.references import branch_names, existing_snapshots, tag_names
+from bitlake.table.links import check_history
+from bitlake.table.live import latest_schema_id, latest_snapshot_id, snapshot_ids
+from bitlake.table.references import existing_snapshots, tag_names
+from bitlake.table.rollback import rollback
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState, state_at
 from bitlake.table.tags import Tag, load_tag
@@ -51,6 +55,30 @@ class TableHistory:
         """The table now."""
         raise NotImplementedError
 
+    @contextmanager
+    def _changing_history(self) -> Iterator[TableState]:
+        """The table now, for what changes its history; raises :class:`StorageUnavailable` if it is gone afterwards.
+
+        A rename moves what was created, and takes away what the operation looks at next: it may then report a failure
+        though it took place, or a success though its last step did not.
+        """
+        state = self.state()
+        check_history(state.store, state.paths)
+        try:
+            yield state
+        except BitlakeError as e:
+            if latest_schema_id(state.store, state.paths) is None:
+                raise self._gone_meanwhile() from e
+            raise
+        if latest_schema_id(state.store, state.paths) is None:
+            raise self._gone_meanwhile()
+
+    def _gone_meanwhile(self) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"table '{self.name}' was dropped or renamed meanwhile: whether the change of its history took place is "
+            "unknown; if it was renamed, look at its tags, branches and snapshots under the new name"
+        )
+
     def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
         """A scan of all columns of a state."""
         raise NotImplementedError
@@ -58,6 +86,11 @@ class TableHistory:
     def at(self, when: When) -> TableState:
         """The table at a moment."""
         return when.of(self.state(), self._timezone)
+
+    def query_scan(self, when: When) -> Scan:
+        """A scan of the table at a moment, as its options ask of queries."""
+        latest = self.state()
+        return self.scan_of(when.of(latest, self._timezone)).for_query(when, latest.schema.options)
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -171,40 +204,44 @@ class TableHistory:
         Returns False if the tag was there and ``if_not_exists``.  Raises :class:`AlreadyExists`, and :class:`NotFound`
         for a snapshot that is not there (any more).
         """
-        return tags.create_tag(self.state(), name, snapshot, retained_ms=retained_ms, if_not_exists=if_not_exists)
+        with self._changing_history() as state:
+            return tags.create_tag(state, name, snapshot, retained_ms=retained_ms, if_not_exists=if_not_exists)
 
     def create_tag_from_timestamp(self, name: str, timestamp: Time, *, retained_ms: int | None = None) -> Snapshot:
         """Tag the first snapshot committed at or after a time; returns it.  Raises :class:`NotFound` if none was."""
-        state = self.state()
-        millis = epoch_millis(timestamp, self._timezone)
-        found = first_snapshot_from(state, millis)
-        if found is None:
-            raise NotFound(f"table '{self.name}' has no snapshot committed at {timestamp} or later")
-        tags.create_tag(state, name, found.id, retained_ms=retained_ms)
-        return found
+        with self._changing_history() as state:
+            found = first_snapshot_from(state, epoch_millis(timestamp, self._timezone))
+            if found is None:
+                raise NotFound(f"table '{self.name}' has no snapshot committed at {timestamp} or later")
+            tags.create_tag(state, name, found.id, retained_ms=retained_ms)
+            return found
 
     def replace_tag(self, name: str, snapshot: int | None = None, *, retained_ms: int | None = None) -> None:
         """Move a tag to another snapshot (default: the latest), or give it another retention."""
-        tags.replace_tag(self.state(), name, snapshot, retained_ms=retained_ms)
+        with self._changing_history() as state:
+            tags.replace_tag(state, name, snapshot, retained_ms=retained_ms)
 
     def rename_tag(self, name: str, new_name: str) -> None:
         """Give a tag another name."""
-        tags.rename_tag(self.state(), name, new_name)
+        with self._changing_history() as state:
+            tags.rename_tag(state, name, new_name)
 
     def delete_tag(self, name: str, *, if_exists: bool = False) -> bool:
         """Delete a tag, and the files that only it kept; returns False if there was none and ``if_exists``."""
-        return tags.delete_tag(self.state(), name, if_exists=if_exists)
+        with self._changing_history() as state:
+            return tags.delete_tag(state, name, if_exists=if_exists)
 
     def expire_tags(self, older_than: Time | None = None, *, dry_run: bool = False) -> list[str]:
         """Delete the tags whose retention is over, or those made before a time; returns their names.
 
         ``dry_run`` only looks.
         """
-        if older_than is None:
-            return tags.expire_tags(self.state(), dry_run=dry_run)
-        # Tags keep the local wall clock they were made at.
-        shift = _clock.local_ms() - _clock.now_ms()
-        return tags.expire_tags(self.state(), epoch_millis(older_than, self._timezone) + shift, dry_run=dry_run)
+        millis = None
+        if older_than is not None:
+            # Tags keep the local wall clock they were made at.
+            millis = epoch_millis(older_than, self._timezone) + _clock.local_ms() - _clock.now_ms()
+        with self._changing_history() as state:
+            return tags.expire_tags(state, millis, dry_run=dry_run)
 
     # --- branches ----------------------------------------------------------------------------------------------------
 
@@ -215,27 +252,30 @@ class TableHistory:
 
     def branches(self) -> list[str]:
         """The names of all branches but main."""
-        state = self.state()
-        return branch_names(state.store, state.paths)
+        return branches.branches(self.state())
 
     def create_branch(self, name: str, tag: str | None = None, *, if_not_exists: bool = False) -> bool:
         """Make a branch: of a tag's snapshot, or without one an empty one with today's schema."""
-        return branches.create_branch(self.state(), name, tag, if_not_exists=if_not_exists)
+        with self._changing_history() as state:
+            return branches.create_branch(state, name, tag, if_not_exists=if_not_exists)
 
     def delete_branch(self, name: str, *, if_exists: bool = False) -> bool:
         """Delete a branch; returns False if there was none and ``if_exists``."""
         if if_exists and name not in self.branches():
             return False
-        branches.delete_branch(self.state(), name)
+        with self._changing_history() as state:
+            branches.delete_branch(state, name)
         return True
 
     def rename_branch(self, name: str, new_name: str) -> None:
         """Give a branch another name."""
-        branches.rename_branch(self.state(), name, new_name)
+        with self._changing_history() as state:
+            branches.rename_branch(state, name, new_name)
 
     def fast_forward(self, name: str) -> None:
         """Make main what a branch is."""
-        branches.fast_forward(self.state(), name)
+        with self._changing_history() as state:
+            branches.fast_forward(state, name)
 
     # --- going back --------------------------------------------------------------------------------------------------
 
@@ -247,16 +287,16 @@ class TableHistory:
         Raises :class:`NotFound` for one that is not there (any more), and :class:`InvalidRequest` if a tag holds a
         later snapshot.
         """
-        state = self.state()
         if sum(x is not None for x in (snapshot, tag, timestamp)) != 1:
             raise InvalidRequest(f"table '{self.name}': roll back to one of snapshot, tag and timestamp")
-        latest = latest_snapshot_id(state.store, state.paths)
-        if latest is None:
-            raise NotFound(f"table '{self.name}' has no snapshot to go back from")
-        wanted = When(snapshot, tag, timestamp).of(state, self._timezone).snapshot
-        assert wanted is not None
-        branches.rollback(state, wanted)
-        return latest, wanted.id
+        with self._changing_history() as state:
+            latest = latest_snapshot_id(state.store, state.paths)
+            if latest is None:
+                raise NotFound(f"table '{self.name}' has no snapshot to go back from")
+            wanted = When(snapshot, tag, timestamp).of(state, self._timezone).snapshot
+            assert wanted is not None
+            rollback(state, wanted)
+            return latest, wanted.id
 
     def snapshots(self) -> list[Snapshot]:
         """The snapshots that are kept, the first one first."""

@@ -29,8 +29,9 @@ from bitlake.table.live import (
     snapshot_ids,
 )
 from bitlake.table.live_files import LiveFiles
+from bitlake.table.rollback import are_unused
 from bitlake.table.state import TableState
-from bitlake.table.versions import kept_words
+from bitlake.table.versions import existing_snapshots, kept_words
 
 MODES = ("auto", "delta", "changelog", "diff")
 
@@ -93,9 +94,9 @@ def changed_files(state: TableState, between: Between, mode: str) -> list[Manife
 
     Raises :class:`NotFound` for snapshots that have expired, naming those that are kept.
     """
-    check_range(state, between)
+    ids = check_range(state, between)
     metas: list[ManifestFileMeta] = []
-    for number in range(between.start + 1, between.end + 1):
+    for number in _ids_between(state, between, ids):
         try:
             snapshot = load_snapshot(state.store, state.paths, number)
         except NotFound as e:
@@ -113,8 +114,26 @@ def changed_files(state: TableState, between: Between, mode: str) -> list[Manife
     return [e for entries in manifests for e in entries if e.kind is EntryKind.ADD]
 
 
-def check_range(state: TableState, between: Between) -> None:
-    """Raise :class:`NotFound` unless all snapshots between are kept, :class:`InvalidRequest` for a range backwards."""
+def _ids_between(state: TableState, between: Between, ids: Sequence[int]) -> list[int]:
+    """The snapshots of ``ids`` after one up to another; raises :class:`NotFound` if one is missing."""
+    expected = between.start + 1
+    if expected > between.end:
+        return []
+    for number in (i for i in ids if i > between.start):
+        if number != expected and not any(
+            are_unused(s, expected) for s in existing_snapshots(state.store, state.paths, [number])
+        ):
+            break
+        expected = number + 1
+        if expected > between.end:
+            return [i for i in ids if between.start < i <= between.end]
+    raise NotFound(f"table '{state.name}': snapshot {expected} is missing, or expired meanwhile; read again")
+
+
+def check_range(state: TableState, between: Between) -> list[int]:
+    """All snapshots; raises :class:`NotFound` unless those between are kept, :class:`InvalidRequest` for a range
+    backwards.
+    """
     if between.end < between.start:
         raise InvalidRequest(
             f"table '{state.name}': changes run from an earlier moment to a later one, and snapshot {between.end} "
@@ -126,6 +145,7 @@ def check_range(state: TableState, between: Between) -> None:
             f"table '{state.name}' cannot tell what changed between snapshots {between.start} and {between.end}: "
             f"{kept_words(ids)}"
         )
+    return ids
 
 
 Buckets = dict[tuple[bytes, int], list[ManifestEntry]]

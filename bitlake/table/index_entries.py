@@ -47,12 +47,16 @@ def index_entries(store: Store, paths: TablePaths, snapshot: Snapshot | None) ->
 def index_path(paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) -> str:
     """The full path of an index file: external, beside the data (``index-file-in-data-file-dir``), or in ``index/``."""
     if entry.external_path is not None:
-        return entry.external_path
-    return index_file_path(paths, schema, entry.partition, entry.bucket, entry.file_name)
-
-
-def index_file_path(paths: TablePaths, schema: TableSchema, partition: bytes, bucket: int, name: str) -> str:
-    """Where the table's options have an index file of a bucket."""
+        return paths.external(entry.external_path, "index file")
     if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
-        return paths.index(name)
-    return f"{paths.bucket_dir(PartitionReader(schema, paths).folder(partition), bucket)}/{name}"
+        return paths.index(entry.file_name)
+    return f"{PartitionReader(schema, paths).bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
+
+
+def new_index_file(
+    paths: TablePaths, schema: TableSchema, partition: bytes, bucket: int, name: str
+) -> tuple[str, str | None]:
+    """The path of a new index file of a bucket, as the table's options say, and its external path if it has one."""
+    if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
+        return paths.index(name), None
+    return PartitionReader(schema, paths).new_file(partition, bucket, name)

@@ -19,7 +19,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEnt
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
-from bitlake.table.index_entries import index_file_path, index_path
+from bitlake.table.index_entries import index_path, new_index_file
 from bitlake.table.runner import discard_files
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
@@ -85,8 +85,9 @@ def _put_vectors(
     data: bytes,
     places: tuple[VectorRange, ...],
 ) -> IndexFileEntry:
-    _write_whole(store, index_file_path(paths, schema, partition, bucket, name), data)
-    return IndexFileEntry(partition, bucket, DELETION_VECTORS, name, len(data), len(places), places)
+    path, external = new_index_file(paths, schema, partition, bucket, name)
+    _write_whole(store, path, data)
+    return IndexFileEntry(partition, bucket, DELETION_VECTORS, name, len(data), len(places), places, external)
 
 
 def _write_whole(store: Store, path: str, data: bytes) -> None:
@@ -135,8 +136,9 @@ def write_hashes(
     """A new HASH index file of a bucket: int32 hashes of its keys, each once, in the order given."""
     data = encode_hashes(hashes)
     name = table_index_name(_clock.new_uuid(), 0)
-    _write_whole(store, index_file_path(paths, schema, partition, bucket, name), data)
-    return IndexFileEntry(partition, bucket, HASH, name, len(data), len(hashes))
+    path, external = new_index_file(paths, schema, partition, bucket, name)
+    _write_whole(store, path, data)
+    return IndexFileEntry(partition, bucket, HASH, name, len(data), len(hashes), None, external)
 
 
 def read_hashes(store: Store, paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) -> Int32s:

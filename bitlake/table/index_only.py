@@ -25,6 +25,7 @@ from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.open import OpenIndex
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store
+from bitlake.table.ignored_files import IgnoredFiles
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.order import Order, best_rows
 from bitlake.table.plan import Plan, PlannedFile
@@ -50,7 +51,15 @@ class Answers:
     """
 
     def __init__(
-        self, plan: Plan, store: Store, paths: TablePaths, *, timezone: str, use_index: bool, may_read: bool
+        self,
+        plan: Plan,
+        store: Store,
+        paths: TablePaths,
+        *,
+        timezone: str,
+        use_index: bool,
+        may_read: bool,
+        ignored: IgnoredFiles | None = None,
     ) -> None:
         self._plan = plan
         self._store = store
@@ -58,6 +67,7 @@ class Answers:
         self._timezone = timezone
         self._use_index = use_index
         self._may_read = may_read
+        self._ignored = ignored
         self._ranges: dict[str, FileRanges] = {}
 
     # --- the answers -------------------------------------------------------------------------------------------------
@@ -251,7 +261,7 @@ class Answers:
         if not self._may_read:
             raise NeedsData
         self._told(DATA)
-        request = ReadRequest(self._plan.schema, tuple(columns), self._plan.predicate, self._timezone)
+        request = ReadRequest(self._plan.schema, tuple(columns), self._plan.predicate, self._timezone, self._ignored)
         counts = ReadCounts()
         try:
             yield from read_file(self._store, tasks_of([file], self._plan.schemas)[0], request, counts)
@@ -263,6 +273,7 @@ class Answers:
             m.data_requests += counts.requests
             m.pages_read += counts.pages
             m.row_groups_read += counts.row_groups
+            m.files_ignored += counts.files_ignored
 
 
 def _has_type(field: DataField, roots: Sequence[Root]) -> bool:

@@ -23,7 +23,7 @@ from bitlake.errors import AlreadyExists, InvalidRequest, StorageUnavailable
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store, has_cheap_rename
 from bitlake.storage.sql_database import SqlDatabase, Transaction
-from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier
+from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier, delete_table
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.jdbc_views import JdbcViews, View
 
@@ -160,7 +160,8 @@ class JdbcCatalog(FileSystemCatalog):
         self._views.drop(name)
         # Only what the catalog named: the folder may hold what others put there.
         for table in tables:
-            self.store.delete_dir(f"{path}/{table}")
+            with self._dropping(Identifier(name, table)):
+                delete_table(self.store, f"{path}/{table}")
 
     # --- tables ----------------------------------------------------------------------------------------------------
 
@@ -225,9 +226,15 @@ class JdbcCatalog(FileSystemCatalog):
             raise self._no_database(new.database)
         self._check_no_view(new)
         source, target = self.table_path(old), self.table_path(new)
-        if self.table_exists(new) or self.store.dir_exists(target):
-            raise AlreadyExists(f"table '{new}' exists already: drop it first")
         cheap = has_cheap_rename(self.store, source)
+        interrupted = False
+        try:
+            self.check_free(new)
+        except AlreadyExists:
+            # A death after the folder was moved, and before the transaction's end.
+            interrupted = cheap and not self.table_exists(new) and not self.store.dir_exists(source)
+            if not interrupted:
+                raise
         if not cheap:
             self.store.copy_dir(source, target)
         moved = False
@@ -241,7 +248,7 @@ class JdbcCatalog(FileSystemCatalog):
                     "UPDATE paimon_table_properties SET database_name = ?, table_name = ? WHERE " + _OF_TABLE,
                     (new.database, new.table, *self._of(old)),
                 )
-                if cheap:
+                if cheap and not interrupted:
                     self.store.rename(source, target)
                     moved = True
         except BaseException:
@@ -256,13 +263,14 @@ class JdbcCatalog(FileSystemCatalog):
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
         """Delete a table and everything in its folder."""
         path = self.table_path(name)
-        with self._database.transaction(write=True) as t:
-            if not t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._of(name)):
-                if if_exists:
-                    return
-                raise self._no_table(name)
-            t.run(f"DELETE FROM paimon_table_properties WHERE {_OF_TABLE}", self._of(name))
-        self.store.delete_dir(path)
+        with self._dropping(name):
+            with self._database.transaction(write=True) as t:
+                if not t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._of(name)):
+                    if if_exists:
+                        return
+                    raise self._no_table(name)
+                t.run(f"DELETE FROM paimon_table_properties WHERE {_OF_TABLE}", self._of(name))
+            delete_table(self.store, path)
 
     # --- views -----------------------------------------------------------------------------------------------------
 

@@ -155,11 +155,14 @@ def check_set(table: str, schema: TableSchema, columns: Iterable[str]) -> None:
 def delete(table: Target, scan: Scan) -> int:
     """Write a -D row for every row that a scan finds; returns how many."""
     check_keyed(table.name, scan.state.schema)
-    return delete_found(table, scan.select(to_delete(scan.state.schema)))
+    return delete_found(table, scan.select(scan.state.schema.field_names))
 
 
 def delete_found(table: Target, scan: Scan) -> int:
-    """As :func:`delete`, of a scan of just the columns of :func:`to_delete`; its plan is read as it is."""
+    """As :func:`delete`, of a scan of all columns whose plan is read as it is.
+
+    Whole rows are written, as Paimon writes them: the audit log and streams of changes show what was deleted.
+    """
     return _rewrite(table, scan, DELETE, "DELETE", None)
 
 
@@ -172,15 +175,6 @@ def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
     named = named_values(schema, values)
     check_set(table.name, schema, named)
     return _rewrite(table, scan.select(schema.field_names), UPDATE_AFTER, "UPDATE", named)
-
-
-def to_delete(schema: TableSchema) -> list[str]:
-    """The columns that a -D row needs: its key and what must not be NULL, what orders it, and what others may read."""
-    options, spec = schema.opts, MergeSpec.of(schema)
-    if spec.engine != DEDUPLICATE or options.of(opt.CHANGELOG_PRODUCER) != "none":
-        return list(schema.field_names)
-    needed = {*schema.primary_keys, *spec.sequence, *schema.bucket_keys}
-    return [f.name for f in schema.fields if f.name in needed or not f.type.nullable]
 
 
 def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mapping[str, Any] | None) -> int:

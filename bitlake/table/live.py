@@ -80,9 +80,21 @@ def clear_caches() -> None:
 # --- manifests and files ----------------------------------------------------------------------------------------------
 
 
-def read_manifest_list(store: Store, paths: TablePaths, name: str) -> tuple[ManifestFileMeta, ...]:
-    """The manifests of a list, cached; raises :class:`CorruptError` naming the file."""
-    return _read(store, paths.manifest(name), _lists, decode_manifest_list)
+def read_manifest_list(
+    store: Store, paths: TablePaths, name: str, size: int | None = None
+) -> tuple[ManifestFileMeta, ...]:
+    """The manifests of a list, cached; ``size``: the bytes that its snapshot says it has, None if unknown.
+
+    Raises :class:`CorruptError` naming the file.
+    """
+
+    def decode(data: bytes) -> list[ManifestFileMeta]:
+        found = decode_manifest_list(data)
+        if size is not None and len(data) != size:
+            raise CorruptError(f"the manifest list has {len(data):,} bytes, and its snapshot says {size:,}")
+        return found
+
+    return _read(store, paths.manifest(name), _lists, decode)
 
 
 def read_manifest(
@@ -123,6 +135,8 @@ def read_manifests(
 ) -> list[tuple[ManifestEntry, ...]]:
     """The entries of several manifests in their order; those not cached are fetched side by side.
 
+    Raises :class:`CorruptError` for one that holds other numbers of added and deleted files than its list says.
+
     With ``partitions`` at least their entries: of a large manifest that is not cached no others are decoded.
     """
     asked = list(metas)
@@ -130,7 +144,10 @@ def read_manifests(
 
     def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
         some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
-        return read_manifest(store, paths, meta.file_name, some)
+        entries = read_manifest(store, paths, meta.file_name, some)
+        if some is None:
+            _check_counts(paths, meta, entries)
+        return entries
 
     if len(missing) > 1:
         with ThreadPoolExecutor(min(_READERS, len(missing)), "bitlake-manifests") as pool:
@@ -139,11 +156,23 @@ def read_manifests(
     return [read(m) for m in asked]
 
 
+def _check_counts(paths: TablePaths, meta: ManifestFileMeta, entries: tuple[ManifestEntry, ...]) -> None:
+    """Refuse a manifest that was cut between two blocks, or in which an added file became a deleted one."""
+    deleted = sum(e.kind is EntryKind.DELETE for e in entries)
+    if (len(entries) - deleted, deleted) != (meta.num_added_files, meta.num_deleted_files):
+        raise CorruptError(
+            f"the manifest adds {len(entries) - deleted:,} and deletes {deleted:,} files, and its list says "
+            f"{meta.num_added_files:,} and {meta.num_deleted_files:,}",
+            None,
+            paths.manifest(meta.file_name),
+        )
+
+
 def snapshot_manifests(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """All manifests of a snapshot: its base list, then its delta list."""
     return [
-        *read_manifest_list(store, paths, snapshot.base_manifest_list),
-        *read_manifest_list(store, paths, snapshot.delta_manifest_list),
+        *read_manifest_list(store, paths, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        *read_manifest_list(store, paths, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
     ]
 
 

@@ -9,7 +9,6 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
-from bitlake.metadata.jackson import dumps
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
@@ -24,8 +23,10 @@ from bitlake.table.expire import Expiry, Retention
 from bitlake.table.history import TableHistory
 from bitlake.table.index_changes import Bucket, IndexChange
 from bitlake.table.index_entries import index_entries
+from bitlake.table.links import check_history, first_link
 from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
+from bitlake.table.partition_done import mark_done
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions
 from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.references import branch_names, tag_names
@@ -144,14 +145,16 @@ class TableMaintenance(TableHistory):
         limit = _clock.now_ms() - DAY_MS if older_than_ms is None else older_than_ms
         found = find_orphans(state, limit, runner)
         if not dry_run:
-            delete_files(state.store, [o.path for o in found], runner)
+            delete_files(state.store, [o.path for o in found], runner, state.paths.roots)
             self._remove_empty(state.store, f"{state.paths.root}/{STAGING}")
         return found
 
     def _remove_empty(self, store: Store, folder: str) -> None:
         """Delete staging folders that nothing is in."""
+        if first_link(store, folder.rpartition("/")[0], folder) is not None:
+            return
         for f in store.list(folder):
-            if f.is_dir and not _holds_files(store, f"{folder}/{f.name}"):
+            if f.is_dir and not f.is_link and not _holds_files(store, f"{folder}/{f.name}"):
                 store.delete_dir(f"{folder}/{f.name}")
 
     @tracked("looking for the files of")
@@ -193,6 +196,7 @@ class TableMaintenance(TableHistory):
         if state.paths.branch is not None:
             raise InvalidRequest(f"table '{self.name}': purge_files is for the whole table; open it without a branch")
         self.check_writable(state, keyed=True)
+        check_history(state.store, state.paths)
         for name in branch_names(state.store, state.paths):
             branches.delete_branch(state, name)
         for name in tag_names(state.store, state.paths):
@@ -292,11 +296,7 @@ class TableMaintenance(TableHistory):
         if found is None:
             shown = ", ".join(f"{k}={v}" for k, v in values.items())
             raise NotFound(f"table '{self.name}' has no partition {shown}")
-        folder = PartitionReader(state.schema, state.paths).folder(found[0].partition)
-        path = f"{TablePaths(state.paths.root).root}/{folder}/_SUCCESS"
-        now = _clock.now_ms()
-        state.store.write(path, dumps({"creationTime": now, "modificationTime": now}).encode())
-        return path
+        return mark_done(state, found[0].partition)
 
 
 def _without_vectors(state: TableState, gone: Sequence[ManifestEntry]) -> tuple[IndexChange, ...]:
@@ -321,4 +321,4 @@ def _without_vectors(state: TableState, gone: Sequence[ManifestEntry]) -> tuple[
 
 
 def _holds_files(store: Store, folder: str) -> bool:
-    return any(not f.is_dir or _holds_files(store, f"{folder}/{f.name}") for f in store.list(folder))
+    return any(not f.is_dir or f.is_link or _holds_files(store, f"{folder}/{f.name}") for f in store.list(folder))

@@ -16,7 +16,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import evaluate
 from bitlake.predicate.tree import sources_of
 from bitlake.storage import Store
-from bitlake.table.fetch import FileTask, ReadCounts
+from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS
 from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.merge.engine import merge_rows
@@ -28,26 +28,21 @@ from bitlake.table.read import ROW_INDEX, STORED_SYSTEM, ReadRequest, generated,
 def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
     """Yield the wanted rows of the merged files, as :func:`bitlake.table.read.read_file` does."""
     assert task.merge is not None
-    schema = request.schema
+    schema = task.merge.schema or request.schema
     spec = MergeSpec.of(schema)
     names = {f.name for f in schema.fields}
     asked = [*request.columns, *(sorted(sources_of(request.predicate)) if request.predicate is not None else ())]
     # The keys are always among them, so that the number of rows is never lost.
     columns = tuple(dict.fromkeys([*spec.keys, *(c for c in asked if c in names)]))
     inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
-    cost = ReadCounts()
+    costs = [ReadCounts() for _ in task.merge.files]
     tables: list[pa.Table] = []
     by_level = needs_lookup(schema) and spec.engine in (PARTIAL_UPDATE, AGGREGATION)
-    for file in task.merge.files:
+    for file, cost in zip(task.merge.files, costs, strict=True):
         for rows in read_file(store, replace(file, file_schema=_extended(file.file_schema)), inner, cost):
             tables.append(_with_level(rows, file.level) if by_level else rows)
-    counts.add(
-        rows_read=cost.rows_read,
-        bytes=cost.bytes,
-        requests=cost.requests,
-        pages=cost.pages,
-        row_groups=cost.row_groups,
-    )
+    read = {name: sum(getattr(cost, name) for cost in costs) for name in COUNTERS}
+    counts.add(**{**read, "rows_returned": 0})
     if not tables:
         return
     try:

@@ -27,16 +27,18 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, ve
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
+from bitlake.table.alter import write_schema
 from bitlake.table.append_unmark import unmark
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.create import check_options
 from bitlake.table.index_changes import Bucket
 from bitlake.table.index_entries import index_entries
 from bitlake.table.key_ranges import KeyRanges
-from bitlake.table.live import latest_snapshot_id, load_snapshot
+from bitlake.table.live import latest_snapshot_id
 from bitlake.table.lsm.publish import Publisher
 from bitlake.table.merge.sections import sections
 from bitlake.table.state import TableState
+from bitlake.table.versions import existing_snapshots
 
 _TRIES = 20
 _PATIENT = 5
@@ -49,8 +51,8 @@ class Switchable(Protocol):
     name: str
     store: Store
 
-    def state(self) -> TableState:
-        """The table now."""
+    def stored_state(self) -> TableState:
+        """The table now, under its own options."""
 
     def compact(self, full: bool = False) -> Any:
         """Compact it; with ``full``, so that nothing is left to merge."""
@@ -66,16 +68,16 @@ def switch_deletion_vectors(table: Switchable, on: bool) -> TableSchema:
     :class:`CommitConflict` if other writers never leave the table settled; it may be tried again any time.
     """
     for attempt in range(_TRIES):
-        state = table.state()
+        state = table.stored_state()
         if state.schema.opts.of(opt.DV_ENABLED) == on:
             return state.schema
         new = _switched(state, on)
         if on:
             _forget_vectors(table, state)
-            state = table.state()
+            state = table.stored_state()
         if not is_settled(state, level_0=not on or attempt >= _PATIENT):
             _settle(table, state)
-        elif _now(state) == state.snapshot_id and _create(state, new) and _finish(table, state, new):
+        elif _now(state) == state.snapshot_id and write_schema(state, new) and _finish(table, state, new):
             return new
     raise CommitConflict(
         f"table '{table.name}': other writers kept changing it while deletion vectors were to be switched "
@@ -141,7 +143,7 @@ def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
         options={**new.options, opt.FORCE_SNAPSHOT.name: "true"},
     )
     assert fence is not None
-    since = [load_snapshot(table.store, before.paths, i) for i in range((before.snapshot_id or 0) + 1, fence.id)]
+    since = list(existing_snapshots(table.store, before.paths, range((before.snapshot_id or 0) + 1, fence.id)))
     old_mode = any(s.commit_kind != "APPEND" and s.schema_id < new.id for s in since)
     if on:
         if new.primary_keys and old_mode:
@@ -150,17 +152,13 @@ def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
             table.compact()
         return True
     if old_mode:
-        state = table.state()
-        _create(state, _switched(state, True))
+        state = table.stored_state()
+        write_schema(state, _switched(state, True))
     return not old_mode
 
 
 def _now(state: TableState) -> int | None:
     return latest_snapshot_id(state.store, state.paths)
-
-
-def _create(state: TableState, schema: TableSchema) -> bool:
-    return state.store.create(state.paths.schema(schema.id), schema.to_json().encode())
 
 
 def _switched(state: TableState, on: bool) -> TableSchema:

@@ -48,6 +48,7 @@ def open_table(
         branch=branch,
         opened=there,
         recorder=catalog.recorder,
+        external_roots=catalog.external_roots,
     )
     table.shows_progress = catalog.shows_progress
     if system is None:
@@ -74,7 +75,7 @@ def open_state(catalog: FileSystemCatalog, name: Identifier) -> TableState:
             raise
         catalog.load_schema(alike)
         found = alike
-    paths = TablePaths(catalog.table_path(found), branch)
+    paths = TablePaths(catalog.table_path(found), branch, catalog.external_roots)
     state = load_state(_shown(found, branch), paths, catalog.store)
     if state is None:
         raise NotFound(f"table '{found}' has no branch '{branch}'")
@@ -104,7 +105,7 @@ def locate(catalog: FileSystemCatalog, name: Identifier) -> tuple[str, TablePath
         raise InvalidRequest(f"'{name}' is a system table, which has no files of its own; use '{found}'")
     with contextlib.suppress(CorruptError):  # that it is there is enough
         catalog.load_schema(found)
-    paths = TablePaths(catalog.table_path(found), branch)
+    paths = TablePaths(catalog.table_path(found), branch, catalog.external_roots)
     if branch is not None and not catalog.store.dir_exists(paths.branch_root):
         raise NotFound(f"table '{found}' has no branch '{branch}'")
     return _shown(found, branch), paths

@@ -14,6 +14,7 @@ from bitlake.formats.writer import CODECS, check_format
 from bitlake.metadata import lsm_options as lo
 from bitlake.metadata import merge_options as mo
 from bitlake.metadata import options as opt
+from bitlake.table.data_paths import external_roots
 from bitlake.table.merge.rules import check_merge
 from bitlake.table.merge.spec import FIRST_ROW
 from bitlake.table.partition_expiry import PartitionAge
@@ -23,7 +24,6 @@ from bitlake.types import DataField
 _NOT_HONOURED: tuple[opt.Option[Any], ...] = (
     opt.TYPE,
     opt.PATH,
-    opt.DATA_FILE_DIRECTORY,
     opt.FILE_SUFFIX_COMPRESSION,
     opt.MANIFEST_FORMAT,
     opt.MANIFEST_COMPRESSION,
@@ -38,14 +38,16 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     "chain-table.enabled": "false",
     "partition.timestamp-format.strict": "false",
     "compaction.skip-expired-partitions": "false",
-    "partition.end-input-to-done": "false",
+    "partition.mark-done-action": "success-file",
+    "end-input.check-partition-expire": "false",
+    "lookup-wait": "true",
+    "changelog-producer.lookup-wait": "true",
     "tag.callbacks": None,
     "commit.callbacks": None,
     "clustering.incremental": "false",
     "postpone.merge-on-read": "false",
     "batch-scan-mode": "none",
     "key-value.sequence_number.enabled": "false",
-    "data-file.external-paths": None,
     "global-index.external-path": None,
     "blob-field": None,
     "blob-descriptor-field": None,
@@ -70,8 +72,6 @@ _READING: Mapping[str, str | None] = {
             "scan.watermark",
             "scan.creation-time-millis",
             "scan.file-creation-time-millis",
-            "scan.fallback-branch",
-            "scan.primary-branch",
             "incremental-between",
             "incremental-between-timestamp",
             "incremental-to-auto-tag",
@@ -123,6 +123,8 @@ def check_combinations(
     if parsed.of(opt.DV_ENABLED):
         _check_vectors(parsed)
     _check_files(parsed, fields)
+    if parsed.of(opt.EXTERNAL_PATHS_STRATEGY) != "none" and parsed.of(opt.EXTERNAL_PATHS):
+        external_roots(parsed)
     age = PartitionAge.of(options)
     if age is not None:
         age.check(partition_keys)

@@ -20,13 +20,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
-from bitlake.errors import NotFound
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata import options as opt
+from bitlake.metadata.partition import escape
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.expiring import steadily
 from bitlake.table.index_entries import read_index_manifest
+from bitlake.table.links import first_link
 from bitlake.table.live import read_manifest, read_manifest_list
 from bitlake.table.references import Holder, branch_names, holders, lines
 from bitlake.table.runner import Runner
@@ -55,7 +58,7 @@ def find_orphans(state: TableState, older_than_ms: int, runner: Runner) -> list[
 
     Raises :class:`NotFound` or :class:`CorruptError` if something that a snapshot names cannot be read.
     """
-    candidates = _candidates(state.store, state.paths.root, older_than_ms, runner)
+    candidates = _candidates(state, older_than_ms, runner)
     if not candidates:
         return []
     named = steadily(lambda: _named(state, runner))
@@ -78,22 +81,54 @@ class _Folder:
     below: Literal["none", "all", "data"] = "none"
 
 
-def _candidates(store: Store, root: str, older_than_ms: int, runner: Runner) -> list[Orphan]:
+def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> list[Orphan]:
     """Every old file that may be one."""
+    store, root = state.store, state.paths.root
     level = [_Folder(f"{root}/{kind}", _METADATA) for kind in ("manifest", "index", "statistics")]
     for branch in (None, *branch_names(store, TablePaths(root))):
         paths = TablePaths(root, branch)
         folders = (paths.schema_dir, paths.snapshot_dir, paths.tag_dir, f"{paths.branch_root}/consumer")
         level += [_Folder(f, _TEMPORARY) for f in folders]
     level.append(_Folder(f"{root}/{STAGING}", _ANY, "all"))
-    level += [_data_folder(root, f.name) for f in store.list(root) if f.is_dir and f.name not in {*_OWN, STAGING}]
-    out: list[Orphan] = []
+    level = [folder for folder in level if first_link(store, root, folder.path) is None]
+    own = {*_OWN, STAGING}
+    level += [_data_folder(root, f.name) for f in store.list(root) if f.is_dir and not f.is_link and f.name not in own]
+    level += _external_folders(state)
+    out: dict[str, Orphan] = {}
     while level:
         of_items("folders")
         found = runner.run(level, partial(_look, store, older_than_ms))
-        out += [file for files, _ in found for file in files]
+        out |= {file.path: file for files, _ in found for file in files}
         level = [folder for _, below in found for folder in below]
-    return out
+    return list(out.values())
+
+
+def _external_folders(state: TableState) -> list[_Folder]:
+    """The bucket folders of the external paths that the table's options name, where it may have written.
+
+    Raises :class:`InvalidRequest` for a path that is not allowed, or that is another table's folder.
+    """
+    store, options = state.store, state.schema.opts
+    keys = [f"{escape(key)}=" for key in state.schema.partition_keys]
+    found = []
+    for root in options.of(opt.EXTERNAL_PATHS) or ():
+        state.paths.external(f"{root}/file", f"of the option '{opt.EXTERNAL_PATHS.name}', the path")
+        if store.dir_exists(f"{root}/schema") or store.dir_exists(f"{root}/snapshot"):
+            raise InvalidRequest(
+                f"table '{state.name}': the external path {root} is the folder of a table, whose files would be taken "
+                f"for orphans; change the option '{opt.EXTERNAL_PATHS.name}'"
+            )
+        directory = options.of(opt.DATA_FILE_DIRECTORY)
+        folders = [root if directory is None else f"{root}/{directory}"]
+        for key in (*keys, "bucket-"):
+            folders = [
+                f"{folder}/{f.name}"
+                for folder in folders
+                for f in store.list(folder)
+                if f.is_dir and not f.is_link and f.name.startswith(key)
+            ]
+        found += [_Folder(folder, _ANY, "all") for folder in folders]
+    return found
 
 
 def _data_folder(parent: str, name: str) -> _Folder:
@@ -104,6 +139,8 @@ def _data_folder(parent: str, name: str) -> _Folder:
 def _look(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orphan], list[_Folder]]:
     files, below = [], []
     for f in store.list(folder.path):
+        if f.is_link:
+            continue  # what it leads to is not the table's
         if not f.is_dir:
             if f.mtime_ms < older_than_ms and folder.wanted.search(f.name):
                 files.append(Orphan(f"{folder.path}/{f.name}", f.size))
@@ -123,7 +160,7 @@ def _named(state: TableState, runner: Runner) -> set[str]:
     A tag or branch that is made while another that holds the same files goes is seen when all is listed again.
     """
     store = state.store
-    paths = TablePaths(state.paths.root)
+    paths = state.paths.on_branch(None)
     seen: set[str] = set()
     names: set[str] = set()
     while True:

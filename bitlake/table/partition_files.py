@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bitlake.codec.binary_row import encode_row_with_arity
@@ -19,7 +19,6 @@ from bitlake.metadata.stats import FileStats
 from bitlake.predicate.stats import Verdict, test_stats
 from bitlake.predicate.tree import Predicate, all_of, named_values, terms_on
 from bitlake.table import live
-from bitlake.table.live_files import LiveFiles
 from bitlake.table.manifests import PartitionSet
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType, Root
@@ -38,11 +37,16 @@ _ONE_SPELLING = frozenset(
 class FilesToPlan:
     """The files to look at, and how many others there are, which all are of partitions that are not asked for."""
 
-    files: LiveFiles
+    files: Sequence[ManifestEntry]
     unseen: int = 0
     manifests: int = 0
     """How many manifests there are, if any files are unseen."""
     manifests_read: int = 0
+
+    def without_partitions_of(self, others: FilesToPlan) -> FilesToPlan:
+        """Only the files of partitions in which the others are not."""
+        known = {e.partition for e in others.files}
+        return replace(self, files=[e for e in self.files if e.partition not in known])
 
 
 def is_large(state: TableState) -> bool:

@@ -10,11 +10,12 @@ from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import partition_path, partition_spec, render_value
-from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.paths import TablePaths, is_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
 from bitlake.predicate.tree import columns_of
 from bitlake.storage import Store
+from bitlake.table.data_paths import DataPaths
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType
 
@@ -26,12 +27,14 @@ class PartitionReader:
         self._fields = schema.partition_fields
         self._types = [f.type for f in self._fields]
         self._paths = paths
+        self.data_paths = DataPaths(paths, schema)
         options = opt.Options(schema.options)
         self._default_name = options.get(opt.PARTITION_DEFAULT_NAME)
         self._legacy = options.get(opt.PARTITION_LEGACY_NAME)
         self._values: dict[bytes, tuple[Any, ...]] = {}
         self._folders: dict[bytes, str] = {}
         self._stats: dict[bytes, Mapping[str, ColumnStats]] = {}
+        self._allowed: set[str] = set()
 
     def values(self, raw: bytes) -> tuple[Any, ...]:
         """The physical values of the partition columns, in key order."""
@@ -70,8 +73,24 @@ class PartitionReader:
     def data_path(self, entry: ManifestEntry) -> str:
         """The full path of an entry's data file."""
         if entry.file.external_path is not None:
-            return entry.file.external_path
-        return f"{self._paths.bucket_dir(self.folder(entry.partition), entry.bucket)}/{entry.file.file_name}"
+            return self._external(entry.file.external_path)
+        return f"{self.bucket_dir(entry.partition, entry.bucket)}/{entry.file.file_name}"
+
+    def bucket_dir(self, raw: bytes, bucket: int) -> str:
+        """The folder of a bucket in the table."""
+        return self.data_paths.folder(self.folder(raw), bucket)
+
+    def new_file(self, raw: bytes, bucket: int, name: str) -> tuple[str, str | None]:
+        """The path of a new data file, and its external path if it has one; see :meth:`DataPaths.new`."""
+        return self.data_paths.new(self.folder(raw), bucket, name)
+
+    def _external(self, path: str) -> str:
+        """An external path that is allowed; its folder is looked up once."""
+        folder, _, name = path.rpartition("/")
+        if folder not in self._allowed or not is_file_name(name):
+            self._paths.external(path, "data file")
+            self._allowed.add(folder)
+        return path
 
     def file_paths(self, entry: ManifestEntry) -> list[str]:
         """The full paths of an entry's data file and of what is kept beside it."""
@@ -80,15 +99,15 @@ class PartitionReader:
         return [path, *(f"{folder}/{extra}" for extra in entry.file.extra_files)]
 
 
-def max_partition(state: TableState) -> str:
-    """The greatest value of the first partition column that has rows, as text; NULL is none.
+def max_partition(state: TableState, entries: Sequence[ManifestEntry]) -> str:
+    """The greatest value of the first partition column among live files, as text; NULL is none.
 
     Raises :class:`InvalidRequest` for a table without partitions.
     """
     if not state.schema.partition_keys:
         raise InvalidRequest(f"table '{state.name}' is not partitioned: it has no last partition")
     reader = PartitionReader(state.schema, state.paths)
-    values = [v for v in (reader.values(raw)[0] for raw in {e.partition for e in state.entries()}) if v is not None]
+    values = [v for v in (reader.values(raw)[0] for raw in {e.partition for e in entries}) if v is not None]
     if not values:
         raise InvalidRequest(f"table '{state.name}' has no partitions with rows")
     made = state.schema.partition_fields[0].type

@@ -82,6 +82,8 @@ class MergedFiles:
 
     files: tuple[PlannedFile, ...]
     predicate: Predicate | None = None
+    schema: TableSchema | None = None
+    """Whose keys and options merge them; None: the plan's schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ class ScanMetrics:
     data_requests: int = 0
     pages_read: int = 0
     row_groups_read: int = 0
+    files_ignored: int = 0
     index_files_opened: int = 0
     index_bytes_read: int = 0
     unreadable_indexes: int = 0
@@ -143,6 +146,7 @@ class ScanMetrics:
         self.rows_read, self.rows_returned = total("rows_read"), total("rows_returned")
         self.data_bytes_read, self.data_requests = total("bytes"), total("requests")
         self.pages_read, self.row_groups_read = total("pages"), total("row_groups")
+        self.files_ignored = total("files_ignored")
 
     def count_unseen(self, files: int, rows: int) -> None:
         """Add files that were not looked at, of a table that has so many rows."""

@@ -29,13 +29,14 @@ from bitlake.table.fetch import (
     MergeTask,
     ReadCounts,
     Rows,
-    fetch_rows,
+    fetch_parts,
     footer_of,
     forget_footers,
     has_pages,
     stream,
     stream_whole,
 )
+from bitlake.table.ignored_files import IgnoredFiles
 from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
 from bitlake.table.page_pruning import rows_by_pages
 from bitlake.table.planner import physical_array
@@ -53,7 +54,7 @@ tables are +I, and have no number."""
 # picking (scattered rows reach every page far earlier; the reader then touches all of them anyway).
 WHOLE_FILE_SHARE = 0.25
 _LATE_PAGES = 0.5
-_RUN_ROWS = 1 << 20
+_RUN_ROWS = 1 << 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,8 @@ class ReadRequest:
     predicate: Predicate | None
     timezone: str = "UTC"
     """Where TIMESTAMP and TIMESTAMP_LTZ meet, in columns that changed from one to the other."""
+    ignored: IgnoredFiles | None = None
+    """Which files are left out if they cannot be read; queries only."""
 
 
 def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
@@ -103,6 +106,12 @@ _nullable = by_identity(nullable)
 
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
     """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
+    if request.ignored is None or task.merge is not None:
+        return _read_file(store, task, request, counts)
+    return request.ignored.guard(store, task, counts, lambda: _read_file(store, task, request, counts))
+
+
+def _read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
     if task.merge is not None:
         from bitlake.table.merge_read import read_merged  # reads its files through this function
 
@@ -193,16 +202,24 @@ class _Late:
         if not len(positions):
             return
         counts.add(rows_read=len(positions))
-        judged = self.first.table(fetch_rows(store, self.task, positions, self.first.names, counts), positions)
-        with counts.filtering():
-            true = evaluate(request.predicate, judged, request.schema.fields).fill_null(False)
-        if not true.true_count:
+        kept: list[pa.Table] = []
+        places: list[Ints] = []
+        for rows, part in fetch_parts(store, self.task, positions, self.first.names, counts):
+            judged = self.first.table(rows, part)
+            with counts.filtering():
+                true = evaluate(request.predicate, judged, request.schema.fields).fill_null(False)
+            if true.true_count:
+                kept.append(judged.filter(true))
+                places.append(part[true.to_numpy(zero_copy_only=False)])
+        if not kept:
             return
-        survivors = positions[true.to_numpy(zero_copy_only=False)]
-        known = judged.filter(true)
-        other = self.rest.table(fetch_rows(store, self.task, survivors, self.rest.names, counts), survivors)
-        columns = [known.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
-        yield pa.table(columns, names=list(request.columns))
+        known, survivors, at = pa.concat_tables(kept), np.concatenate(places), 0
+        for rows, part in fetch_parts(store, self.task, survivors, self.rest.names, counts):
+            other = self.rest.table(rows, part)
+            mine = known.slice(at, len(part))
+            at += len(part)
+            columns = [mine.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
+            yield pa.table(columns, names=list(request.columns))
 
     def _judge(
         self, store: Store, request: ReadRequest, counts: ReadCounts, groups: Sequence[int], picked: Ints | None
@@ -229,7 +246,7 @@ class _Late:
         rows = sum(footer.row_groups[n].rows for n in groups)
         blocks = np.count_nonzero(np.diff(survivors // PAGE_ROWS, prepend=-1))
         if blocks * PAGE_ROWS <= rows * _LATE_PAGES:
-            yield fetch_rows(store, self.task, survivors, self.rest.names, counts), survivors
+            yield from fetch_parts(store, self.task, survivors, self.rest.names, counts)
         else:
             yield from stream(store, self.task, self.rest.names, counts, groups, survivors)
 
@@ -356,7 +373,7 @@ def _read(store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts
         yield from stream_whole(store, task, names, counts, picked)
     elif _few(chosen, task):
         positions = task.selection.positions(task.row_count)
-        yield fetch_rows(store, task, positions, names, counts), positions
+        yield from fetch_parts(store, task, positions, names, counts)
     else:
         picked = None if chosen == task.row_count else task.selection.positions(task.row_count)
         yield from stream(store, task, names, counts, picked=picked)
@@ -373,7 +390,9 @@ def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[F
             f.partition,
             f.selection,
             schemas[f.entry.file.schema_id],
-            None if f.merge is None else MergeTask(tuple(tasks_of(f.merge.files, schemas)), f.merge.predicate),
+            None
+            if f.merge is None
+            else MergeTask(tuple(tasks_of(f.merge.files, schemas)), f.merge.predicate, f.merge.schema),
             f.entry.file.level,
         )
         for f in files

@@ -14,7 +14,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.expiring import load_line
 from bitlake.table.index_entries import index_path, read_index_manifest
-from bitlake.table.live import live_files, read_manifest, read_manifest_list
+from bitlake.table.live import latest_snapshot, live_files, read_manifest, read_manifest_list
 from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.versions import branch_names, existing_snapshots, tag_names, tag_snapshot
 
@@ -35,12 +35,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A file that keeps what it names: a snapshot of a line (main, or a branch), a tag, or a changelog on its own."""
+    """A file that keeps what it names: a line's (main's or a branch's) snapshot, hold, tag or changelog."""
 
     line: TablePaths
     path: str
     snapshot_id: int | None = None
-    """Of snapshots; None: a tag or changelog."""
+    """Of snapshots; None: a hold, tag or changelog."""
 
     @property
     def partial(self) -> bool:
@@ -59,8 +59,10 @@ class Holder:
 
 
 def holders(store: Store, line: TablePaths) -> list[Holder]:
-    """What holds files on a line of a table: its snapshots that are kept, in their order, then tags and changelogs."""
-    found = [Holder(line, line.snapshot(i), i) for i in load_line(store, line).kept]
+    """What holds files on a line: its snapshots that are kept, in their order, then rollbacks, tags and changelogs."""
+    snapshots = load_line(store, line)
+    found = [Holder(line, line.snapshot(i), i) for i in snapshots.kept]
+    found += [Holder(line, f"{line.snapshot_dir}/{name}") for name in snapshots.holds]
     found += [Holder(line, line.tag(name)) for name in tag_names(store, line)]
     long_lived = f"{line.branch_root}/changelog"
     changelogs = (parse_id(name, "changelog-") for name in store.names(long_lived))
@@ -69,7 +71,7 @@ def holders(store: Store, line: TablePaths) -> list[Holder]:
 
 def lines(store: Store, paths: TablePaths) -> list[TablePaths]:
     """Main and all branches of a table."""
-    return [TablePaths(paths.root, b, paths.data_directory) for b in (None, *branch_names(store, paths))]
+    return [paths.on_branch(b) for b in (None, *branch_names(store, paths))]
 
 
 class Needed:
@@ -86,12 +88,17 @@ class Needed:
     def beside(store: Store, paths: TablePaths, kept: Snapshot | None) -> Needed:
         """What a table (or branch) needs besides its snapshots before ``kept``.
 
-        That is ``kept`` (and with it what comes after), its tags, and whatever other branches have, main included.  A
-        tag that cannot be read is an error: its files would go.  What is tagged or branched off meanwhile is seen too.
+        That is ``kept`` (and with it what comes after), the latest snapshot, its tags, and whatever other branches
+        have, main included.  A tag that cannot be read is an error: its files would go.  What is tagged or branched off
+        meanwhile is seen too.
         """
         out = Needed(store, paths)
         if kept is not None:
             out.add(kept)
+        # A rollback brings files back that snapshots between these two had deleted.
+        latest = latest_snapshot(store, paths)
+        if latest is not None and latest != kept:
+            out.add(latest)
         seen: set[str] = set()
         while True:
             found = [out._unseen(line, seen) for line in lines(store, paths)]

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from bitlake.errors import CommitConflict, InvalidRequest, UnsupportedFeature
 from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.table.alter import write_schema
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.state import TableState
 
@@ -56,10 +57,10 @@ def replaced_schema(
         yield new
     except BaseException:
         back = replace(old, id=new.id + 1, time_millis=new.time_millis, highest_field_id=new.highest_field_id)
-        _write(state, back)
+        _write(replace(state, schema=new), back)
         raise
 
 
 def _write(state: TableState, schema: TableSchema) -> None:
-    if not state.store.create(state.paths.schema(schema.id), schema.to_json().encode()):
+    if not write_schema(state, schema):
         raise CommitConflict(f"table '{state.name}': another writer changed its schema at the same moment; try again")

@@ -75,10 +75,16 @@ def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> 
             return False
         if all(e.total_buckets == buckets for e in state.entries()):
             return True
-        (rewrite or _rewriting(table))(state, Overwrite(computed_on=state.snapshot_id))
+        (rewrite or _rewriting(table))(state, _overwrite_of(state))
         return False
 
     _until(spread, table, buckets)
+
+
+def _overwrite_of(state: TableState, *, dynamic: bool = False) -> Overwrite:
+    """An overwrite by rows that were made of a state's."""
+    uuid = None if state.snapshot is None else state.snapshot.uuid
+    return Overwrite(dynamic=dynamic, computed_on=state.snapshot_id, computed_uuid=uuid)
 
 
 def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rewrite) -> None:
@@ -92,7 +98,7 @@ def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rew
         if all(e.total_buckets == buckets for e in table.partition_files(state, where)):
             return True
         changed = replace(state, schema=state.schema.with_options({opt.BUCKET.name: str(buckets)}))
-        rewrite(changed, Overwrite(dynamic=bool(state.schema.partition_keys), computed_on=state.snapshot_id))
+        rewrite(changed, _overwrite_of(state, dynamic=bool(state.schema.partition_keys)))
         return False
 
     _until(spread, table, buckets)

@@ -9,14 +9,11 @@ External tables commit by files, as in Paimon: of these the server keeps the sch
 
 from __future__ import annotations
 
-import builtins
 import json
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
@@ -24,7 +21,8 @@ from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import FileInfo, Store, open_store
+from bitlake.storage import Store
+from bitlake.storage.resolving import ResolvingStore
 from bitlake.storage.rest import RestClient
 from bitlake.table.expiring import PREFIX as EXPIRING
 from bitlake.table.live import latest_schema_id, load_schema, read_manifest_list, read_manifests
@@ -52,18 +50,15 @@ class RestTable:
         return ("databases", self.database, "tables", self.table)
 
 
-class RestStore(Store):
+class RestStore(ResolvingStore):
     """The :class:`~bitlake.storage.base.Store` of all tables of a REST catalog, wherever their files are."""
 
     def __init__(
         self, client: RestClient | None, options: Mapping[str, str] | None, configured: Mapping[str, str] | None
     ) -> None:
+        super().__init__(options, configured)
         self._client = client
-        self._options = dict(options or {})
-        self._configured = dict(configured or {})
         self._tables: dict[str, RestTable] = {}
-        self._stores: dict[str, Store] = {}
-        self._lock = threading.Lock()
 
     def __repr__(self) -> str:
         return f"RestStore({self._client!r})"
@@ -188,53 +183,6 @@ class RestStore(Store):
 
     # --- everything else is as it is where the files are -------------------------------------------------------------
 
-    def _at(self, path: str) -> Store:
-        parts = urlsplit(path)
-        key = f"{parts.scheme}://{parts.netloc}"
-        with self._lock:
-            found = self._stores.get(key)
-            if found is None:
-                local = parts.scheme in ("", "file")
-                options = {} if local else self._options
-                found = self._stores[key] = open_store(path, options, configured=self._configured)
-            return found
-
-    def read(self, path: str) -> bytes:
-        """The whole file."""
-        return self._at(path).read(path)
-
-    def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``."""
-        return self._at(path).read_range(path, offset, length)
-
-    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Several ranges."""
-        return self._at(path).read_ranges(path, ranges)
-
-    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first bytes, and the size."""
-        return self._at(path).read_start(path, length)
-
-    def size(self, path: str) -> int:
-        """The file's size in bytes."""
-        return self._at(path).size(path)
-
-    def exists(self, path: str) -> bool:
-        """Whether a file is there."""
-        return self._at(path).exists(path)
-
-    def dir_exists(self, path: str) -> bool:
-        """Whether a folder is there."""
-        return self._at(path).dir_exists(path)
-
-    def list(self, directory: str) -> builtins.list[FileInfo]:
-        """The entries of a folder."""
-        return self._at(directory).list(directory)
-
-    def names(self, directory: str) -> builtins.list[str]:
-        """The names of a folder's entries."""
-        return self._at(directory).names(directory)
-
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete many files."""
         rest = []
@@ -243,42 +191,21 @@ class RestStore(Store):
                 rest.append(path)
             else:
                 self.delete(path)
-        if rest:
-            self._at(rest[0]).delete_all(rest)
+        super().delete_all(rest)
 
     def delete_dir(self, path: str) -> None:
         """Delete a folder that is no table's history."""
         table, _, _ = self._history(path)
         if table is not None:
             raise self._refusal(table, path)
-        self._at(path).delete_dir(path)
-
-    def make_dirs(self, path: str) -> None:
-        """Make a folder and its parents."""
-        self._at(path).make_dirs(path)
-
-    def local_path(self, path: str) -> str | None:
-        """The path on this machine, if the files are here."""
-        return self._at(path).local_path(path)
-
-    def open_output(self, path: str) -> Any:
-        """A writable file."""
-        return self._at(path).open_output(path)
-
-    def open_input(self, path: str, size: int | None = None) -> Any:
-        """A readable Arrow file."""
-        return self._at(path).open_input(path, size)
-
-    def copy_dir(self, source: str, target: str) -> None:
-        """Copy a folder."""
-        self._at(source).copy_dir(source, target)
+        super().delete_dir(path)
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder that is no table's history."""
         table = self._history(source)[0] or self._history(target)[0]
         if table is not None:
             raise self._refusal(table, source)
-        self._at(source).rename(source, target)
+        super().rename(source, target)
 
 
 def partition_statistics(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[dict[str, Any]]:

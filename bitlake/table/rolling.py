@@ -25,6 +25,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
+from bitlake.storage.local import failure
 from bitlake.table.runner import discard_files
 from bitlake.table.sizing import page_rows, target_file_size
 from bitlake.types import DataField
@@ -60,7 +61,7 @@ def _writing(path: str) -> Iterator[None]:
             raise
         raise type(e)(f"cannot write {path}: {e}") from e
     except OSError as e:
-        raise StorageUnavailable(f"cannot write {path}: {e.strerror or e}") from e
+        raise failure("write", path, e) from e
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 from bitlake.errors import StorageUnavailable
 from bitlake.progress import counting, of_items
 from bitlake.storage import Store
+from bitlake.table.links import not_through_links
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -31,20 +32,23 @@ class LocalRunner:
     """Runs in this process, on as many threads as there are cores: numpy and Arrow release the interpreter lock."""
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads or os.cpu_count() or 2
+        self.threads = threads or os.cpu_count() or 2
 
     def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
         """Return ``[fn(item) for item in items]``, in order, raising the first error."""
         with counting(items, fn) as counted:
-            if len(items) <= 1 or self._threads == 1:
+            if len(items) <= 1 or self.threads == 1:
                 return [counted(item) for item in items]
-            with ThreadPoolExecutor(min(self._threads, len(items)), thread_name_prefix="bitlake") as pool:
+            with ThreadPoolExecutor(min(self.threads, len(items)), thread_name_prefix="bitlake") as pool:
                 return list(pool.map(counted, items))
 
 
-def delete_files(store: Store, paths: Iterable[str], runner: Runner) -> None:
-    """Delete files, many at a time; those that are gone are passed over."""
-    names = list(paths)
+def delete_files(store: Store, paths: Iterable[str], runner: Runner, roots: Iterable[str]) -> None:
+    """Delete files, many at a time; those that are gone are passed over.
+
+    Only what is below one of ``roots`` is deleted, and nothing behind a link (:mod:`bitlake.table.links`).
+    """
+    names = not_through_links(store, roots, paths)
     of_items("files deleted", each=len)
     runner.run([names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)], store.delete_all)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,28 +20,30 @@ from bitlake.table.arrange import plan_table
 from bitlake.table.blame import reading_table
 from bitlake.table.cache import by_identity
 from bitlake.table.explain import explain_dict, explain_json, explain_text
+from bitlake.table.fallback_branch import OtherBranch, joint_plan, other_branch
+from bitlake.table.ignored_files import IgnoredFiles
 from bitlake.table.index_only import Answers
 from bitlake.table.order import Order, OrderItem, parse_order
-from bitlake.table.partition_files import files_to_plan
+from bitlake.table.partition_files import FilesToPlan, files_to_plan
 from bitlake.table.plan import Plan
 from bitlake.table.planner import ScanRequest
 from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
+from bitlake.table.read_ahead import read_in_order
 from bitlake.table.scan_recorder import ScanRecorder
 from bitlake.table.state import TableState
 from bitlake.table.topn import FileRanges
 from bitlake.table.topn_read import Ranking, TooManyRows, read_top_n
+from bitlake.table.travel import When
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bitlake.table.explanation import Explanation
 
-# Files are read side by side, but never so many that their batches pile up in memory.
-_READ_AHEAD = 4
-
 _EXPLAINED: dict[str, Callable[[Plan], Any]] = {"text": explain_text, "dict": explain_dict, "json": explain_json}
 
 T = TypeVar("T")
+_NOW = When()
 ToSpark = Callable[["Scan"], Any]
 
 
@@ -62,6 +62,10 @@ class Scan:
     order: tuple[Order, ...] = ()
     use_index: bool = True
     timezone: str = "UTC"
+    ignored: IgnoredFiles | None = None
+    """Which files are left out if they cannot be read; None: all must be readable."""
+    other: OtherBranch | None = None
+    """A branch that has partitions which this one lacks, read with it."""
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: ScanRecorder | None = field(default=None, repr=False, compare=False)
@@ -120,6 +124,16 @@ class Scan:
         """The same rows, found without the file indexes (to compare)."""
         return replace(self, use_index=False, _planned=[])
 
+    def for_query(self, when: When = _NOW, options: Mapping[str, str] | None = None) -> Scan:
+        """The scan for a query of a moment, as the table's options ask: files to ignore, a branch to read with it.
+
+        ``options``: the table's latest ones, where the moment's schema has others.
+        """
+        other = None
+        if type(self) is Scan and type(self.state) is TableState:
+            other = other_branch(self.state, when, self.timezone, options or self.state.schema.options)
+        return replace(self, ignored=IgnoredFiles.of(self.state.schema.options), other=other, _planned=[])
+
     def with_level_0(self) -> Scan:
         """Also what is not compacted yet, of a primary-key table with deletion vectors: merged in, which costs more.
 
@@ -148,29 +162,46 @@ class Scan:
         # An exact plan may have read indexes that only counting is worth.
         unsure = self.predicate is not None and any(not f.selection.exact for p in self._planned for f in p.files)
         if (exact and unsure) or not self._planned:
-            request = ScanRequest(
-                table=self.state.name,
-                paths=self.state.paths,
-                schema=self.state.schema,
-                snapshot_id=self.state.snapshot_id,
-                columns=self.columns,
-                predicate=self.predicate,
-                limit=self.row_limit,
-                use_index=self.use_index,
-                order=self.order,
-                exact=exact,
-            )
             started = time.perf_counter()
-            found = files_to_plan(self.state, self.predicate)
-            schemas = self.state.schemas({e.file.schema_id for e in found.files})
-            with reading_table(self.state.name), paused():
-                plan = plan_table(request, found.files, schemas, self.store, self.state.snapshot)
-            if found.unseen and self.state.snapshot is not None:
-                plan.metrics.count_unseen(found.unseen, self.state.snapshot.total_record_count)
-                plan.metrics.manifests, plan.metrics.manifests_read = found.manifests, found.manifests_read
+            if self.other is None:
+                plan = self._plan_files(self.state, files_to_plan(self.state, self.predicate), exact)
+            else:
+                plan = self._joint_plan(self.other, exact)
             plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
             self._planned[:] = [plan]
         return self._planned[0]
+
+    def _plan_files(self, state: TableState, found: FilesToPlan, exact: bool) -> Plan:
+        request = ScanRequest(
+            table=self.state.name,
+            paths=state.paths,
+            schema=state.schema,
+            snapshot_id=state.snapshot_id,
+            columns=self.columns,
+            predicate=self.predicate,
+            # Where a file may turn out to be ignored, others must stand in for its rows.
+            limit=self.row_limit if self.ignored is None else None,
+            use_index=self.use_index,
+            order=self.order if self.ignored is None else (),
+            exact=exact,
+        )
+        schemas = state.schemas({e.file.schema_id for e in found.files})
+        with reading_table(self.state.name), paused():
+            plan = plan_table(request, found.files, schemas, self.store, state.snapshot)
+        if found.unseen and state.snapshot is not None:
+            plan.metrics.count_unseen(found.unseen, state.snapshot.total_record_count)
+            plan.metrics.manifests, plan.metrics.manifests_read = found.manifests, found.manifests_read
+        return plan
+
+    def _joint_plan(self, other: OtherBranch, exact: bool) -> Plan:
+        """The plan of two branches: the second one's files only of partitions that the first lacks."""
+        own, others = (files_to_plan(s, self.predicate) for s in (self.state, other.state))
+        if other.preferred:
+            own = own.without_partitions_of(others)
+        else:
+            others = others.without_partitions_of(own)
+        plan, beside = self._plan_files(self.state, own, exact), self._plan_files(other.state, others, exact)
+        return joint_plan(plan, beside, other)
 
     def explain(self, format: str = "text", *, analyze: bool = False) -> Any:
         """The plan: every file, what pruned it, and what is read instead of what.
@@ -198,13 +229,17 @@ class Scan:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Read in batches, file after file in the plan's order; memory holds a few files' batches."""
+        """Read in batches, file after file in the plan's order.
+
+        A few files are read ahead: at most 64 MB of their rows wait (``bitlake.table.read_ahead.READ_AHEAD_BYTES``).
+        Closing the iterator stops the reading.
+        """
         for table in self._tables():
             yield from table.to_batches()
 
     def to_arrow(self) -> pa.Table:
         """Read everything into one Arrow table."""
-        tables = list(self._tables())
+        tables = list(self._tables(bounded=False))
         if not tables:
             return self.schema.empty_table()
         return pa.concat_tables(tables)
@@ -274,6 +309,7 @@ class Scan:
             timezone=self.timezone,
             use_index=self.use_index,
             may_read=may_read,
+            ignored=self.ignored,
         )
 
     def _answered(self, question: Callable[[Answers], T]) -> T:
@@ -294,9 +330,9 @@ class Scan:
         reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
         return reader.__arrow_c_stream__(requested_schema)
 
-    def _tables(self, at_most: int | None = None) -> Iterator[pa.Table]:
+    def _tables(self, at_most: int | None = None, bounded: bool = True) -> Iterator[pa.Table]:
         plan = self.plan()
-        request = ReadRequest(self.state.schema, self.columns, self.predicate, self.timezone)
+        request = ReadRequest(self.state.schema, self.columns, self.predicate, self.timezone, self.ignored)
         tasks = tasks_of(plan.files, plan.schemas)
         counts = [ReadCounts() for _ in tasks]
         started = time.perf_counter()
@@ -315,7 +351,7 @@ class Scan:
                     table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
                 yield self._typed(table, plan.root)
                 return
-            yield from side_by_side(len(tasks), read, _READ_AHEAD, left)
+            yield from read_in_order([t.chosen_bytes for t in tasks], read, row_limit=left, bounded=bounded)
         finally:
             plan.metrics.count_read({t.path: c.as_dict() for t, c in zip(tasks, counts, strict=True)})
             plan.metrics.read_ms = (time.perf_counter() - started) * 1000
@@ -336,34 +372,3 @@ class Scan:
 def _required(schema: pa.Schema) -> list[int]:
     """The places of the columns that are NOT NULL."""
     return [i for i, f in enumerate(schema) if not f.nullable]
-
-
-def side_by_side(
-    count: int, read: Callable[[int], Iterator[pa.Table]], ahead: int, row_limit: int | None = None
-) -> Iterator[pa.Table]:
-    """What ``read(0)``, ``read(1)``, … yield, in order, with up to ``ahead`` of them under way.
-
-    A single file streams; of several, each is gathered by its thread.  With a limit none is read ahead.
-    """
-    if row_limit is not None:
-        for table in (t for i in range(count) for t in read(i)):
-            yield table.slice(0, row_limit)
-            row_limit -= min(row_limit, table.num_rows)
-            if row_limit == 0:
-                return
-        return
-    if count <= 1 or ahead <= 1:
-        for i in range(count):
-            yield from read(i)
-        return
-
-    def gather(i: int) -> list[pa.Table]:
-        return list(read(i))
-
-    with ThreadPoolExecutor(ahead, thread_name_prefix="bitlake-read") as pool:
-        waiting = deque(pool.submit(gather, i) for i in range(min(ahead, count)))
-        for i in range(count):
-            tables = waiting.popleft().result()
-            if i + ahead < count:
-                waiting.append(pool.submit(gather, i + ahead))
-            yield from tables

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from bitlake.errors import NotFound
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
@@ -46,6 +47,23 @@ class TableState:
     def is_snapshot(self) -> bool:
         """Whether the files are those of :attr:`snapshot`, all of them and no others."""
         return self.snapshot is not None
+
+    def with_options(self, options: Mapping[str, str]) -> TableState:
+        """The same state under options that a session sets; raises :class:`InvalidRequest` for those that files fix."""
+        changed = {k: v for k, v in options.items() if self.schema.options.get(k) != v}
+        if not changed:
+            return self
+        schema = self.schema.with_options(changed)
+        try:
+            opt.check_alter(self.schema.options, schema.options, True)
+            if schema.num_buckets != self.schema.num_buckets:
+                raise InvalidRequest(
+                    f"option '{opt.BUCKET.name}' is {self.schema.num_buckets} and cannot be set for a session; use "
+                    "CALL sys.rescale"
+                )
+        except InvalidRequest as e:
+            raise InvalidRequest(f"table '{self.name}': {e}") from e
+        return replace(self, schema=schema)
 
     def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
         """The live data files; with ``partitions`` at least theirs."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -14,6 +15,7 @@ from bitlake import _clock
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
+from bitlake.metadata.locations import check_roots
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -32,11 +34,14 @@ from bitlake.table.alter import (
     path_of,
     position_of,
     type_of,
+    write_schema,
 )
 from bitlake.table.backfill import backfill
 from bitlake.table.create import check_options, warn_of_misspelt
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
+from bitlake.table.fallback_branch import check_branch_option
 from bitlake.table.history import Moment, When
+from bitlake.table.links import check_history
 from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.notebook import table_html
@@ -68,6 +73,8 @@ if TYPE_CHECKING:
 class Table(TableWrites, TableMaintenance):
     """A handle on a table by name; every call looks at the table as it is then."""
 
+    _options: Mapping[str, str] = {}
+
     def __init__(
         self,
         name: str,
@@ -80,11 +87,15 @@ class Table(TableWrites, TableMaintenance):
         branch: str | None = None,
         opened: bool = False,
         recorder: ScanRecorder | None = None,
+        external_roots: Sequence[str] = (),
     ) -> None:
-        """``opened``: whether the table is known to be there; ``recorder`` takes its scans down."""
+        """``opened``: whether the table is known to be there; ``recorder`` takes its scans down.
+
+        ``external_roots``: folders that may hold files of the table besides its own.
+        """
         self.name = name
         self.store = store
-        self._paths = TablePaths(root, branch)
+        self._paths = TablePaths(root, branch, check_roots(external_roots))
         self._timezone = timezone
         self._to_spark = to_spark
         self._runner = runner
@@ -105,8 +116,23 @@ class Table(TableWrites, TableMaintenance):
         """The table's folder."""
         return self._paths.root
 
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """The same table under options that are not stored, such as a session's; ``alter`` does not store them.
+
+        Raises :class:`InvalidRequest` for options that cannot change once the table has data.
+        """
+        made = copy.copy(self)
+        made._options = {**self._options, **options}
+        made.state()
+        return made
+
     def state(self) -> TableState:
         """The table now; raises :class:`NotFound` if it is gone."""
+        state = self.stored_state()
+        return state.with_options(self._options) if self._options else state
+
+    def stored_state(self) -> TableState:
+        """The table now under its own options, without those of :meth:`with_options`."""
         state = load_state(self.name, self._paths, self.store)
         if state is None and self._paths.branch is not None:
             names = ", ".join(branch_names(self.store, self._paths)) or "only main"
@@ -154,7 +180,7 @@ class Table(TableWrites, TableMaintenance):
         """
         when = When(snapshot, tag, timestamp)
         if incremental_between is None:
-            scan = replace(self.scan_of(self.at(when)), _recorder=self._recorder)
+            scan = replace(self.query_scan(when), _recorder=self._recorder)
         elif when != When():
             raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
         else:
@@ -266,6 +292,7 @@ class Table(TableWrites, TableMaintenance):
             opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
             options = dict(changed.options)
             check_reading(set or {})
+            check_branch_option(state, options)
             check_postponed(state, options)
             schema = state.schema
             check_options(self.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
@@ -362,9 +389,10 @@ class Table(TableWrites, TableMaintenance):
     def _change_schema(self, step: Callable[[TableState], TableSchema]) -> TableSchema:
         """Write the schema that ``step`` makes of the table as it is, again for each schema that came in between."""
         for _ in range(_ALTER_TRIES):
-            state = self.state()
+            state = self.stored_state()
             new = step(state)
-            if new is state.schema or self.store.create(self._paths.schema(new.id), new.to_json().encode()):
+            check_history(self.store, self._paths)
+            if new is state.schema or write_schema(state, new):
                 return new
         raise CommitConflict(
             f"table '{self.name}': other writers changed its schema {_ALTER_TRIES} times in a row; try again"

@@ -14,9 +14,10 @@ from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.tag_options import DEFAULT_RETAINED
 from bitlake.table.expiring import load_line, steadily
+from bitlake.table.links import not_through_links
 from bitlake.table.live import live_files, load_snapshot, snapshot_ids
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.references import Needed, metadata_files, tag_snapshot
+from bitlake.table.references import Needed, existing_snapshots, metadata_files, tag_snapshot
 from bitlake.table.runner import discard_files
 from bitlake.table.state import TableState
 from bitlake.table.tag_files import Tag, list_tags, load_tag
@@ -72,8 +73,12 @@ def replace_tag(
     old = load_tag(state, name)
     before = state.store.read(path)
     state.store.write(path, _content(state, name, snapshot_id, retained_ms))
-    if not _is_whole(state, name):
+    try:
+        whole = _is_whole(state, name)
         moved = tag_snapshot(state.store, state.paths, name).id
+    except NotFound:  # another process has deleted or renamed the tag since
+        return
+    if not whole:
         state.store.write(path, before)
         raise NotFound(f"table '{state.name}': snapshot {moved} expired while tag '{name}' was moved to it")
     _clean(state, old.snapshot)
@@ -161,14 +166,18 @@ def _is_whole(state: TableState, name: str) -> bool:
     """Whether the files of a tag just written are there to stay: no expiry that began before it was seen has them."""
     snapshot = tag_snapshot(state.store, state.paths, name)
     if snapshot.id in load_line(state.store, state.paths).kept:
-        return True
+        # A rollback may have removed the snapshot, and another one may have its id.
+        found = next(existing_snapshots(state.store, state.paths, [snapshot.id]), None)
+        if found is not None and found.uuid == snapshot.uuid:
+            return True
     return any(t.name != name and t.snapshot.id == snapshot.id for t in list_tags(state))
 
 
 def _clean(state: TableState, snapshot: Snapshot) -> None:
     """Delete what a tag that is gone kept, if its snapshot is gone too; where others keep on expiring, orphans stay."""
     with contextlib.suppress(NotFound):
-        discard_files(state.store, steadily(lambda: _kept_by(state, snapshot)))
+        paths = steadily(lambda: _kept_by(state, snapshot))
+        discard_files(state.store, not_through_links(state.store, state.paths.roots, paths))
 
 
 def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.conform import nullable
+from bitlake.formats.conform import nullable, retyped
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.data_file import arrow_to_physical
@@ -77,7 +77,7 @@ def read_top_n(
                     raise TooManyRows
             for table in read_file(store, tasks_of([part], schemas)[0], first, counts[number]):
                 numbers = pa.array(np.full(table.num_rows, number, np.int32))
-                both = pa.concat_tables([best, table.append_column(_FILE, numbers).cast(best.schema)])
+                both = pa.concat_tables([best, retyped(table.append_column(_FILE, numbers), best.schema)])
                 best = both.take(pa.array(best_rows(both, orders, n)))
     if once:
         return best.select(list(request.columns))

@@ -29,7 +29,7 @@ from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
 from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange
-from bitlake.table.lsm.postpone import postpone_writer, unnumbered
+from bitlake.table.lsm.postpone import bucket_numbers, fixed_buckets, postpone_writer, unnumbered
 from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.lsm.spread import Share, partitions_of, spread
 from bitlake.table.lsm.states import LiveBuckets, Slot
@@ -75,7 +75,10 @@ def write_changes(
     ``fresh``: as if the table were empty, for an overwrite.  ``compact`` as :meth:`BucketWriter.finish` takes it.
     ``reserved`` as in :class:`BucketState`, for fixed buckets.
     """
-    writing = _Writing(state, user, fresh, reserved)
+    fixed = fixed_buckets(state, 1)
+    if fixed is not None:
+        state, compact = fixed.state, False
+    writing = _Writing(state, user, fresh, reserved, {} if fixed is None else fixed.counts)
     try:
         for rows in batches:
             writing.write(rows)
@@ -88,13 +91,14 @@ def write_changes(
 class _Writing:
     """One write: a writer for each bucket met so far.  Mutable."""
 
-    def __init__(self, state: TableState, user: str, fresh: bool, reserved: int = 0) -> None:
+    def __init__(self, state: TableState, user: str, fresh: bool, reserved: int, counts: Mapping[bytes, int]) -> None:
         self._state = state
         self._reserved = reserved
         self._schema = state.schema
         self._user = user
         # Keys that are unique over partitions may be in any of them.
-        self._live = LiveBuckets.of(state, fresh=fresh, later=False if is_cross_partition(self._schema) else None)
+        later = False if is_cross_partition(self._schema) else None
+        self._live = LiveBuckets.of(state, fresh=fresh, later=later, counts=counts)
         self._writers: dict[Slot, BucketWriter] = {}
         self._postponed: dict[bytes, KeyValueWriter] = {}
         self._hashes: dict[Slot, list[Int32s]] = {}
@@ -134,6 +138,8 @@ class _Writing:
         if self._places is not None:
             rows, buckets = self._places.place(rows)
             shares = list(spread(rows, self._schema, buckets=buckets))
+        elif self._live.counts:
+            shares = list(spread(rows, self._schema, buckets=bucket_numbers(rows, self._schema, self._live.counts)))
         else:
             shares = list(spread(rows, self._schema, None if self._assigner is None else self._assigner.assign))
         for share in shares:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from bitlake.errors import NotFound
-from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
+from bitlake.errors import CorruptError, NotFound
+from bitlake.metadata.jackson import JSON_BYTES
+from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
@@ -55,21 +56,24 @@ def earliest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
 
 
 def read_hint(store: Store, path: str) -> int | None:
-    """The number in a hint; None without one."""
+    """The number in a hint; None without one, and for a file that cannot be one."""
     try:
-        return parse_hint(store.read(path))
-    except NotFound:
+        return parse_hint(store.read(path, HINT_BYTES))
+    except (NotFound, CorruptError):
         return None
 
 
 def load_snapshot(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot:
-    """One snapshot; raises :class:`NotFound`.
+    """One snapshot; raises :class:`NotFound`, and :class:`CorruptError` for a file of another number's snapshot.
 
     The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
     """
     path = paths.snapshot(snapshot_id)
-    data = store.read(path)
-    return _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
+    data = store.read(path, JSON_BYTES)
+    snapshot = _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
+    if snapshot.id != snapshot_id:  # a commit would look for its base under another name, again and again
+        raise CorruptError(f"'id' is {snapshot.id}, and the file is of snapshot {snapshot_id}", None, path)
+    return snapshot
 
 
 def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
@@ -96,6 +100,11 @@ def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
     return max((i for i in found if i is not None), default=None)
 
 
+def has_schema(store: Store, paths: TablePaths) -> bool:
+    """Whether a table or branch exists; what a death in mid-write leaves beside the schemas is none."""
+    return latest_schema_id(store, paths) is not None
+
+
 def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:
     """One schema version; raises :class:`NotFound`.
 
@@ -103,7 +112,7 @@ def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:
     schemas under the same names.
     """
     path = paths.schema(schema_id)
-    data = store.read(path)
+    data = store.read(path, JSON_BYTES)
     return _schemas.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: len(data))
 
 
@@ -140,7 +149,7 @@ def tag_names(store: Store, paths: TablePaths) -> list[str]:
 
 def tag_snapshot(store: Store, paths: TablePaths, name: str) -> Snapshot:
     """The snapshot a tag holds; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
-    return Snapshot.from_json(store.read(paths.tag(name)), paths.tag(name))
+    return Snapshot.from_json(store.read(paths.tag(name), JSON_BYTES), paths.tag(name))
 
 
 def branch_names(store: Store, paths: TablePaths) -> list[str]:

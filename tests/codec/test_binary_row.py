@@ -2,13 +2,23 @@ from __future__ import annotations
 
 import contextlib
 import random
+import struct
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from bitlake.codec.binary_row import EMPTY_ROW, decode_row, encode_row, encode_row_with_arity
+from bitlake.codec.binary_row import (
+    EMPTY_ROW,
+    MAX_ARITY,
+    decode_arity,
+    decode_field,
+    decode_row,
+    encode_row,
+    encode_row_with_arity,
+    field_decoder,
+)
 from bitlake.codec.row_kernel import encode_rows
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.types import ArrayType, arrow_type, parse_type
@@ -159,3 +169,129 @@ def test_damaged_rows_never_escape_as_other_errors() -> None:
     for cut in range(4 + 8 + 8 * len(types)):
         with pytest.raises(CorruptError):
             decode_row(types, good[:cut])
+
+
+# --- every place, every limit -----------------------------------------------------------------------------------------
+
+LIMITS: list[tuple[str, list[Any]]] = [
+    ("BOOLEAN", [False, True]),
+    ("TINYINT", [-(2**7), 2**7 - 1]),
+    ("SMALLINT", [-(2**15), 2**15 - 1]),
+    ("INT", [-(2**31), 2**31 - 1]),
+    ("BIGINT", [-(2**63), 2**63 - 1]),
+    ("FLOAT", [1.5]),
+    ("DOUBLE", [-1.5]),
+    ("DATE", [-1]),
+    ("TIME(3)", [86399999]),
+    ("STRING", ["x" * n for n in range(18)]),
+    ("VARBINARY(99)", [b"y" * n for n in (0, 7, 8, 9, 16)]),
+    ("DECIMAL(18,2)", [-(10**18) + 1, 10**18 - 1]),
+    ("DECIMAL(38,2)", [v for n in range(1, 16) for v in (2 ** (8 * n - 1) - 1, 2 ** (8 * n - 1), -(2 ** (8 * n - 1)))]),
+    ("DECIMAL(19,0)", [0, -1, 1 - 10**38, 10**38 - 1]),
+    ("TIMESTAMP(0)", [-1, 5]),
+    ("TIMESTAMP(3)", [-1001, 1001]),
+    ("TIMESTAMP(4)", [-1, 999, 1000, 1001]),
+    ("TIMESTAMP(6)", [-1, 999, 1000, 1001]),
+    ("TIMESTAMP(7)", [-1, 999999, 1000000]),
+    ("TIMESTAMP(9)", [-1, 999999, 1000000]),
+]
+
+
+def _modelled(made: AtomicType, value: Any, at: int) -> tuple[bytes, bytes]:
+    """Slot and piece of one value as the table of the module describes them; ``at``: where a piece would begin."""
+    text = str(made).split(" ")[0].split("(")[0]
+    if text in ("STRING", "VARBINARY"):
+        data = value.encode() if text == "STRING" else value
+        if len(data) < 8:
+            return data + bytes(7 - len(data)) + bytes([128 + len(data)]), b""
+        return struct.pack("<II", len(data), at), data + bytes((8 - len(data) % 8) % 8)
+    if text == "DECIMAL" and made.precision > 18:
+        size = next(n for n in range(1, 17) if -(256**n) // 2 <= value < 256**n // 2)
+        return struct.pack("<II", size, at), value.to_bytes(size, "big", signed=True) + bytes(16 - size)
+    if text == "TIMESTAMP" and made.precision > 3:
+        to_nanos = 1000 if made.precision < 7 else 1
+        return struct.pack("<II", value * to_nanos % 10**6, at), struct.pack("<q", value * to_nanos // 10**6)
+    form = {"BOOLEAN": "<?7x", "FLOAT": "<f4x", "DOUBLE": "<d"}.get(text)
+    return (value.to_bytes(8, "little", signed=True), b"") if form is None else (struct.pack(form, value), b"")
+
+
+@pytest.mark.parametrize(("kind", "values"), LIMITS, ids=[k for k, _ in LIMITS])
+def test_limits_of_every_type_are_laid_out_as_specified(kind: str, values: list[Any]) -> None:
+    made = parse_type(kind)
+    small = kind in ("TINYINT", "SMALLINT", "INT", "DATE", "TIME(3)")
+    width = {"TINYINT": 1, "SMALLINT": 2}.get(kind, 4)
+    for value in values:
+        # Text before it moves its piece; the field after it shows where its piece ends.
+        types = [parse_type("STRING"), made, parse_type("STRING")]
+        slot, piece = _modelled(made, value, 8 + 24 + 16)
+        if small:
+            slot = slot[:width] + bytes(8 - width)
+        last = struct.pack("<II", 8, 8 + 24 + 16 + len(piece))
+        row = bytes(8) + struct.pack("<II", 9, 32) + slot + last + b"a long te" + bytes(7) + piece + b"the next"
+        assert encode_row(types, ["a long te", value, "the next"]) == row
+        assert decode_row(types, b"\0\0\0\3" + row) == ("a long te", value, "the next")
+
+
+@pytest.mark.parametrize(("kind", "over"), [
+    ("TINYINT", 128), ("SMALLINT", -(2**15) - 1), ("INT", 2**31), ("BIGINT", 2**63), ("DECIMAL(38,0)", 2**127),
+    ("DECIMAL(38,0)", -(2**127) - 1), ("TIMESTAMP(3)", 2**63), ("DOUBLE", "x"),
+])  # fmt: skip
+def test_values_beyond_their_type_are_refused(kind: str, over: Any) -> None:
+    with pytest.raises(InvalidRequest, match="is not a value of type"):
+        encode_row([parse_type(kind)], [over])
+
+
+@pytest.mark.parametrize("arity", [1, 7, 8, 55, 56, 57, 120, 121])
+def test_a_field_is_found_at_every_place_of_rows_of_every_size(arity: int) -> None:
+    types = [parse_type(LIMITS[i % len(LIMITS)][0]) for i in range(arity)]
+    values = [LIMITS[i % len(LIMITS)][1][-1] for i in range(arity)]
+    for gaps in (set(), set(range(arity)), set(range(0, arity, 2)), set(range(1, arity, 3))):
+        row = [None if i in gaps else v for i, v in enumerate(values)]
+        data = encode_row_with_arity(types, row)
+        marks = int.from_bytes(data[4 : 4 + -(-(arity + 8) // 64) * 8], "little")
+        assert marks == sum(1 << (i + 8) for i in gaps)
+        assert decode_arity(data) == arity
+        assert [decode_field(t, data, arity, i) for i, t in enumerate(types)] == row
+        assert [field_decoder(t, arity, i)(data) for i, t in enumerate(types)] == row
+
+
+def test_an_arity_has_a_limit_and_needs_its_bytes() -> None:
+    for arity, size in ((0, 12), (1, 20), (56, 12 + 8 * 56), (57, 20 + 8 * 57), (MAX_ARITY, 4 + 8200 + 8 * MAX_ARITY)):
+        head = struct.pack(">i", arity)
+        assert decode_arity(head + bytes(size - 4)) == arity
+        with pytest.raises(CorruptError) as e:
+            decode_arity(head + bytes(size - 5))
+        assert e.value.offset == 0
+    for arity in (-1, MAX_ARITY + 1):
+        with pytest.raises(CorruptError, match=f"cannot have {arity} fields"):
+            decode_arity(struct.pack(">i", arity) + bytes(9 * MAX_ARITY))
+
+
+@pytest.mark.parametrize(("kind", "slot", "why"), [
+    ("STRING", b"abcdefg\x88", "inline value of 8 bytes"),
+    ("STRING", b"\xff\0\0\0\0\0\0\x81", "not UTF-8"),
+    ("STRING", struct.pack("<II", 9, 24), "lies outside its row"),
+    ("STRING", struct.pack("<II", 8, 23), "lies outside its row"),
+    ("STRING", struct.pack("<II", 8, 25), "lies outside its row"),
+    ("DECIMAL(38,0)", struct.pack("<II", 0, 24), "a decimal of 0 bytes"),
+    ("DECIMAL(38,0)", struct.pack("<II", 17, 24), "a decimal of 17 bytes"),
+    ("TIMESTAMP(9)", struct.pack("<II", 1000000, 24), "1000000 nanoseconds"),
+])  # fmt: skip
+def test_a_damaged_field_is_named_with_its_place(kind: str, slot: bytes, why: str) -> None:
+    """Its offset is that of the slot; the byte that holds an inline length is the last of the slot."""
+    data = struct.pack(">i", 2) + bytes(16) + slot + b"12345678"
+    for read in (
+        lambda: decode_field(parse_type(kind), data, 2, 1),
+        lambda: field_decoder(parse_type(kind), 2, 1)(data),
+    ):
+        with pytest.raises(CorruptError, match=why) as e:
+            read()
+        assert e.value.offset == (27 if "inline" in why else 20)
+
+
+def test_what_a_row_cannot_hold_is_refused_by_the_reader_of_fields() -> None:
+    for made in (ArrayType(parse_type("INT")), parse_type("VARIANT")):
+        with pytest.raises(UnsupportedFeature, match="cannot be read"):
+            field_decoder(made, 1, 0)
+        with pytest.raises(UnsupportedFeature, match="cannot be read"):
+            decode_field(made, bytes(20), 1, 0)

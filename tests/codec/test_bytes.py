@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitlake.codec.bytes import Reader, mutf8_decode, mutf8_encode, utf
+from bitlake.codec.bytes import Reader, mutf8_decode, mutf8_encode, utf, varint, zigzag
 from bitlake.errors import CorruptError, InvalidRequest
 
 
@@ -49,3 +49,34 @@ def test_modified_utf8_round_trip(text: str) -> None:
 def test_malformed_text_is_corrupt(bad: bytes) -> None:
     with pytest.raises(CorruptError):
         mutf8_decode(bad)
+
+
+def test_ascii_is_its_own_encoding() -> None:
+    """Every ASCII character but NUL is one byte; NUL is two, alone and among others."""
+    for code in range(1, 128):
+        assert mutf8_encode(chr(code)) == bytes([code]) and mutf8_decode(bytes([code])) == chr(code)
+    assert mutf8_encode("\0") == b"\xc0\x80" and mutf8_encode("a\0b") == b"a\xc0\x80b"
+    assert mutf8_decode(b"a\xc0\x80b") == "a\0b"
+
+
+@pytest.mark.parametrize("code", [0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF])
+def test_lengths_of_encoded_characters(code: int) -> None:
+    """The limits of one, two and three bytes are Java's."""
+    data = mutf8_encode(chr(code))
+    assert len(data) == (1 if code < 0x80 else 2 if code < 0x800 else 3)
+    assert data == chr(code).encode() and mutf8_decode(data) == chr(code)
+
+
+def test_varints_and_zigzag() -> None:
+    """The known answers of Avro's specification, and the borders of every length."""
+    known = {0: "00", -1: "01", 1: "02", -2: "03", 2: "04", -64: "7f", 64: "8001", 8192: "808001", -65: "8101"}
+    assert {value: zigzag(value).hex() for value in known} == known
+    for bits in range(1, 64):
+        for value in (2**bits - 1, 2**bits):
+            data = varint(value)
+            assert len(data) == -(-value.bit_length() // 7)
+            assert sum((b & 127) << 7 * i for i, b in enumerate(data)) == value
+            assert [b >> 7 for b in data] == [1] * (len(data) - 1) + [0]
+            assert zigzag(-value) == varint(2 * value - 1)
+            assert value == 2**63 or zigzag(value) == varint(2 * value)
+    assert zigzag(-(2**63)) == b"\xff" * 9 + b"\x01"

@@ -51,6 +51,7 @@ def test_runs_bitsets_and_offset_headers_equal_croaring() -> None:
             [p + 65536 * k for k in range(3) for p in range(10)],
             [p + 65536 * k for k in range(4) for p in range(10)],
             [p + 65536 * k for k in range(9) for p in (range(10) if k % 2 else (1, 5))],
+            [p + 65536 * k for k in range(20) for p in (range(10) if k % 3 else (1, 5))],
             [p for part in far for p in part],
             [2**31 - 1],
             [p for p in range(200_000) if p % 5],
@@ -113,3 +114,19 @@ def test_the_check_of_few_positions_says_what_the_whole_check_says() -> None:
             assert found == roaring._checked_size(np.frombuffer(data, np.uint8), limit)
             quick += 1
     assert quick > 500
+
+
+@pytest.mark.parametrize(
+    "rows", [[0, 9], list(range(10)), [p + 65536 * k for k in range(5) for p in range(3 * k, 3 * k + 9)], [1, 70000]]
+)
+def test_every_cut_is_refused(rows: list[int]) -> None:
+    """A bitmap that ends early is damage, wherever it ends; bytes after its end are not its own."""
+    data = serialize(BitMap(rows))
+    for end in range(len(data)):
+        with pytest.raises(CorruptError):
+            deserialize(memoryview(data[:end]), 2**31)
+    found, size = deserialize(memoryview(data + b"\1\2\3"), 2**31)
+    assert size == len(data) and list(found) == rows
+    with pytest.raises(CorruptError, match=f"row {rows[-1]} of {rows[-1]} rows"):
+        deserialize(memoryview(data), rows[-1])
+    assert deserialize(memoryview(data), rows[-1] + 1)[1] == len(data)

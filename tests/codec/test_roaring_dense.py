@@ -52,11 +52,13 @@ def _check_contains(held, asked, shuffle):
 
 @pytest.mark.parametrize("start", [0, 5, 65536, 70_000, 200_000])
 @pytest.mark.parametrize("step", [1, 2, 3, 50])
-def test_a_mask_of_part_of_a_bitmap(start, step, monkeypatch):
+@pytest.mark.parametrize("stop", [4 * 65536 + 17, 4 * 65536, 4 * 65536 + 30_000])
+def test_a_mask_of_part_of_a_bitmap(start, step, stop, monkeypatch):
     monkeypatch.setattr(roaring_dense, "_WINDOW", 2 * 65536)
     rows = np.arange(10, 5 * 65536, step)
-    mask = mask_of(BitMap(rows.astype(np.uint32)), start, 4 * 65536 + 17)
-    assert np.array_equal(np.flatnonzero(mask) + start, rows[(rows >= start) & (rows < 4 * 65536 + 17)])
+    mask = mask_of(BitMap(rows.astype(np.uint32)), start, stop)
+    assert len(mask) == stop - start
+    assert np.array_equal(np.flatnonzero(mask) + start, rows[(rows >= start) & (rows < stop)])
 
 
 @pytest.mark.parametrize("cards", [(4096, 4096), (4097, 4095), (5000, 4096), (4097, 4097)])

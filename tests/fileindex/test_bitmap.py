@@ -207,3 +207,59 @@ def test_mutated_payloads_never_crash(kind: str, options: dict[str, str]) -> Non
             except BitlakeError:
                 continue
             assert got is None or got.is_empty or got.positions(len(rows))[-1] < len(rows)
+
+
+@pytest.mark.parametrize("distinct", [1, 2, 254, 255, 256, 257, 65_535, 65_536])
+def test_any_number_of_distinct_values(distinct: int) -> None:
+    """The NULLs are one group more; groups are numbered in one, two or four bytes."""
+    values = np.arange(distinct, dtype=np.int32)
+    rows = pa.array([None, None, *values.tolist(), 0, distinct - 1], pa.int32())
+    made = reader("INT", written("INT", rows), len(rows))
+    assert made.test(IsNull("c")).positions(len(rows)).tolist() == [0, 1]
+    for value in {0, distinct // 2, distinct - 2, distinct - 1} & set(range(distinct)):
+        want = [i for i, row in enumerate(rows.to_pylist()) if row == value]
+        assert made.test(Comparison("c", Op.EQ, value)).positions(len(rows)).tolist() == want
+
+
+def _v2_places(data: bytes) -> tuple[int, int]:
+    """Where the number of blocks stands, and where that of their bytes, in an index of INT with NULLs."""
+    count = int.from_bytes(data[18:22], "big")
+    return 18, 22 + 8 * count
+
+
+def test_blocks_that_contradict_each_other_are_refused() -> None:
+    """Each rule of the list of blocks is broken alone; the error has its place."""
+    rows = [None, *range(40), 3, None]
+    good = written("INT", pa.array(rows, pa.int32()), {"index-block-size": "100"})
+    count_at, size_at = _v2_places(good)
+    blocks = int.from_bytes(good[count_at : count_at + 4], "big")
+    bounds = [int.from_bytes(good[26 + 8 * i : 30 + 8 * i], "big") for i in range(blocks)]
+    assert blocks > 2 and bounds[0] == 0 and reader("INT", good, 43).test(Comparison("c", Op.EQ, 3)) is not None
+    head, order = size_at + 4, "do not follow each other"
+    for at, number, why, place in (
+        (count_at, -1, "cannot have -1 blocks", count_at),
+        (count_at, 41, "41 values|40 values", count_at),
+        (size_at, -1, order, head),
+        (size_at, len(good) - head + 1, order, head),
+        (size_at, bounds[-1] + 3, order, head),
+        (26, 1, order, head),
+        (34, 3, order, head),
+        (34, bounds[2] - 3, order, head),
+        (30, int.from_bytes(good[22:26], "big"), "are not in order", head),
+    ):
+        bad = good[:at] + number.to_bytes(4, "big", signed=True) + good[at + 4 :]
+        with pytest.raises(CorruptError, match=why) as e:
+            reader("INT", bad, 43).test(Comparison("c", Op.EQ, 3))
+        assert e.value.offset == place, (at, number)
+
+
+def test_bitmaps_of_the_first_version_stand_in_the_order_of_its_header() -> None:
+    rows = [None, None, 1, 1, 2, 2]
+    good = written("INT", pa.array(rows, pa.int32()), {"version": "1"})
+    assert reader("INT", good, 6).test(Comparison("c", Op.EQ, 2)).positions(6).tolist() == [4, 5]
+    first, second = (int.from_bytes(good[at : at + 4], "big") for at in (18, 26))
+    assert 0 < first < second
+    for at, number in ((18, 0), (18, second), (26, first), (26, len(good))):
+        bad = good[:at] + number.to_bytes(4, "big") + good[at + 4 :]
+        with pytest.raises(CorruptError, match="not in the order of its header"):
+            reader("INT", bad, 6).test(Comparison("c", Op.EQ, 2))

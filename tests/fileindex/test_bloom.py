@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.fileindex.bloom import BloomWriter, open_bloom, shape, supports
+from bitlake.fileindex.bloom import BloomWriter, absent, open_bloom, shape, supports
 from bitlake.fileindex.selection import Selection
 from bitlake.predicate.tree import Comparison, In, IsNull, Op
 from bitlake.types import parse_type
@@ -124,3 +124,20 @@ def test_broken_payloads() -> None:
         data = rng.randbytes(rng.randint(0, 12))
         with contextlib.suppress(BitlakeError):
             reader("INT", data).test(Comparison("c", Op.EQ, 1))
+
+
+def test_values_that_a_filter_misses_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever value is missing, in batches of any size; a value given twice counts once."""
+    options = {"items": "100", "fpp": "0.000001"}
+    for batch in (1, 4, 1 << 19):
+        monkeypatch.setattr("bitlake.fileindex.bloom._BATCH", batch)
+        for missing in range(10):
+            held, asked = BloomWriter(parse_type("INT"), options), BloomWriter(parse_type("INT"), options)
+            held.add(pa.array([n for n in range(10) if n != missing], pa.int32()))
+            asked.add(pa.array([*range(10), None, 3], pa.int32()))
+            assert absent(held.finish(), asked) == (1, 10)
+            assert absent(asked.finish(), asked) == (0, 10)
+    for damaged in (b"", b"\0\0\0\1", b"\0\0\0\0\xff", b"\xff\xff\xff\xff\xff", b"\0\0\x27\x11\xff"):
+        with pytest.raises(CorruptError):
+            absent(damaged, asked)
+    assert absent(b"\0\0\x27\x10\xff", asked) == (0, 10)

@@ -52,9 +52,10 @@ def test_many_batches_are_unified(monkeypatch: pytest.MonkeyPatch) -> None:
     assert code("STRING", *parts)[0] == [v.encode() for p in parts for v in p.to_pylist()]
 
 
-@pytest.mark.parametrize("count", [3, 300, 70_000])
+@pytest.mark.parametrize("count", [1, 3, 255, 256, 257, 300, 65_535, 65_536, 65_537, 70_000])
 def test_grouping(count: int) -> None:
     codes = np.random.default_rng(2).integers(0, count, 200_000).astype(np.int32)
+    codes[-2:] = 0, count - 1
     rows, bounds = rows_by_group(codes, count)
     assert (np.diff(bounds) == np.bincount(codes, minlength=count)).all()
     assert (rows == np.argsort(codes, kind="stable")).all()

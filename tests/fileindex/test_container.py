@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import random
+import struct
 
 import pytest
 
 from bitlake.errors import BitlakeError, CorruptError, UnsupportedFeature
+from bitlake.fileindex import bitmap, container, range_bitmap
 from bitlake.fileindex.container import FIXED_LENGTH, encode_container, header_length, read_header, split_map_key
 from tests.fixtures import warehouse
 
@@ -72,3 +74,22 @@ def test_mutated_headers_never_crash() -> None:
             continue
         for inner in header.columns.values():
             assert all(s == -1 or (s >= 0 and s + n <= len(data)) for s, n in inner.values())
+
+
+def test_the_shortest_header() -> None:
+    """No column: 16 fixed bytes, a count and the redundant length; one byte less is refused where it is read."""
+    data = encode_container({})
+    assert len(data) == header_length(data[:FIXED_LENGTH]) == 24
+    assert read_header(data).columns == {}
+    for length in (0, 16, 23):
+        with pytest.raises(CorruptError, match=f"cannot have {length} bytes") as e:
+            header_length(data[:12] + length.to_bytes(4, "big"))
+        assert e.value.offset == 12
+
+
+def test_limits_of_size_are_those_of_the_offsets_stored() -> None:
+    """Offsets are signed 32-bit numbers: the largest is the limit of a payload and of a container."""
+    for module in (bitmap, range_bitmap, container):
+        assert struct.pack(">i", module._MAX) == b"\x7f\xff\xff\xff"
+        with pytest.raises(struct.error):
+            struct.pack(">i", module._MAX + 1)

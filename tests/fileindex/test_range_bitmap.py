@@ -176,3 +176,31 @@ def test_mutated_payloads_never_crash(kind: str, options: dict[str, str]) -> Non
             except BitlakeError:
                 continue
             assert got is None or got.is_empty or got.positions(len(rows))[-1] < len(rows)
+
+
+def test_damage_of_a_slice_is_told_with_its_place_in_the_payload() -> None:
+    """The offset of an error of a bitmap within its slice is moved by where the slice begins."""
+    rows = [0, 3] * 2000
+    good = written("INT", pa.array(rows, pa.int32()))
+    start = good.rindex(bytes.fromhex("3b30"))  # the last slice is one run container or more
+    offsets = set()
+    for at in range(start, len(good)):
+        bad = bytearray(good)
+        bad[at] ^= 0xFF
+        try:
+            reader("INT", bytes(bad), len(rows)).test(Comparison("c", Op.LT, 3))
+        except CorruptError as e:
+            offsets.add(e.offset)
+    assert {start} < offsets and offsets <= set(range(start, len(good) + 1))
+
+
+def test_every_cut_of_a_payload_is_refused() -> None:
+    rows = [None, *range(9)] * 6
+    for kind in ("INT", "STRING"):
+        made = [None if r is None else r if kind == "INT" else str(r) for r in rows]
+        data = written(kind, column(parse_type(kind), made))
+        leaf = Comparison("c", Op.LT, made[7])
+        assert reader(kind, data, len(rows)).test(leaf) is not None
+        for cut in range(len(data)):
+            with pytest.raises(CorruptError):
+                reader(kind, data[:cut], len(rows)).test(leaf)

@@ -13,9 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as hs
 from pyroaring import BitMap
 
+from bitlake.errors import CorruptError
+from bitlake.fileindex.bitmap import BitmapWriter
+from bitlake.fileindex.bitmap_read import BitmapReader
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.open import OpenIndex, open_index
 from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.values import cardinalities, cardinality
 from bitlake.types import DataField, arrow_type, parse_type
 
 VALUES: dict[str, Any] = {
@@ -95,3 +99,59 @@ def test_many_values_with_two_rows_each() -> None:
         found = opened_.value_counts("c")
         assert found is not None and set(found.counts.tolist()) == {2} and len(found.values) == 5000
         assert opened_.value_counts("c", BitMap([0, 1])) is None, "too many bitmaps to intersect"
+
+
+BITMAPS = {
+    "one container": BitMap([0, 5, 65535]),
+    "three containers": BitMap([1, 65536, 65537, 200_000]),
+    "one run": BitMap(range(10, 500)),
+    "runs in four containers": BitMap([*range(5, 70_000), *range(140_000, 210_000)]),
+    "runs in nine containers": BitMap(range(9 * 65536)),
+    "a full container": BitMap(range(65536)),
+    "one row": BitMap([123_456]),
+}
+
+
+def serialized(bitmap: BitMap) -> bytes:
+    copy = bitmap.copy()
+    copy.run_optimize()
+    return copy.serialize()
+
+
+def test_cardinalities_of_headers() -> None:
+    """Each header counts its rows, alone and among others, with and without runs."""
+    stored = [serialized(b) for b in BITMAPS.values()]
+    offsets = np.cumsum([0, *map(len, stored)])[:-1]
+    counts = cardinalities(memoryview(b"".join(stored)), offsets.astype(np.int64))
+    assert counts.tolist() == [len(b) for b in BITMAPS.values()]
+    for data, bitmap in zip(stored, BITMAPS.values(), strict=True):
+        assert cardinality(memoryview(data), 0) == len(bitmap)
+        header = next(n for n in range(len(data) + 1) if cardinality(memoryview(data[:n]), 0) is not None)
+        count, runs = (len({r >> 16 for r in bitmap}), data[:2] == b"\x3b\x30")
+        assert header == (4 + (count + 7) // 8 if runs else 8) + 4 * count
+        assert cardinality(memoryview(data[:header]), 0) == len(bitmap)
+    assert cardinalities(memoryview(b""), np.zeros(0, np.int64)).tolist() == []
+
+
+@pytest.mark.parametrize("damage", ["cookie", "count", "cut"])
+def test_damaged_headers_are_refused(damage: str) -> None:
+    good = serialized(BITMAPS["three containers"])
+    bad = {"cookie": b"\0\0" + good[2:], "count": good[:4] + b"\1\0\1\0" + good[8:], "cut": good[:7]}[damage]
+    with pytest.raises(CorruptError) as e:
+        cardinalities(memoryview(good + bad), np.array([0, len(good)]))
+    assert e.value.offset == len(good)
+    if damage != "cut":
+        with pytest.raises(CorruptError):
+            cardinality(memoryview(bad), 7)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_rows_of_some_keys(version: str) -> None:
+    """The first stored bitmap counts its rows, and a value of one row, which is stored nowhere, counts one."""
+    values = ["a"] * 7 + ["b"] + ["c"] * 70_000 + [None] * 3 + ["d"]
+    writer = BitmapWriter(parse_type("STRING"), {"version": version})
+    writer.add(pa.array(values))
+    data = writer.finish()
+    for keys, rows in ((["a"], 7), (["b"], 1), (["c"], 70_000), (["d"], 1), (["a", "b", "c", "x"], 70_008), ([], 0)):
+        reader = BitmapReader(parse_type("STRING"), lambda o, n: data[o : o + n], len(data), len(values))
+        assert reader.count_having([k.encode() for k in keys]) == rows

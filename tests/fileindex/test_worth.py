@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,8 +9,13 @@ import pytest
 from pyroaring import BitMap
 
 import bitlake
-from bitlake.fileindex.worth import pages_spared
+from bitlake.fileindex.bitmap import BitmapWriter
+from bitlake.fileindex.bitmap_read import BitmapReader
+from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter
+from bitlake.fileindex.worth import expected_bytes, pages_spared
+from bitlake.predicate.tree import Comparison, In, Op
 from bitlake.table.plan import PlannedFile
+from bitlake.types import parse_type
 
 ROWS = 200_000
 
@@ -45,3 +51,26 @@ def test_an_index_of_half_of_the_rows_is_asked_where_others_leave_few(tmp_path: 
     # These rows are in one page, with or without half of them.
     near = planned("flag = 'N' AND run = 'first'")
     assert near.chosen_rows == 40 and near.pruned_by == ("bitmap(run)",) and near.spared
+
+
+def test_bytes_that_an_answer_reads() -> None:
+    """A lookup in a bitmap reads a block and a bitmap of its rows, a range at most a MB, a bloom filter a few bytes."""
+    rows, length = 80_000, 50 << 20
+    bitmap = rows // 8 + 8192
+    column = pa.array(np.arange(rows) % 7)
+
+    def reader(writer: type, opened: type) -> Any:
+        made = writer(parse_type("BIGINT"), {})
+        made.add(column)
+        data = made.finish()
+        return opened(parse_type("BIGINT"), lambda o, n: data[o : o + n], len(data), rows)
+
+    listed = reader(BitmapWriter, BitmapReader)
+    assert expected_bytes(listed, Comparison("c", Op.EQ, 3), length, rows) == 16_384 + bitmap
+    assert expected_bytes(listed, In("c", (1, 2, 3)), length, rows) == 3 * (16_384 + bitmap)
+    assert expected_bytes(listed, Comparison("c", Op.LT, 3), length, rows) == 1 << 20
+    assert expected_bytes(listed, Comparison("c", Op.NE, 3), length, rows) == 16_384 + bitmap
+    assert expected_bytes(listed, Comparison("c", Op.EQ, 3), 100, rows) == 100
+    ranged = reader(RangeBitmapWriter, RangeBitmapReader)
+    assert expected_bytes(ranged, Comparison("c", Op.EQ, 3), length, rows) == 18 * bitmap + 32_768
+    assert expected_bytes(object(), Comparison("c", Op.EQ, 3), length, rows) == length

@@ -119,3 +119,61 @@ def test_unknown_members_and_explicit_nulls_are_ignored() -> None:
     value = json.loads(path.read_bytes())
     snapshot = Snapshot.from_json(json.dumps({**value, "newer": [1], "watermark": None}).encode())
     assert snapshot == Snapshot.from_json(path.read_bytes())
+
+
+def test_a_schema_without_a_time_is_of_the_epoch() -> None:
+    """Paimon reads a missing ``timeMillis`` as 0."""
+    value = json.loads(make().to_json())
+    del value["timeMillis"]
+    schema = TableSchema.from_json(json.dumps(value).encode())
+    assert schema.time_millis == 0
+    assert TableSchema(0, schema.fields, schema.highest_field_id).time_millis == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"fields": [{"id": 0, "name": "a", "type": "INT"}, {"id": 1, "name": "a", "type": "INT"}]}, "named 'a'"),
+        (
+            {
+                "fields": [
+                    {
+                        "id": 0,
+                        "name": "r",
+                        "type": {"type": "ROW", "fields": [{"id": i, "name": "x", "type": "INT"} for i in (1, 2)]},
+                    }
+                ]
+            },
+            "named 'x'",
+        ),
+    ],
+)
+def test_two_fields_of_one_name(damage: dict, message: str) -> None:
+    """A schema with two columns of one name ended in Arrow's KeyError."""
+    whole = {"version": 3, "id": 0, "highestFieldId": 9, "partitionKeys": [], "primaryKeys": [], "options": {}} | damage
+    with pytest.raises(CorruptError, match=message):
+        TableSchema.from_json(json.dumps(whole).encode())
+
+
+@pytest.mark.parametrize("depth", [63, 64, 400])
+def test_nesting_has_a_limit(depth: int) -> None:
+    """A type nested 400 levels deep ended in a RecursionError where it was first used."""
+    made: object = "INT"
+    for _ in range(depth):
+        made = {"type": "ARRAY", "element": made}
+    whole = {"version": 3, "id": 0, "highestFieldId": 9, "partitionKeys": [], "primaryKeys": [], "options": {}}
+    data = json.dumps(whole | {"fields": [{"id": 0, "name": "a", "type": made}]}).encode()
+    if depth < 64:
+        assert TableSchema.from_json(data).field_names == ("a",)
+    else:
+        with pytest.raises(CorruptError, match="64 levels"):
+            TableSchema.from_json(data)
+
+
+@pytest.mark.parametrize("millis", [2**63 - 1, -(2**63), 253_402_214_400_001, -62_135_510_400_001])
+def test_a_snapshot_of_an_impossible_time(millis: int) -> None:
+    """`t$snapshots` ended in an OverflowError."""
+    path = next(f for f in sorted(warehouse().glob("default.db/*/snapshot/snapshot-1")))
+    snapshot = json.loads(path.read_bytes()) | {"timeMillis": millis}
+    with pytest.raises(CorruptError, match="timeMillis"):
+        Snapshot.from_json(json.dumps(snapshot).encode())

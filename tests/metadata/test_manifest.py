@@ -14,9 +14,11 @@ from fixtures import warehouse
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.metadata.index_manifest import HASH, IndexFileEntry, encode_index_manifest
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
     EntryKind,
+    FileSource,
     ManifestEntry,
     ManifestFileMeta,
     decode_manifest,
@@ -151,3 +153,32 @@ def test_damage_is_an_error_of_ours() -> None:
             continue
     meta = ManifestFileMeta("m", 1, 1, 0, EMPTY_STATS, 0)
     assert decode_manifest_list(encode_manifest_list([meta])) == [meta]
+
+
+def test_numbers_of_kinds_and_sources_are_paimons() -> None:
+    """FileKind and FileSource of Paimon (Java) by their numbers."""
+    assert {kind.name: int(kind) for kind in EntryKind} == {"ADD": 0, "DELETE": 1}
+    assert {source.name: int(source) for source in FileSource} == {"APPEND": 0, "COMPACT": 1}
+
+
+def test_the_level_of_compression_is_paimons_unless_given() -> None:
+    """Paimon's default of ``file.compression.zstd-level``, 1, for every kind of manifest."""
+    _, (entry, *_) = next((path, found) for path, found in manifests("append_plain") if found)
+    rng = random.Random(2)
+    many = [
+        dataclasses.replace(entry, file=dataclasses.replace(entry.file, file_name=f"data-{rng.randrange(10**6)}"))
+        for _ in range(500)
+    ]
+    metas = [
+        dataclasses.replace(meta, file_name=f"manifest-{rng.randrange(10**6)}")
+        for meta in decode_manifest_list(files("append_plain/manifest/manifest-list-*")[-1].read_bytes()) * 500
+    ]
+    indexes = [IndexFileEntry(b"\0" * 12, n % 7, HASH, f"index-{rng.randrange(10**6)}", n, 1) for n in range(500)]
+    for encode, records in (
+        (encode_manifest, many),
+        (lambda *a: next(encode_manifests(a[0], 1 << 30, *a[1:]))[0], many),
+        (encode_manifest_list, metas),
+        (encode_index_manifest, indexes),
+    ):
+        sizes = [len(encode(records, *level)) for level in ((), (1,), (2,))]
+        assert sizes[0] == sizes[1] != sizes[2]

@@ -45,7 +45,7 @@ def entries() -> list[ManifestEntry]:
     stats = SimpleStats(b"low", b"high", (0, None, 5, -1, 2**40))
     plain = DataFileMeta("data-1.parquet", 10, 2, b"", b"", stats, stats, 0, 1, 0, 0)
     changes = {
-        "file_name": ["é" * 40, "x" * 200, ""],
+        "file_name": ["é" * 40, "x" * 200, "z"],
         "file_size": [2**63 - 1, 0],
         "key_stats": [manifest.EMPTY_STATS, SimpleStats(b"", b"", (None,))],
         "value_stats": [manifest.EMPTY_STATS, SimpleStats(b"a" * 300, b"", ())],

@@ -94,3 +94,110 @@ def test_what_can_change() -> None:
         o.check_alter({}, {"path": "/x"}, has_snapshot=False)
     with pytest.raises(InvalidRequest, match="never"):
         o.check_alter({}, {"type": "format-table"}, has_snapshot=False)
+
+
+# The defaults of Paimon's page of core options, and the smallest number each option takes (None: not a number).
+# fmt: off
+DECLARED = [
+    ("aggregation.remove-record-on-delete", False, None),
+    ("alter-column-null-to-not-null.disabled", True, None),
+    ("changelog-producer.row-deduplicate", False, None),
+    ("changelog.num-retained.max", None, 1),
+    ("changelog.num-retained.min", None, 1),
+    ("changelog.time-retained", None, 0),
+    ("commit.force-create-snapshot", False, None),
+    ("commit.max-retries", 10, 0),
+    ("commit.max-retry-wait", 10000, 0),
+    ("commit.min-retry-wait", 10, 0),
+    ("commit.timeout", None, 0),
+    ("compaction.force-rewrite-all-files", False, None),
+    ("compaction.force-up-level-0", False, None),
+    ("compaction.incremental-size-threshold", None, 0),
+    ("compaction.max-size-amplification-percent", 200, 0),
+    ("compaction.min.file-num", 5, 1),
+    ("compaction.offpeak-ratio", 0, 0),
+    ("compaction.optimization-interval", None, 0),
+    ("compaction.size-ratio", 1, 0),
+    ("compaction.total-size-threshold", None, 0),
+    ("data-evolution.enabled", False, None),
+    ("data-file.thin-mode", False, None),
+    ("deletion-vector.index-file.target-size", 2097152, 0),
+    ("deletion-vectors.bitmap64", False, None),
+    ("deletion-vectors.enabled", False, None),
+    ("deletion-vectors.merge-on-read", False, None),
+    ("deletion-vectors.modifiable", False, None),
+    ("disable-explicit-type-casting", False, None),
+    ("dynamic-bucket.initial-buckets", None, 1),
+    ("dynamic-bucket.max-buckets", -1, -1),
+    ("dynamic-bucket.target-row-num", 2000000, 1),
+    ("dynamic-partition-overwrite", True, None),
+    ("file-index.in-manifest-threshold", 500, 0),
+    ("file-index.read.enabled", True, None),
+    ("file.block-size", None, 1),
+    ("file.compression.zstd-level", 1, 1),
+    ("file.suffix.include.compression", False, None),
+    ("force-lookup", False, None),
+    ("full-compaction.delta-commits", None, 1),
+    ("ignore-delete", False, None),
+    ("ignore-update-before", False, None),
+    ("index-file-in-data-file-dir", False, None),
+    ("lookup-compact.max-interval", None, 1),
+    ("manifest.full-compaction-threshold-size", 16777216, 0),
+    ("manifest.merge-min-count", 30, 1),
+    ("manifest.target-file-size", 8388608, 0),
+    ("metadata.stats-dense-store", True, None),
+    ("metadata.stats-keep-first-n-columns", -1, -1),
+    ("num-levels", None, 2),
+    ("num-sorted-run.compaction-trigger", 5, 1),
+    ("num-sorted-run.stop-trigger", None, 1),
+    ("overwrite-upgrade", True, None),
+    ("parquet.page.row.count.limit", None, 64),
+    ("parquet.page.size", None, 1024),
+    ("partial-update.remove-record-on-delete", False, None),
+    ("partition.expiration-check-interval", 3600000, 0),
+    ("partition.expiration-max-num", 100, 1),
+    ("partition.expiration-time", None, 0),
+    ("partition.legacy-name", True, None),
+    ("postpone.default-bucket-num", None, 1),
+    ("postpone.target-row-num-per-bucket", None, 1),
+    ("postpone.target-size-per-bucket", 1073741824, 1),
+    ("primary-key.nullable", False, None),
+    ("record-level.expire-time", None, 0),
+    ("row-tracking.enabled", False, None),
+    ("sequence.snapshot-ordering", False, None),
+    ("snapshot.expire.limit", 50, 1),
+    ("snapshot.ignore-empty-commit", None, None),
+    ("snapshot.num-retained.max", 2147483647, 1),
+    ("snapshot.num-retained.min", 10, 1),
+    ("snapshot.time-retained", 3600000, 0),
+    ("source.split.open-file-cost", 4194304, 0),
+    ("streaming-read-overwrite", False, None),
+    ("tag.automatic-completion", False, None),
+    ("tag.creation-delay", 0, 0),
+    ("tag.creation-period-duration", None, 0),
+    ("tag.default-time-retained", None, 0),
+    ("tag.num-retained-max", None, 1),
+    ("tag.time-expire-enabled", False, None),
+    ("target-file-row-num", None, 1),
+    ("target-file-size", None, 1),
+    ("write-buffer-size", 268435456, 1),
+    ("write-only", False, None),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("name", "default", "least"), DECLARED, ids=[row[0] for row in DECLARED])
+def test_defaults_and_limits_are_paimons(name: str, default: object, least: int | None) -> None:
+    option = o.OPTIONS[name]
+    assert option.default == default and type(option.default) is type(default)
+    if option.default_text is not None:
+        assert option.read(option.default_text) == default
+    if least is not None:
+        assert option.read(str(least)) == least
+        with pytest.raises(InvalidRequest, match=name.replace(".", r"\.")):
+            option.read(str(least - 1))
+
+
+def test_a_misspelt_option_gets_one_suggestion() -> None:
+    assert len(o.misspelt(["snapshot.num-retained.mix"])) == 1
+    assert o.misspelt(["quite.another.word"]) == []

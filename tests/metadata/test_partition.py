@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -62,7 +63,7 @@ def test_paths() -> None:
     assert paths.snapshot(7) == "file:/w/db.db/t/snapshot/snapshot-7"
     assert TablePaths("/t", "b1").schema(0) == "/t/branch/branch-b1/schema/schema-0"
     assert TablePaths("/t", "main").schema(0) == "/t/schema/schema-0"
-    assert TablePaths("/t", data_directory="d/e").bucket_dir("k=1", 0) == "/t/d/e/k=1/bucket-0"
+    assert TablePaths("/t").bucket_dir("k=1", 0, "d/e") == "/t/d/e/k=1/bucket-0"
     assert [parse_id(n, "snapshot-") for n in ("snapshot-12", "snapshot-x", "LATEST", "snapshot-")] == [
         12,
         None,
@@ -77,3 +78,23 @@ def test_paths() -> None:
         "manifest-list-u-0",
     ]
     assert data_file_name("data-", "u", 2, "parquet", "lz4") == "data-u-2.lz4.parquet"
+
+
+def test_dates_of_all_years() -> None:
+    """A day is rendered as the calendar has it: the ends of February and of the year of every year, and far years."""
+    for year in range(1, 10000):
+        for month, day in ((1, 1), (2, 28), (3, 1), (12, 31)):
+            date = dt.date(year, month, day)
+            for days in (date.toordinal(), date.toordinal() + (month == 2)):
+                number = days - dt.date(1970, 1, 1).toordinal()
+                assert path_of("DATE", number, legacy=False) == f"k={dt.date.fromordinal(days).isoformat()}"
+    assert path_of("DATE", -719528, legacy=False) == "k=0000-01-01"
+    assert path_of("DATE", -719529, legacy=False) == "k=-0001-12-31"
+    assert path_of("DATE", 2932897, legacy=False) == "k=%2B10000-01-01".replace("%2B", "+")
+    for era in (-3, 2, 7):  # the calendar repeats every 400 years, leap day of the last year included
+        for day in (0, 59, 60, 146096):
+            year, rest = path_of("DATE", -719528 + day, legacy=False)[2:].split("-", 1)
+            full = int(year) + 400 * era
+            sign = "-" if full < 0 else "+" if full > 9999 else ""
+            moved = path_of("DATE", -719528 + day + 146097 * era, legacy=False)
+            assert moved == f"k={sign}{abs(full):04d}-{rest}"

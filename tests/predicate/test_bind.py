@@ -317,3 +317,46 @@ def test_dates_at_the_ends_of_the_calendar(zone: str, text: str, instant: dt.dat
 def test_a_text_that_is_no_date_is_named() -> None:
     with pytest.raises(InvalidRequest, match="column 'day' of type DATE .* '2024-01-0'; .* YYYY-MM-DD"):
         bind(parse_predicate("day = '2024-01-0'"), FIELDS)
+
+
+@pytest.mark.parametrize("op", list(Op))
+def test_every_value_of_a_small_type_at_its_limits(op: Op) -> None:
+    """A literal beside the smallest or largest value once lost rows only where the type itself ends."""
+    for twice in [*range(-260, -250), *range(-3, 4), *range(250, 261)]:
+        literal = twice / 2
+        bound = bind(Comparison("t", op, literal), FIELDS)
+        rows = [v for v in range(-128, 128) if truth(bound, {"t": v}) is True]
+        assert rows == [v for v in range(-128, 128) if compare(op, v, literal)], literal
+
+
+@pytest.mark.parametrize("op", list(Op))
+def test_decimals_at_the_limits_of_their_precision(op: Op) -> None:
+    """DECIMAL(2, 1) holds -9.9 to 9.9, and no literal beside them changes what a comparison keeps."""
+    fields = [DataField(0, "d", parse_type("DECIMAL(2, 1)"))]
+    for cents in [*range(-1005, -980, 5), *range(-10, 15, 5), *range(985, 1010, 5)]:
+        literal = Decimal(cents).scaleb(-2)
+        bound = bind(Comparison("d", op, literal), fields)
+        rows = [v for v in range(-99, 100) if truth(bound, {"d": v}) is True]
+        assert rows == [v for v in range(-99, 100) if compare(op, Decimal(v).scaleb(-1), literal)], literal
+
+
+def test_the_least_bigint_can_be_written_as_text() -> None:
+    """Its magnitude is one above that of the largest: the text of -2^63 was refused as too large."""
+    for column in ("l", "i"):
+        for number in (-(2**63), 2**63 - 1):
+            for op in Op:
+                assert bind(Comparison(column, op, str(number)), FIELDS) == bind(Comparison(column, op, number), FIELDS)
+        for number in (-(2**63) - 1, 2**63):
+            with pytest.raises(InvalidRequest):
+                bind(Comparison(column, Op.EQ, str(number)), FIELDS)
+
+
+def test_limits_of_every_type_of_whole_numbers() -> None:
+    from bitlake.predicate.compare import limits
+
+    want = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64, "DATE": 32, "TIMESTAMP(3)": 64}
+    for kind, bits in want.items():
+        assert limits(parse_type(kind)) == (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    assert limits(parse_type("TIME(3)")) == (0, 24 * 3600 * 1000 - 1)
+    for digits in (1, 18, 19, 38):
+        assert limits(parse_type(f"DECIMAL({digits}, 0)")) == (-int("9" * digits), int("9" * digits))

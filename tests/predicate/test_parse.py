@@ -99,6 +99,7 @@ def test_parse(text: str, expected: Predicate) -> None:
     [
         "upper(a) = 'X'",
         "a = b",
+        "a = 1 AND a = b",
         "a + 1 = 2",
         "a IN (SELECT 1)",
         "a = current_date()",
@@ -134,3 +135,10 @@ def test_syntax_errors(text: str) -> None:
 def test_days_move_the_wall_clock_across_a_change_of_the_clock() -> None:
     made = parse_predicate("a = TIMESTAMP '2024-03-30 12:00:00' + INTERVAL 1 DAY", "Europe/Berlin")
     assert made == eq(dt.datetime(2024, 3, 31, 10, tzinfo=UTC))
+
+
+def test_a_syntax_error_points_at_the_first_letter_of_a_long_word() -> None:
+    with pytest.raises(InvalidRequest, match=r"line 1, column 11\n  a = 12345 67890\n            \^$"):
+        parse_predicate("a = 12345 67890")
+    with pytest.raises(InvalidRequest, match=r"line 3, column 5\n  b = ,,\n      \^$"):
+        parse_predicate("a = 1\nAND\nb = ,,\n")

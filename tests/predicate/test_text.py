@@ -41,3 +41,10 @@ def test_physical_values() -> None:
 
 def test_long_lists_are_cut() -> None:
     assert to_sql(In("a", tuple(range(1030))), limit=2) == "a IN (0, 1, … 1,028 more)"
+
+
+def test_lists_are_cut_above_twenty_values() -> None:
+    """Twenty values are printed whole, of more the count."""
+    whole = to_sql(In("n", tuple(range(20))))
+    assert whole == f"n IN ({', '.join(map(str, range(20)))})"
+    assert to_sql(In("n", tuple(range(21)))) == whole.replace(")", ", … 1 more)")

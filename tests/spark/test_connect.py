@@ -31,7 +31,10 @@ def test_sql_source_and_streams(tmp_path: Path) -> None:
     assert rows["SELECT nope FROM t"].startswith("NotFound")
     assert rows["SELECT * FROM nowhere"].startswith("MissingTable")
     assert "Physical Plan" in rows["EXPLAIN SELECT * FROM t"][0][0]
-    source, written, streamed = said[len(rows) :]
+    parameters, (source, written, streamed) = said[len(rows) : -3], said[-3:]
+    assert parameters[:5] == [[[1], [3]], [[1], [3]], [[2]], [[101]], [[1]]]
+    assert isinstance(parameters[5], str)  # both kinds of parameters
+    assert parameters[6:] == [[["z"]], [[5]], [[0], [1]]]
     assert source == [[101, "y"]]
     assert written == 3
     assert streamed == ["None", 12]  # all that was ever appended: ids 0 to 9, 100 (deleted since), 101

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import bitlake
 from bitlake.errors import CorruptError
+from bitlake.spark import lsm_write
 from bitlake.table import keyed
 
 
@@ -79,6 +80,39 @@ def test_first_rows_stay_where_they_are(lake: bitlake.Lake, spark: SparkSession)
     assert rows_of(lake) == sorted((k, p, v) for k, (p, v) in model.items())
 
 
+WAITING = {"primary-key": "id", "bucket": "-2", "postpone.batch-write-fixed-bucket": "false"}
+
+
+def test_a_batch_write_gives_postponed_rows_buckets(
+    lake: bitlake.Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """INSERT into ``bucket`` = -2 showed no rows: ``postpone.batch-write-fixed-bucket`` did nothing."""
+    monkeypatch.setattr(lsm_write, "_little", lambda *_: None)  # through Python workers
+    lake.sql("DROP TABLE IF EXISTS t")
+    lake.sql(
+        "CREATE TABLE t (id BIGINT, p STRING, v INT, PRIMARY KEY (id, p) NOT ENFORCED) PARTITIONED BY (p) "
+        "TBLPROPERTIES ('bucket' = '-2', 'postpone.batch-write-fixed-bucket.max-parallelism' = '2')"
+    )
+    model = {(i, "a"): i for i in range(100)}
+    insert(lake, spark, [(k, p, v) for (k, p), v in model.items()])
+    assert rows_of(lake) == sorted((k, p, v) for (k, p), v in model.items())
+    assert {e.total_buckets for e in lake.table("d.t").state().entries()} == {2}
+    assert [s.commit_kind for s in lake.table("d.t").snapshots()] == ["APPEND"]
+    # Another partition gets the number that the option says now; the first keeps its own.
+    lake.sql("ALTER TABLE t SET TBLPROPERTIES ('postpone.default-bucket-num' = '3')")
+    lake.sql("ALTER TABLE t SET TBLPROPERTIES ('postpone.batch-write-fixed-bucket.max-parallelism' = '3')")
+    rows = [(i, "ab"[i % 2], -i) for i in range(0, 300, 3)]
+    insert(lake, spark, rows)
+    model.update({(k, p): v for k, p, v in rows})
+    assert rows_of(lake) == sorted((k, p, v) for (k, p), v in model.items())
+    entries = lake.table("d.t").state().entries()
+    assert {e.total_buckets for e in entries} == {2, 3} and {e.bucket for e in entries} == {0, 1, 2}
+    lake.sql("DELETE FROM t WHERE id < 50")
+    lake.sql("CALL sys.compact(table => 'd.t', compact_strategy => 'full')")
+    assert rows_of(lake) == sorted((k, p, v) for (k, p), v in model.items() if k >= 50)
+    assert lake.table("d.t").verify().ok
+
+
 def test_postponed_rows_are_seen_once_compacted(
     lake: bitlake.Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +120,8 @@ def test_postponed_rows_are_seen_once_compacted(
     lake.sql("DROP TABLE IF EXISTS t")
     lake.sql(
         "CREATE TABLE t (id BIGINT, p STRING, v INT, PRIMARY KEY (id, p) NOT ENFORCED) PARTITIONED BY (p) "
-        "TBLPROPERTIES ('bucket' = '-2', 'postpone.default-bucket-num' = '3', 'changelog-producer' = 'input')"
+        "TBLPROPERTIES ('bucket' = '-2', 'postpone.default-bucket-num' = '3', 'changelog-producer' = 'input', "
+        "'postpone.batch-write-fixed-bucket' = 'false')"
     )
     model: dict[tuple[int, str], int] = {}
     for turn in range(2):
@@ -123,7 +158,7 @@ def test_placed_rows_keep_kinds_and_values(lake: bitlake.Lake, monkeypatch: pyte
     }
     made = pa.table(rows)
     schema = made.schema.set(0, pa.field("id", pa.float64(), nullable=False))
-    options = {"primary-key": "id", "bucket": "-2", "rowkind.field": "kind", "postpone.default-bucket-num": "2"}
+    options = {**WAITING, "rowkind.field": "kind", "postpone.default-bucket-num": "2"}
     table = lake.create_table("d.typed", schema, options=options)
     table.upsert(made.cast(schema))
     lake.sql("CALL sys.compact(table => 'd.typed')")
@@ -135,7 +170,7 @@ def test_placed_rows_keep_kinds_and_values(lake: bitlake.Lake, monkeypatch: pyte
 def test_types_that_spark_lacks_do_not_pass_through_it(lake: bitlake.Lake) -> None:
     rows = pa.table({"id": pa.array([1, 2, 1]), "at": pa.array([1, 86_399_999, 3], pa.time32("ms"))})
     schema = rows.schema.set(0, pa.field("id", pa.int64(), nullable=False))
-    table = lake.create_table("d.times", schema, options={"primary-key": "id", "bucket": "-2"})
+    table = lake.create_table("d.times", schema, options=WAITING)
     table.upsert(rows.cast(schema))
     lake.sql("CALL sys.compact(table => 'd.times')")
     found = table.scan().to_arrow().sort_by("id")
@@ -144,7 +179,7 @@ def test_types_that_spark_lacks_do_not_pass_through_it(lake: bitlake.Lake) -> No
 
 def test_a_damaged_postponed_file_is_named(lake: bitlake.Lake) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string())])
-    table = lake.create_table("d.damaged", schema, options={"primary-key": "id", "bucket": "-2"})
+    table = lake.create_table("d.damaged", schema, options=WAITING)
     for turn in range(2):
         table.upsert(pa.table({"id": [1, 2], "v": ["a", str(turn)]}, schema=schema))
     last = max(Path(table.path).glob("bucket-postpone/*.avro"), key=lambda p: p.stat().st_mtime_ns)

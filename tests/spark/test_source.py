@@ -8,15 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import datasource as ds
 from pyspark.sql import types as T
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
-from bitlake.predicate.tree import And, Comparison, In, IsNull, Like, Op
 from bitlake.spark.source.batch import BatchReader
 from bitlake.spark.source.data_source import BitlakeDataSource
-from bitlake.spark.source.filters import pushed
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.reading import Parts, batch_scan
 
@@ -161,34 +158,28 @@ def test_what_is_not_there(lake: bitlake.Lake, options: dict[str, str], message:
         batch_scan(SourceOptions.of({"path": f"{lake.path}/default.db/t", **options}, "batch read"))
 
 
-def test_filters_are_known_or_left_to_spark(lake: bitlake.Lake) -> None:
-    fields = lake.table("t").schema.fields
-
-    def of(*filters: ds.Filter) -> Any:
-        return pushed(filters, fields)
-
-    assert of(ds.EqualTo(("id",), 1)) == Comparison("id", Op.EQ, 1)
-    assert of(ds.Not(ds.EqualTo(("id",), 1))) == Comparison("id", Op.NE, 1)
-    assert of(ds.EqualNullSafe(("v",), None)) == IsNull("v")
-    assert of(ds.IsNotNull(("v",))) == IsNull("v", True)
-    assert of(ds.In(("id",), (1, 2))) == In("id", (1, 2))
-    assert isinstance(of(ds.GreaterThan(("id",), 1), ds.LessThanOrEqual(("id",), 5)), And)
-    assert of(ds.StringStartsWith(("v",), "50%_")) == Like("v", "50\\%\\_%")
-    # A member of a struct, a column that is not there, a value of another kind: Spark will judge.
-    assert of(ds.EqualTo(("s", "x"), 1)) is None
-    assert of(ds.EqualTo(("nope",), 1)) is None
-    assert of() is None
+def test_where_spares_files(lake: bitlake.Lake) -> None:
+    source = BitlakeDataSource({"path": f"{lake.path}/default.db/t", "where": "v = 'v1' AND id > 15"})
+    assert files_of(source.reader(source.schema())) == 1
+    limited = BitlakeDataSource({"path": f"{lake.path}/default.db/t", "limit": "5"})
+    reader = limited.reader(limited.schema())
+    assert sum(b.num_rows for p in reader.partitions() for b in reader.read(p)) == 5
 
 
-def test_filters_spare_files(lake: bitlake.Lake) -> None:
-    source = BitlakeDataSource({"path": f"{lake.path}/default.db/t"})
-    reader = source.reader(source.schema())
-    filters = [ds.EqualTo(("v",), "v1"), ds.GreaterThan(("id",), 15)]
-    assert list(reader.pushFilters(filters)) == filters, "Spark judges again"
-    assert files_of(reader) == 1
-    limited = BatchReader(SourceOptions.of({**source.options, "limit": "5"}, "batch read"), source.schema())
-    limited.pushFilters(filters)
-    assert sum(b.num_rows for p in limited.partitions() for b in limited.read(p)) == 5, "a limit comes first"
+@pytest.mark.parametrize("pushes", ["true", "false"])
+def test_a_frame_answers_each_query_by_itself(spark: Any, lake: bitlake.Lake, pushes: str) -> None:
+    # Spark keeps the partitions that a pushed filter left for all later uses of the frame: df.filter("id = 1") made
+    # df.count() 1, and one branch of a union gave the rows of the other.
+    before = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushes)
+    try:
+        frame = spark.read.format("bitlake").load(f"{lake.path}/default.db/t")
+        assert frame.count() == 30 and frame.filter("id = 1").count() == 1 and frame.count() == 30
+        assert frame.filter("id = 25 OR v = 'v0'").count() == 11
+        both = frame.filter("id = 1").union(frame.filter("id = 25"))
+        assert sorted(r.id for r in both.collect()) == [1, 25]
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 
 
 def files_of(reader: BatchReader) -> int:
@@ -255,7 +246,7 @@ def test_found_by_name_and_in_sql(spark: Any, lake: bitlake.Lake) -> None:
         spark.catalog.dropTempView(name)
 
 
-def test_every_type_and_pushed_filters(spark: Any, written: bitlake.Lake) -> None:
+def test_every_type_and_filters(spark: Any, written: bitlake.Lake) -> None:
     written.sql(
         "CREATE TABLE types (id BIGINT, ts TIMESTAMP, n TIMESTAMP_NTZ, day DATE, c CHAR(4), d DECIMAL(10, 2), "
         "b BINARY, a ARRAY<INT>, m MAP<STRING, INT>, s STRUCT<x: INT, y: STRING>)"

@@ -59,7 +59,8 @@ def test_one_snapshot_of_its_own_operation(lake: bitlake.Lake) -> None:
         ("UPDATE t SET s = NULL, s.x = 1", InvalidRequest, "set twice"),
         ("UPDATE t SET s.z = 1", NotFound, "has no member 'z'"),
         ("UPDATE t SET a.x = 1", InvalidRequest, "has no member 'x'"),
-        ("UPDATE t SET a = 'many'", InvalidRequest, "cannot store string"),
+        ("UPDATE t SET a = 'many'", InvalidRequest, "column 'a': many does not fit INT"),
+        ("UPDATE t SET a = DATE '2024-01-01'", InvalidRequest, "cannot store date into int"),
         ("UPDATE t SET k = NULL", InvalidRequest, "NOT NULL"),
     ],
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from bitlake.errors import InvalidRequest
 from bitlake.predicate.text import to_sql
 from bitlake.sql.analyse import analyse_query, replace_tables
 from bitlake.sql.statements import TableName
@@ -67,11 +66,25 @@ def test_replace(text: str, expected: str) -> None:
     assert replace_tables(text, uses, [f"v{i}" for i in range(len(uses))]) == expected
 
 
-def test_tables_of_one_name_need_aliases_where_both_are_named_in_full() -> None:
+def test_tables_of_one_name_are_told_apart_by_their_databases() -> None:
     text = "SELECT db.t.a, other.t.z FROM db.t JOIN other.t ON db.t.a = other.t.a"
     uses = analyse_query(text, resolve).tables
-    with pytest.raises(InvalidRequest, match="give them aliases"):
-        replace_tables(text, uses, ["x", "y"])
+    assert replace_tables(text, uses, ["x", "y"]) == (
+        "SELECT `db.t`.a, `other.t`.z FROM `x` AS `db.t` JOIN `y` AS `other.t` ON `db.t`.a = `other.t`.a"
+    )
+    text = (
+        "SELECT t.a FROM db.t WHERE db.t.a IN (SELECT other.t.a FROM (other.t) WHERE t.z = db.t.a) UNION TABLE other.t"
+    )
+    uses = analyse_query(text, resolve).tables
+    assert replace_tables(text, uses, ["x", "y", "z"]) == (
+        "SELECT `db.t`.a FROM `x` AS `db.t` WHERE `db.t`.a IN "
+        "(SELECT `other.t`.a FROM (`y` AS `other.t`) WHERE `other.t`.z = `db.t`.a) UNION SELECT * FROM `z` AS `other.t`"
+    )
+    text = "SELECT t.z FROM other.t WHERE other.t.z = 1 EXCEPT SELECT x.a FROM (((t))) x"
+    uses = analyse_query(text, resolve).tables
+    assert replace_tables(text, uses, ["x", "y"], "db") == (
+        "SELECT `other.t`.z FROM `x` AS `other.t` WHERE `other.t`.z = 1 EXCEPT SELECT x.a FROM (((`y` AS `db.t`))) x"
+    )
 
 
 def test_timestamps_are_of_the_sessions_zone() -> None:

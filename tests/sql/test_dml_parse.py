@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.errors import InvalidRequest
 from bitlake.sql import statements as st
 from bitlake.sql.parse import parse_statement
 from bitlake.sql.statements import Assignment, MergeAction, MergeClause, Statement, TableName, When
@@ -122,9 +122,9 @@ def test_what_is_refused(text: str, message: str) -> None:
     assert message in str(found.value)
 
 
-def test_schema_evolution_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedFeature, match="ADD COLUMNS"):
-        parse_statement("MERGE WITH SCHEMA EVOLUTION INTO t USING u ON a = b WHEN MATCHED THEN DELETE")
+def test_schema_evolution() -> None:
+    made = parse_statement("MERGE WITH SCHEMA EVOLUTION INTO t USING u ON a = b WHEN MATCHED THEN DELETE")
+    assert isinstance(made, st.MergeInto) and made.evolve
 
 
 def test_tables_of_other_catalogs_are_sparks() -> None:

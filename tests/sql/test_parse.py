@@ -79,6 +79,30 @@ CASES: list[tuple[str, Statement]] = [
             True,
         ),
     ),
+    (
+        "INSERT OVERWRITE t PARTITION (a = 1) IF NOT EXISTS (x) SELECT 2",
+        st.InsertInto(T, "SELECT 2", ("x",), {"a": 1}, True, if_not_exists=True),
+    ),
+    (
+        "INSERT INTO t BY NAME REPLACE WHERE a = 1 AND (b = 'SELECT') SELECT 2",
+        st.InsertInto(T, "SELECT 2", by_name=True, replace_where="a = 1 AND (b = 'SELECT')"),
+    ),
+    ("INSERT WITH SCHEMA EVOLUTION INTO t SELECT 1", st.InsertInto(T, "SELECT 1", evolve=True)),
+    ("FROM u INSERT INTO t SELECT a", st.InsertInto(T, "FROM u SELECT a")),
+    (
+        "WITH c AS (SELECT 1) INSERT INTO t WITH d AS (SELECT 2) SELECT 3",
+        st.InsertInto(T, "WITH c AS (SELECT 1) (WITH d AS (SELECT 2) SELECT 3)"),
+    ),
+    ("INSERT INTO t WITH ('a.b' = 'c') SELECT 1", st.InsertInto(T, "SELECT 1", options={"a.b": "c"})),
+    (
+        "WITH c AS (SELECT 1 a) FROM c INSERT INTO t SELECT a INSERT OVERWRITE t (b) SELECT a WHERE a > 1",
+        st.MultiInsert(
+            (
+                st.InsertInto(T, "WITH c AS (SELECT 1 a) FROM c SELECT a"),
+                st.InsertInto(T, "WITH c AS (SELECT 1 a) FROM c SELECT a WHERE a > 1", ("b",), overwrite=True),
+            )
+        ),
+    ),
     ("WITH c AS (SELECT 1) INSERT INTO t SELECT * FROM c", st.InsertInto(T, "WITH c AS (SELECT 1) SELECT * FROM c")),
     ("ALTER TABLE t SET TBLPROPERTIES ('a' = 'b', 'c' '1')", st.AlterTableSet(T, {"a": "b", "c": "1"})),
     ("ALTER TABLE t UNSET TBLPROPERTIES IF EXISTS ('a', b.c)", st.AlterTableUnset(T, ("a", "b.c"), True)),
@@ -140,6 +164,8 @@ WRONG = [
     ("CREATE TABLE a.b.c.d (a INT)", "three parts"),
     ("INSERT INTO t", "expected SELECT"),
     ("INSERT t SELECT 1", "expected INTO"),
+    ("INSERT INTO t PARTITION (a = 1) IF NOT EXISTS SELECT 1", "takes no IF NOT EXISTS"),
+    ("INSERT OVERWRITE t PARTITION (a) IF NOT EXISTS SELECT 1", "'a' has none"),
     ("INSERT INTO t PARTITION (a = b) SELECT 1", "not a constant"),
     ("TRUNCATE t", "expected TABLE"),
     ("TRUNCATE TABLE t PARTITION (a)", "a value for partition column 'a'"),
@@ -162,13 +188,13 @@ def test_wrong_statements_say_what_was_expected(text: str, message: str) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        "ALTER TABLE t ADD PARTITION (x = 1)",
+        "ALTER TABLE t ADD PARTITION (x = 1) LOCATION '/x'",
         "ALTER TABLE t REPLACE COLUMNS (x INT)",
         "CREATE TABLE t (a INT) LOCATION '/x'",
         "CREATE TABLE t (a INT) PARTITIONED BY (bucket(4, a))",
         "CREATE TABLE t (a INT GENERATED ALWAYS AS (1))",
         "CREATE TABLE t (a INTERVAL)",
-        "INSERT INTO t REPLACE WHERE a = 1 SELECT 1",
+        "INSERT INTO t REPLACE USING (a) SELECT 1",
     ],
 )
 def test_what_is_not_implemented_says_so(text: str) -> None:

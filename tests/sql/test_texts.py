@@ -6,7 +6,7 @@ import pytest
 
 from bitlake.errors import InvalidRequest
 from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable, FileFormat
-from bitlake.sql.default_values import replace_defaults
+from bitlake.sql.default_values import default_as_null
 from bitlake.sql.functions import take_max_pt
 from bitlake.sql.parse import parse_statement
 from bitlake.sql.statements import TableName
@@ -16,15 +16,23 @@ from bitlake.sql.views import expand_views, whole_names
 @pytest.mark.parametrize(
     ("text", "made"),
     [
-        ("VALUES (1, DEFAULT), (DEFAULT, f(DEFAULT, 2))", "VALUES (1, B), (A, f(DEFAULT, 2))"),
-        ("values default, 2", "values A, 2"),
+        ("VALUES (1, DEFAULT), (DEFAULT, f(DEFAULT, 2))", "VALUES (1, NULL), (NULL, f(DEFAULT, 2))"),
+        ("values default, 2", "values NULL, 2"),
+        ("VALUES ((DEFAULT), f(DEFAULT)), (1, ( DEFAULT ))", "VALUES ((NULL), f(DEFAULT)), (1, ( NULL ))"),
         ("VALUES ('DEFAULT', `default`)", "VALUES ('DEFAULT', `default`)"),
-        ("VALUES (1, 2, DEFAULT)", "VALUES (1, 2, DEFAULT)"),
-        ("SELECT DEFAULT FROM t", "SELECT DEFAULT FROM t"),
+        ("SELECT DEFAULT FROM t", "SELECT NULL FROM t"),
+        ("SELECT a, default, *, DEFAULT", "SELECT a, NULL, *, NULL"),
+        ("FROM t SELECT DISTINCT DEFAULT, a WHERE b", "FROM t SELECT DISTINCT NULL, a WHERE b"),
+        ("WITH c AS (SELECT DEFAULT) SELECT DEFAULT, 1 FROM c", "WITH c AS (SELECT DEFAULT) SELECT NULL, 1 FROM c"),
+        (
+            "SELECT `default`, DEFAULT + 1, f(DEFAULT), t.default",
+            "SELECT `default`, DEFAULT + 1, f(DEFAULT), t.default",
+        ),
+        ("SELECT DEFAULT UNION SELECT 1", "SELECT DEFAULT UNION SELECT 1"),
     ],
 )
 def test_default_values(text: str, made: str) -> None:
-    assert replace_defaults(text, ["A", "B"]) == made
+    assert default_as_null(text) == made
 
 
 def test_max_pt() -> None:

@@ -20,6 +20,7 @@ from bitlake.storage import Store
 from bitlake.storage.faulty import FaultyStore
 from bitlake.storage.local import LocalStore
 from bitlake.table import live
+from bitlake.table.changes import BatchCommitted, Once
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.types import parse_type
 
@@ -412,3 +413,46 @@ def test_an_interrupt_while_publishing_leaves_the_snapshot_whole(tmp_path: Path)
         append(paths, schema, entry("a"), store=Interrupted())
     assert names(paths) == {"a"}
     check_table(paths)
+
+
+def test_a_batch_is_committed_once_wherever_it_was(tmp_path: Path) -> None:
+    """It is looked for in every snapshot after the last one that its stream has looked at, and in no earlier one."""
+    paths, schema = make_table(tmp_path / "t")
+    for number in range(1, 5):
+        plan = CommitPlan("APPEND", (entry(f"f{number}"),))
+        assert commit(STORE, paths, plan, schema, f"user-{number % 2}", identifier=number) is not None
+    for since in range(5):
+        for identifier in range(1, 6):
+            for user in ("user-0", "user-1"):
+                plan = CommitPlan("APPEND", (entry("new"),), once=Once(user, identifier, since))
+                there = since < identifier < 5 and user == f"user-{identifier % 2}"
+                if there:
+                    with pytest.raises(BatchCommitted, match=f"as snapshot {identifier}$"):
+                        commit(STORE, paths, plan, schema, user, identifier=identifier)
+                    continue
+                assert commit(STORE, paths, plan, schema, "other", identifier=9) is not None
+                STORE.delete(paths.snapshot(5))
+                live.clear_caches()
+    STORE.delete(paths.snapshot(2))  # expired since
+    live.clear_caches()
+    again = CommitPlan("APPEND", (entry("x"),), once=Once("user-1", 3, 1))
+    with pytest.raises(BatchCommitted, match="as snapshot 3$"):
+        commit(STORE, paths, again, schema, "user-1", identifier=3)
+
+
+def test_keys_looked_up_in_a_snapshot_suffer_no_other_rows_after_it(tmp_path: Path) -> None:
+    """Compactions add none; a snapshot that expired may have added some."""
+    paths, schema = make_table(tmp_path / "t")
+    for number, kind in enumerate(("APPEND", "COMPACT", "COMPACT", "APPEND", "COMPACT"), 1):
+        assert commit(STORE, paths, CommitPlan(kind, (entry(f"f{number}"),)), schema, "me") is not None
+    for since in range(6):
+        plan = CommitPlan("APPEND", (entry("new"),), alone_since=since)
+        if since < 4:
+            with pytest.raises(
+                CommitConflict, match=f"snapshot {1 if since == 0 else 4} of .* looked up in snapshot {since};"
+            ):
+                commit(STORE, paths, plan, schema, "me")
+            continue
+        assert commit(STORE, paths, plan, schema, "me") is not None
+        STORE.delete(paths.snapshot(6))
+        live.clear_caches()

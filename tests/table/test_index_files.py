@@ -16,6 +16,7 @@ from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.storage.base import WHOLE_FILE_BYTES
 from bitlake.storage.local import LocalStore
 from bitlake.table import live
 from bitlake.table.index_entries import clear_index_manifests, index_entries, index_path
@@ -87,7 +88,10 @@ def test_vectors_are_written_in_one_file_and_read_again(tmp_path: Path) -> None:
     again = read_vectors(STORE, paths, beside, made)
     assert {n: (v.positions().tolist(), v.wide) for n, v in again.items()} == {"a": ([1, 5], True), "b": ([0], True)}
     outside = dataclasses.replace(made, external_path="file:/elsewhere/x")
-    assert index_path(paths, schema, outside) == "file:/elsewhere/x"
+    allowed = dataclasses.replace(paths, external_roots=("file:/elsewhere",))
+    assert index_path(allowed, schema, outside) == "file:/elsewhere/x"
+    with pytest.raises(InvalidRequest, match="outside of the table's folder"):
+        index_path(paths, schema, outside)
 
 
 def test_no_vectors_are_one_byte_or_no_file(tmp_path: Path) -> None:
@@ -183,9 +187,9 @@ def test_index_manifests_are_read_once(tmp_path: Path) -> None:
     class Counting(LocalStore):
         reads = 0
 
-        def read(self, path: str) -> bytes:
+        def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
             self.reads += 1
-            return super().read(path)
+            return super().read(path, limit)
 
     store = Counting()
     first: list[IndexFileEntry] = index_entries(store, paths, snapshot)

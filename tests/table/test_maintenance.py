@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import date, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import bitlake
 from bitlake import _clock
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.table import live, maintenance
 from bitlake.table.partition_expiry import PartitionAge
 from bitlake.table.table import Table
@@ -200,6 +201,28 @@ def test_partition_times_of_several_columns(tmp_path: Path) -> None:
     age = PartitionAge(DAY, "yyyy-MM-dd HH", "$day $hr")
     assert len(table.expire_partitions(age)) == 1
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [2, 3]
+
+
+def test_a_write_marks_its_partitions_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``partition.end-input-to-done`` was refused; Paimon's Spark writer marks the partitions of each write."""
+    schema = pa.schema([("id", pa.int64()), ("p", pa.string())])
+    options = {"partition.end-input-to-done": "true"}
+    table = bitlake.connect(str(tmp_path)).create_table("t", schema, partition_by=["p"], options=options)
+    folder = Path(table.path)
+
+    def marks() -> dict[str, dict[str, int]]:
+        return {p.parent.name: json.loads(p.read_text()) for p in folder.rglob("_SUCCESS")}
+
+    monkeypatch.setattr(_clock, "now_ms", lambda: 1000)
+    table.append(pa.table({"id": [1, 2], "p": ["a", "b"]}, schema=schema))
+    assert marks() == {p: {"creationTime": 1000, "modificationTime": 1000} for p in ("p=a", "p=b")}
+    monkeypatch.setattr(_clock, "now_ms", lambda: 2000)
+    table.append(pa.table({"id": [3], "p": ["b"]}, schema=schema))
+    assert marks()["p=b"] == {"creationTime": 1000, "modificationTime": 2000} and len(marks()) == 2
+    table.compact(full=True)
+    assert marks()["p=a"]["modificationTime"] == 1000, "a compaction writes no rows"
+    with pytest.raises(UnsupportedFeature, match="mark-done-action"):
+        table.alter_options({"partition.mark-done-action": "http-report"})
 
 
 def test_a_partition_is_marked_done(table: Table, tmp_path: Path) -> None:

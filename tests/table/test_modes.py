@@ -378,7 +378,7 @@ def test_dynamic_buckets_stay_dynamic(tmp_path: Path) -> None:
 
 
 def test_postponed_rows_are_not_left_behind(tmp_path: Path) -> None:
-    table = make(tmp_path, bucket="-2")
+    table = make(tmp_path, bucket="-2", postpone__batch_write_fixed_bucket="false")
     table.upsert(batch({1: 1, 2: 2}))
     with pytest.raises(InvalidRequest, match="2 rows wait to be given their buckets; compact it"):
         table.alter_options({"bucket": "3"})
@@ -394,3 +394,35 @@ def test_full_compactions_at_every_write_if_asked_for(tmp_path: Path) -> None:
     assert rows_of(table) == model
     assert table.snapshot is not None
     assert table.snapshot.changelog_record_count
+
+
+def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> None:
+    """``docs/time-travel.md``: a snapshot is read in the mode of its own schema, with vectors without level 0."""
+
+    def history(table: Table) -> list[tuple[str, dict[int, int]]]:
+        assert table.snapshot is not None
+        scans = [table.scan(snapshot=n) for n in range(1, table.snapshot.id + 1)]
+        kinds = [s.state.snapshot.commit_kind for s in scans if s.state.snapshot is not None]
+        read = [{r["k"]: r["v"] for r in s.to_arrow().to_pylist()} for s in scans]
+        return list(zip(kinds, read, strict=True))
+
+    table = make(tmp_path, bucket="1")
+    table.upsert(batch({1: 1, 2: 1}))
+    table.upsert(batch({1: 2}))
+    table.enable_deletion_vectors()
+    switched = [
+        ("APPEND", {1: 1, 2: 1}),
+        ("APPEND", {1: 2, 2: 1}),
+        ("COMPACT", {1: 2, 2: 1}),
+        ("COMPACT", {1: 2, 2: 1}),
+    ]
+    assert history(table) == switched
+    table.upsert(batch({2: 3}))
+    written = [*switched, ("APPEND", {1: 2, 2: 1}), ("COMPACT", {1: 2, 2: 3})]
+    assert history(table) == written
+    assert table.changes(4, 5, kinds=False).to_arrow().to_pylist() == [{"k": 2, "v": 3}]
+    assert table.changes(5, 6, kinds=False).to_arrow().num_rows == 0
+    table.disable_deletion_vectors()
+    table.upsert(batch({1: 9}))
+    last = history(table)
+    assert last[: len(written)] == written and last[-1] == ("APPEND", {1: 9, 2: 3})

@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bitlake
+from bitlake.formats.parquet_bounds import PageBounds
 from bitlake.table import page_pruning, read
 from bitlake.table.fetch import forget_footers
+from bitlake.table.page_pruning import _bounds
 from bitlake.table.table import Table
 
 ROWS = 6_000
@@ -132,3 +134,31 @@ def test_other_columns_are_read_only_where_rows_survive_that_an_index_chose(tmp_
     chosen, left = scan.plan().chosen_rows, expected.num_rows
     assert 5 * left < chosen, "a page holds one of them at most"
     assert scan.plan().metrics.pages_read <= 2 * chosen + 2 * left + 4
+
+
+def test_bounds_of_a_finer_file_are_rounded_outwards() -> None:
+    """Microseconds of a file of a TIMESTAMP(3) column, and milliseconds of one of a TIMESTAMP(6) column."""
+    low, high = np.array([-1001, -1, 0, 999, 1000]), np.array([-1000, 0, 1, 1001, 2000])
+    pages = PageBounds(np.arange(6), low, high, np.zeros(5, bool))
+    coarse = _bounds(pages, (10**6, 10**3))
+    assert coarse is not None
+    assert coarse.low.tolist() == [-2, -1, 0, 0, 1] and coarse.high.tolist() == [-1, 0, 1, 2, 2]
+    fine = _bounds(pages, (10**3, 10**6))
+    assert fine is not None
+    assert fine.low.tolist() == (1000 * low).tolist() and fine.high.tolist() == (1000 * high).tolist()
+    same = _bounds(pages, (10**3, 10**3))
+    assert same is not None and same.low.tolist() == low.tolist() and same.high.tolist() == high.tolist()
+    # Numbers whose multiples leave 64 bits give no bounds; the largest that do not are exact.
+    for number in (2**62 // 1000 - 1, -(2**62 // 1000) + 1):
+        made = _bounds(PageBounds(np.arange(2), *(np.array([number]),) * 2, np.zeros(1, bool)), (10**3, 10**6))
+        assert made is not None and made.low.tolist() == made.high.tolist() == [1000 * number]
+    for number in (2**63 // 1000 + 1, -(2**63 // 1000) - 1):
+        assert _bounds(PageBounds(np.arange(2), *(np.array([number]),) * 2, np.zeros(1, bool)), (10**3, 10**6)) is None
+    # A page of NULLs only: as many NULLs as rows; of others nothing is known.
+    some = _bounds(PageBounds(np.array([0, 3, 10]), low[:2], high[:2], np.array([True, False])), (1, 1))
+    assert some is not None and some.nulls.tolist() == [3, -1] and some.has_low.tolist() == [False, True]
+    assert _bounds(pages, None) is None
+    texts = PageBounds(np.arange(2), [b"a"], [b"b"], np.zeros(1, bool))
+    assert _bounds(texts, (1, 1)) is None
+    made = _bounds(texts, None)
+    assert made is not None and made.low.to_pylist() == [b"a"] and made.high.to_pylist() == [b"b"]

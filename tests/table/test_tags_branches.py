@@ -15,6 +15,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.table import branches, tags
 from bitlake.table.expire import Retention
 from bitlake.table.live import clear_caches, latest_snapshot, load_snapshot, snapshot_ids, snapshot_manifests
+from bitlake.table.rollback import rollback
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
@@ -142,7 +143,7 @@ def test_branches_that_cannot_be_made(table: Table) -> None:
 
 def test_rollback_makes_an_earlier_snapshot_the_latest(table: Table) -> None:
     state = table.state()
-    assert branches.rollback(state, load_snapshot(table.store, state.paths, 2)) == [3, 4]
+    assert rollback(state, load_snapshot(table.store, state.paths, 2)) == [3, 4]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 11]
     table.append(pa.table({"id": [5]}, schema=SCHEMA))
     assert snapshot_ids(table.store, state.paths) == [1, 2, 3] and table.scan().count() == 3
@@ -151,7 +152,7 @@ def test_rollback_makes_an_earlier_snapshot_the_latest(table: Table) -> None:
 def test_rollback_to_a_tag_whose_snapshot_has_expired(table: Table) -> None:
     tags.create_tag(table.state(), "one", 1)
     table.expire_snapshots(ALL)
-    branches.rollback(table.state(), tags.load_tag(table.state(), "one").snapshot)
+    rollback(table.state(), tags.load_tag(table.state(), "one").snapshot)
     clear_caches()
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [0, 10]
     assert Path(table.path, "snapshot/EARLIEST").read_text() == "1"
@@ -160,5 +161,5 @@ def test_rollback_to_a_tag_whose_snapshot_has_expired(table: Table) -> None:
 def test_rollback_past_a_tag_is_refused(table: Table) -> None:
     tags.create_tag(table.state(), "three", 3)
     with pytest.raises(InvalidRequest, match="tags three hold later ones"):
-        branches.rollback(table.state(), load_snapshot(table.store, table.state().paths, 2))
+        rollback(table.state(), load_snapshot(table.store, table.state().paths, 2))
     assert table.scan().count() == 2 and len(snapshot_ids(table.store, table.state().paths)) == 4

@@ -40,6 +40,10 @@ def made(root: Path, **options: str) -> Table:
     return bitlake.connect(str(root)).create_table("t", COLUMNS, partition_by=partitions, options=chosen)
 
 
+WAITING = {"postpone__batch_write_fixed_bucket": "false"}
+"""Rows of ``bucket`` = -2 wait for a compaction to give them buckets."""
+
+
 def rows_of(rows: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=COLUMNS)
 
@@ -338,7 +342,7 @@ def test_partial_update_takes_deletes_where_it_may(tmp_path: Path) -> None:
 
 
 def test_postponed_rows_wait_as_paimon_has_them(tmp_path: Path) -> None:
-    table = made(tmp_path, bucket="-2")
+    table = made(tmp_path, bucket="-2", **WAITING)
     table.upsert(rows_of([row(3), row(1), row(3, "y")]), ["+I", "+I", "-D"])
     (entry,) = table.state().entries()
     file = entry.file
@@ -363,7 +367,11 @@ def test_postponed_rows_wait_as_paimon_has_them(tmp_path: Path) -> None:
 def test_postponed_rows_get_buckets_when_they_are_compacted(
     options: dict[str, str], total: int | None, tmp_path: Path
 ) -> None:
-    table, model, chance = made(tmp_path, bucket="-2", partitioned="yes", **options), Model(), random.Random(4)
+    table, model, chance = (
+        made(tmp_path, bucket="-2", partitioned="yes", **WAITING, **options),
+        Model(),
+        random.Random(4),
+    )
     for step in range(6):
         rows = [row(chance.randrange(30), f"s{step}", chance.choice("ab")) for _ in range(25)]
         kinds = [chance.choice(KINDS) for _ in rows]

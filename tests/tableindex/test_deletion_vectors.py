@@ -9,7 +9,9 @@ import pytest
 from fixtures import warehouse
 from hypothesis import given
 from hypothesis import strategies as st
+from pyroaring import BitMap
 
+from bitlake.codec.roaring import serialize
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, decode_index_manifest
 from bitlake.tableindex.deletion_vectors import (
@@ -19,6 +21,7 @@ from bitlake.tableindex.deletion_vectors import (
     decode_index_file,
     decode_vector,
     encode_index_file,
+    encode_index_files,
     encode_vector,
     frame_bytes,
 )
@@ -181,3 +184,117 @@ def test_vectors_of_both_kinds_merge() -> None:
 def test_positions_that_no_row_has_are_refused(positions: list[int]) -> None:
     with pytest.raises(InvalidRequest):
         DeletionVector.of(np.array(positions))
+
+
+# --- places of errors, limits -----------------------------------------------------------------------------------------
+
+
+def _raised(data: bytes, place: VectorRange, row_count: int | None = None) -> CorruptError:
+    with pytest.raises(CorruptError) as e:
+        decode_frame(data, place, row_count)
+    return e.value
+
+
+def test_errors_of_a_frame_have_offsets_of_the_index_file() -> None:
+    for wide in (False, True):
+        vector = DeletionVector.of(np.array([1, 5, 70_000]), wide)
+        file, (_, place) = encode_index_file({"a": vector, "b": vector})
+        start = place.offset
+        good = file[start:]
+        size = len(good) - 8
+        body = good[4 : 4 + size]
+        crc = zlib.crc32(body).to_bytes(4, "big")
+        assert start > 1 and decode_frame(good, place) == vector
+
+        def framed(data: bytes) -> bytes:
+            return len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
+
+        assert framed(body) == good
+        wrong_size = _raised((size + 1).to_bytes(4, "big") + good[4:], place)
+        assert wrong_size.offset == start and "the index manifest says" in wrong_size.what
+        wrong_crc = _raised(good[:-4] + bytes(b ^ 1 for b in crc), place)
+        assert wrong_crc.offset == start + 4 + size and "checksum" in wrong_crc.what
+        assert _raised(framed(b"\xff" + body[1:]), place).offset == start + 4
+        assert _raised(good[:-1], place).offset == start + 4 + size
+        # The bitmap begins after the magic; of wide vectors also after the number of bitmaps and a key.
+        head = 4 + (12 if wide else 0)
+        assert _raised(framed(body[:head] + b"\xff" * 4 + body[head + 4 :]), place).offset == start + 4 + head
+        counted = _raised(good, VectorRange("b", start, place.length, 4))
+        assert counted.offset == start and "deletes 3 rows, the index manifest says 4" in counted.what
+        kind = _raised(good, VectorRange("b", start, size + (0 if wide else 8), 3))
+        assert kind.offset == start and "the index manifest says" in kind.what
+        for rows in (70_000, 5, 0):
+            assert start + 4 + head <= (_raised(good, place, rows).offset or 0) <= start + 4 + size
+        assert decode_frame(good, place, 70_001) == vector
+
+
+def test_a_wide_vector_names_the_place_of_its_damage() -> None:
+    good = encode_vector(DeletionVector.of(np.array([1, (1 << 32) + 2, (2 << 32) + 3]), wide=True))
+    one = 4 + len(serialize(BitMap([1])))
+    assert len(good) == 12 + 3 * one and decode_vector(good).cardinality == 3
+
+    def patched(at: int, number: int, size: int = 4) -> bytes:
+        return good[:at] + number.to_bytes(size, "little", signed=True) + good[at + size :]
+
+    for data, offset in (
+        (patched(4, -1, 8), 4),
+        (patched(4, (len(good) - 12) // 12 + 1, 8), 4),
+        (patched(4, 4, 8), len(good)),
+        (patched(4, 2, 8), 12 + 2 * one),
+        (patched(12, -1), 12),
+        (patched(12 + one, 0), 12 + one),
+        (patched(12 + 2 * one, 1), 12 + 2 * one),
+        (patched(12 + 2 * one, 2**31 - 1), 12 + 2 * one),
+        (good + b"\0", len(good)),
+        (good[:11], 4),
+        (good[:3], 0),
+        (patched(12 + one + 4, -1), 12 + one + 4),
+    ):
+        with pytest.raises(CorruptError) as e:
+            decode_vector(data)
+        assert e.value.offset == offset
+    assert decode_vector(patched(12 + 2 * one, 2**31 - 2)).high[2**31 - 2] == BitMap([3])
+    assert decode_vector(good).positions().tolist() == [1, (1 << 32) + 2, (2 << 32) + 3]
+
+
+def test_places_of_frames_have_limits() -> None:
+    """A frame needs 12 bytes from offset 1 on, and data of four bytes, the magic."""
+    for offset, length, size, want in (
+        (1, 4, 13, 12), (1, 4, 12, None), (0, 4, 13, None), (1, 3, 13, None), (1, 12, 13, 12), (1, 13, 13, None),
+        (5, 20, 100, 28), (5, 95, 100, 95), (5, 96, 100, None), (5, 90, 100, 95), (5, 87, 100, 95), (5, 86, 100, 94),
+    ):  # fmt: skip
+        place = VectorRange("f", offset, length, 1)
+        if want is None:
+            with pytest.raises(CorruptError, match="is said to take") as e:
+                frame_bytes(place, size)
+            assert e.value.offset == offset
+        else:
+            assert frame_bytes(place, size) == want
+
+
+def test_index_files_end_with_the_vector_that_exceeds_the_target() -> None:
+    vectors = {f"f{i}": DeletionVector.of(np.array([i])) for i in range(5)}
+    frame = 8 + len(encode_vector(vectors["f0"]))
+    for target, sizes in (
+        (0, [1] * 5),
+        (1 + frame - 1, [1] * 5),
+        (1 + frame, [2, 2, 1]),
+        (1 + 4 * frame, [5]),
+        (10**6, [5]),
+    ):
+        files = list(encode_index_files(vectors, target))
+        assert [len(places) for _, places in files] == sizes
+        for data, places in files:
+            assert len(data) == 1 + frame * len(places) and data[0] == 1
+            assert [p.offset for p in places] == [1 + frame * i for i in range(len(places))]
+            assert decode_index_file(data, places) == {p.data_file: vectors[p.data_file] for p in places}
+    assert list(encode_index_files({}, 0)) == []
+
+
+def test_positions_have_a_limit_by_kind() -> None:
+    assert DeletionVector.of(np.array([2**32 - 1])).positions().tolist() == [2**32 - 1]
+    assert DeletionVector.of(np.array([2**52 - 1]), wide=True).positions().tolist() == [2**52 - 1]
+    for positions, wide in (([2**32], False), ([2**52], True), ([-1], False), ([-1], True)):
+        with pytest.raises(InvalidRequest, match="must be in"):
+            DeletionVector.of(np.array(positions), wide)
+    assert DeletionVector.of(np.array([], np.int64)).cardinality == 0

@@ -68,8 +68,6 @@ class PaimonDataSource(BitlakeDataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session, under both names, and let Spark push filters to it."""
+    """Make the source known to a session, under both names."""
     spark.dataSource.register(BitlakeDataSource)
     spark.dataSource.register(PaimonDataSource)
-    if spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "false":
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -12,21 +12,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata.paths import TablePaths
 from bitlake.sql.parse import parse_table_name
-from bitlake.storage import open_store
 from bitlake.storage.base import scheme_of
 from bitlake.storage.object_options import KINDS
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
-from bitlake.table.catalogs import connect_catalog
+from bitlake.table.catalogs import connect_catalog, open_store_for
 from bitlake.table.merge_schema import PREFIX
 from bitlake.table.opening import open_table
 from bitlake.table.order import OrderItem
 from bitlake.table.relation import split_relation
 from bitlake.table.system.table import SystemTable
 from bitlake.table.table import Table
+from bitlake.table.versions import has_schema
 
-PLACE = ("path", "warehouse", "database", "table", "branch", "catalog", "uri", "catalog-key", "timezone")
-"""Which table, and in which zone times without one are."""
+PLACE = (
+    "path",
+    "warehouse",
+    "database",
+    "table",
+    "branch",
+    "catalog",
+    "uri",
+    "catalog-key",
+    "timezone",
+    "external-paths",
+)
+"""Which table, where its files may be, and in which zone times without one are."""
 _OWN_CATALOG = ("filesystem", "paimon", "bitlake")
 """What ``catalog`` may be of a table that its folder names: the kind, or the lake's own names in SQL."""
 MOMENT = ("snapshot", "tag", "timestamp", "version")
@@ -187,6 +199,11 @@ class SourceOptions:
         """The zone of times without one."""
         return self.get("timezone") or "UTC"
 
+    @property
+    def external_paths(self) -> list[str]:
+        """The folders outside of the table's own that may hold files of it."""
+        return [p.strip() for p in (self.get("external-paths") or "").split(",") if p.strip()]
+
     def table(self) -> Table:
         """The table that the options name; raises :class:`NotFound` if it is not there."""
         if self.get("warehouse") is not None:
@@ -204,7 +221,7 @@ class SourceOptions:
     def _of_path(self, path: str) -> Table:
         folder = path.rstrip("/")
         parent, _, last = folder.rpartition("/")
-        store = open_store(folder, self._storage())
+        store = open_store_for(folder, self._storage(), None, self.external_paths)
         relation = split_relation(last)
         name = relation.table
         database = parent.rpartition("/")[2]
@@ -214,9 +231,11 @@ class SourceOptions:
             if (self.get(option) or there).strip("`").lower() != there.lower():
                 raise InvalidRequest(f"option '{option}' = '{self.get(option)}', and the path is of '{there}'")
         branch = self._branch(relation.branch)
-        if not store.list(f"{parent}/{name}/schema"):
+        if not has_schema(store, TablePaths(f"{parent}/{name}")):
             raise NotFound(f"there is no table at {parent}/{name}: it has no schema; is it the table's own folder?")
-        made = Table(shown, f"{parent}/{name}", store, timezone=self.timezone, branch=branch)
+        made = Table(
+            shown, f"{parent}/{name}", store, timezone=self.timezone, branch=branch, external_roots=self.external_paths
+        )
         return made if relation.system is None else SystemTable(made, relation.system)
 
     def _of_warehouse(self) -> Table:
@@ -226,7 +245,7 @@ class SourceOptions:
             raise InvalidRequest("option 'warehouse' goes with 'table' (or the table's name in load())")
         own = {k: v for k, v in self.values.items() if k == "catalog-key" or k.startswith(_CATALOG)}
         kind = self.get("catalog") or "filesystem"
-        catalog = connect_catalog(kind, warehouse, self.get("uri"), own, self._storage())
+        catalog = connect_catalog(kind, warehouse, self.get("uri"), own, self._storage(), None, self.external_paths)
         given, table = _split_name(name)
         if given is not None and self.get("database") is not None:
             raise InvalidRequest(f"table '{name}' and option 'database' both name a database")

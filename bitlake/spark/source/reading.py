@@ -59,7 +59,7 @@ def _rows(options: SourceOptions, table: Table) -> Scan:
         when = When(
             options.number("snapshot", 1), options.get("tag"), _time(time) if time else None, options.get("version")
         )
-        scan = table.scan() if when == When() else table.scan_of(table.at(when))
+        scan = table.scan() if when == When() else table.query_scan(when)
         return ChangeScan.of(scan, kinded=True) if kinds else scan
     mode = options.get("incremental-mode") or "auto"
     name = "incremental-between" if between is not None else "incremental-between-timestamp"
@@ -145,7 +145,7 @@ def parts_of(scan: Scan) -> list[Part]:
         spec = scan.spec()
         return [Part(store, name, spec, t, _change_size(t)) for t in scan.tasks()]
     plan = scan.plan()
-    request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone)
+    request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
     return [Part(store, name, request, t, _size(t)) for t in tasks_of(plan.files, plan.schemas)]
 
 

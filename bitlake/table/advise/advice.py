@@ -11,6 +11,7 @@ from bitlake.table.advise.choose import IndexEstimate
 from bitlake.table.advise.layout import LayoutAdvice
 from bitlake.table.advise.profile import ColumnProfile
 from bitlake.table.advise.questions import Question
+from bitlake.words import printable
 
 if TYPE_CHECKING:
     from bitlake.table.advise.measure import Measured
@@ -123,7 +124,7 @@ class Advice:
         """The advice for people; ``width``: columns of the terminal, 0 for any."""
         from bitlake.table.advise.show import advice_text  # which shows what this module defines
 
-        return advice_text(self, width)
+        return printable(advice_text(self, width))
 
     def __str__(self) -> str:
         return self.text()

@@ -17,6 +17,7 @@ from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, SPARK_SHARE, b
 from bitlake.table.fetch import has_pages
 from bitlake.table.index_access import forget_all
 from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.words import printable
 
 if TYPE_CHECKING:
     from bitlake.table.advise.advice import Advice, QuestionEstimate
@@ -141,7 +142,7 @@ class Measured:
         """For people: estimates beside what happened."""
         from bitlake.table.advise.show import measured_text  # which shows what this module defines
 
-        return measured_text(self)
+        return printable(measured_text(self))
 
     __str__ = text
 

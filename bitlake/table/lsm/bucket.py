@@ -23,7 +23,7 @@ from bitlake.table.lsm.expire import RecordExpire
 from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
-from bitlake.table.lsm.pick import Unit, pick
+from bitlake.table.lsm.pick import Unit, mostly_deleted, pick
 from bitlake.table.lsm.pick import full as pick_full
 from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.merge.engine import merge_rows
@@ -173,4 +173,5 @@ def due_unit(context: LsmContext, state: BucketState, full: bool = False) -> Uni
         expire = RecordExpire.of(context)
         expired = expire.expired if expire is not None else lambda entry: False
         return pick_full(runs, context.schema, has_vector=marked.__contains__, expired=expired)
-    return pick(runs, context.schema)
+    deleted = {r.data_file: r.cardinality for r in state.vectors.ranges or ()} if state.vectors is not None else {}
+    return pick(runs, context.schema) or mostly_deleted(runs, context.schema, deleted)

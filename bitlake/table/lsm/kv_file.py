@@ -86,7 +86,7 @@ class KeyValueWriter(RollingWriter):
         self._level = level
         self._source = source
         self._total = schema.num_buckets if total_buckets is None else total_buckets
-        self._folder = context.paths.bucket_dir(PartitionReader(schema, context.paths).folder(partition), bucket)
+        self._partitions = PartitionReader(schema, context.paths)
         self._arrow = arrow_schema(shape.fields)
         self._keys = [f.name.removeprefix(KEY_PREFIX) for f in stored_keys(schema)]
         self._sources = [*self._keys, *(f.name for f in SYSTEM_FIELDS), *schema.field_names]
@@ -106,7 +106,7 @@ class KeyValueWriter(RollingWriter):
         self._tail: pa.Table | None = None
 
     def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        return self._partitions.new_file(self._partition, self._bucket, name)[0]
 
     def _stored(self, rows: pa.Table) -> pa.Table:
         if not self._first:
@@ -134,7 +134,8 @@ class KeyValueWriter(RollingWriter):
             [nulls[i] for i in keys],
             self._key_plan,
         )
-        extra, embedded = place_index(self._store, schema, self._path(name), index_file_name(name), index)
+        path, external = self._partitions.new_file(self._partition, self._bucket, name)
+        extra, embedded = place_index(self._store, schema, path, index_file_name(name), index)
         meta = DataFileMeta(
             file_name=name,
             file_size=written.size,
@@ -153,6 +154,7 @@ class KeyValueWriter(RollingWriter):
             embedded_index=embedded,
             file_source=self._source,
             value_stats_cols=columns,
+            external_path=external,
         )
         self._begin()
         return ManifestEntry(EntryKind.ADD, self._partition, self._bucket, self._total, meta)

@@ -6,7 +6,7 @@ rows must not sink below older ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitlake import _clock
@@ -25,7 +25,7 @@ _HOUR_MS = 3_600_000
 class Unit:
     """Files to compact together, and the level that their rows go to.
 
-    ``rewrite``: these are files of the highest level, each to be written anew by itself (their deleted rows dropped).
+    ``rewrite``: these are files of the output level, each to be rewritten by itself (without its deleted rows).
     """
 
     files: tuple[ManifestEntry, ...]
@@ -90,6 +90,26 @@ def full(
     every = options.of(lsm.FORCE_REWRITE_ALL)
     files = tuple(e for e in runs[0].files if every or expired(e) or has_vector(e.file.file_name))
     return Unit(files, top, rewrite=True) if files else None
+
+
+def mostly_deleted(runs: Sequence[Run], schema: TableSchema, deleted: Mapping[str, int | None]) -> Unit | None:
+    """The files of one level to rewrite because too many of their rows are deleted; None if there is none.
+
+    Only where the table sets ``compaction.delete-ratio-threshold``: Paimon compacts key tables by their runs alone.
+    ``deleted``: rows in the deletion vector of each file, None if the index file does not count them.
+    """
+    if lsm.DELETE_RATIO.name not in schema.options:
+        return None
+    ratio = schema.opts.of(lsm.DELETE_RATIO)
+    for run in reversed(runs):
+        due = []
+        for entry in run.files if run.level else ():
+            rows = deleted.get(entry.file.file_name, 0)
+            if rows is None or rows > entry.file.row_count * ratio:
+                due.append(entry)
+        if due:
+            return Unit(tuple(due), run.level, rewrite=True)
+    return None
 
 
 class _Universal:

@@ -3,16 +3,22 @@
 They wait in the folder ``bucket-postpone``, in files that are neither sorted nor merged: Avro without statistics where
 the columns allow it, sequence number -1, and a name that tells the writer, since the files of one writer must be read
 in their order: ``<data-file.prefix>-u-<commit user>-s-<writer>-w-<uuid>-<n>``.  Source: Paimon's postpone writer.
+
+Unless ``postpone.batch-write-fixed-bucket`` is false, a write does not postpone its rows: it gives them buckets, as
+many as their partition has already, else one for each writer, and writes level 0 without a compaction.  Source:
+Paimon's ``PostponeUtils`` and Spark writer (release 1.4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.bucket import bucket_of
+from bitlake.codec.hashing import Int32s
 from bitlake.errors import UnsupportedFeature
 from bitlake.formats.writer import check_format
 from bitlake.metadata import lsm_options as lsm
@@ -22,9 +28,12 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
 from bitlake.table.lsm.bucket_read import BucketReader
+from bitlake.table.lsm.cross_partition import partitions_at
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
 from bitlake.table.merge.spec import SEQUENCE_NUMBER
+from bitlake.table.state import TableState
+from bitlake.table.write import group_codes
 
 UNKNOWN_SEQUENCE = -1
 
@@ -66,6 +75,44 @@ def read_postponed(
     for entry in files:
         for rows in reader.read(entry, reader.columns):
             yield rows.drop_columns([SEQUENCE_NUMBER])
+
+
+@dataclass(frozen=True, slots=True)
+class FixedBuckets:
+    """A table of postponed buckets as a batch write sees it that gives rows their buckets."""
+
+    state: TableState
+    """The table with the number of buckets that a new partition gets."""
+    counts: Mapping[bytes, int]
+    """The number of buckets of each partition that has another one."""
+
+
+def fixed_buckets(state: TableState, writers: int) -> FixedBuckets | None:
+    """How a batch write by ``writers`` tasks gives rows their buckets; None if the table's rows are not given any."""
+    options = state.schema.opts
+    if state.schema.num_buckets != POSTPONE_BUCKET or not options.of(lsm.POSTPONE_FIXED):
+        return None
+    known = {e.partition: e.total_buckets for e in state.entries() if e.total_buckets > 0}
+    new = min(options.of(lsm.POSTPONE_BUCKETS) or writers, options.of(lsm.POSTPONE_FIXED_MOST))
+    if not state.schema.partition_keys:
+        new = next(iter(known.values()), new)
+    real = replace(state, schema=state.schema.with_options({"bucket": str(new)}))
+    return FixedBuckets(real, {p: n for p, n in known.items() if n != new})
+
+
+def bucket_numbers(rows: pa.Table, schema: TableSchema, counts: Mapping[bytes, int]) -> Int32s:
+    """The bucket of each row, where partitions differ in their number of buckets: ``counts``, else the schema's."""
+    codes = group_codes(rows, schema.partition_fields, np.zeros(rows.num_rows, np.int32))
+    _, first, groups = np.unique(codes, return_index=True, return_inverse=True)
+    partitions = partitions_at(schema, rows, first)
+    totals = np.array([counts.get(p, schema.num_buckets) for p in partitions], np.int64)[groups]
+    fields, function = schema.bucket_fields, schema.opts.of(opt.BUCKET_FUNCTION)
+    out = np.empty(rows.num_rows, np.int32)
+    for total in np.unique(totals).tolist():
+        chosen = np.flatnonzero(totals == total)
+        columns = [rows.column(f.name).take(pa.array(chosen)) for f in fields]
+        out[chosen] = bucket_of([f.type for f in fields], columns, total, function)
+    return out
 
 
 def with_buckets(

@@ -188,6 +188,7 @@ class Publisher:
                 index=index,
                 sequences=_first_sequences(adds) if overwrite is None else {},
                 alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
+                read_uuid=None if state.snapshot is None else state.snapshot.uuid,
                 once=once_of(state, self.user, self.identifier),
             )
             moved: list[ManifestEntry] | None = None
@@ -236,6 +237,7 @@ class Publisher:
             changelog=tuple(e for c in every for e in c.changelog),
             index=tuple(i for c in every for i in c.index),
             computed_on=(state.snapshot_id or 0) if needs_lookup(state.schema) else None,
+            read_uuid=None if state.snapshot is None else state.snapshot.uuid,
         )
         try:
             return self._commit(state, plan, operation, None)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.schema import TableSchema
 from bitlake.table.index_entries import index_entries
 from bitlake.table.lsm.model import BucketState, LsmContext
 from bitlake.table.partition_files import entries_of, is_large
@@ -51,18 +50,18 @@ def bucket_states(
     return out
 
 
-def state_of(states: Mapping[Slot, BucketState], schema: TableSchema, slot: Slot) -> BucketState:
-    """The state of a bucket that is to be written, empty if nothing is there yet.
+def state_of(states: Mapping[Slot, BucketState], total: int, slot: Slot) -> BucketState:
+    """The state of a bucket that is to be written, of ``total`` ones; empty if nothing is there yet.
 
     Raises :class:`InvalidRequest` if its files are of another number of buckets than the table has by now: a key would
     be looked for in the wrong one.
     """
     found = states.get(slot)
     if found is None:
-        return BucketState(*slot, schema.num_buckets)
-    if found.total_buckets > 0 and schema.num_buckets > 0 and found.total_buckets != schema.num_buckets:
+        return BucketState(*slot, total)
+    if found.total_buckets > 0 and total > 0 and found.total_buckets != total:
         raise InvalidRequest(
-            f"bucket {found.bucket} is one of {found.total_buckets}, and 'bucket' = '{schema.num_buckets}' by now; "
+            f"bucket {found.bucket} is one of {found.total_buckets}, and 'bucket' = '{total}' by now; "
             "INSERT OVERWRITE the table (or this partition) with its own rows before writing others"
         )
     return found
@@ -82,17 +81,27 @@ class LiveBuckets:
     states: dict[Slot, BucketState]
     later: bool = False
     """Whether there may be more than ``states`` in partitions that have not been looked at."""
+    counts: Mapping[bytes, int] = field(default_factory=dict)
+    """Partitions with another number of buckets than the schema's."""
     _looked: set[bytes] = field(default_factory=set)
 
     @classmethod
-    def of(cls, state: TableState, *, fresh: bool = False, later: bool | None = None) -> LiveBuckets:
+    def of(
+        cls,
+        state: TableState,
+        *,
+        fresh: bool = False,
+        later: bool | None = None,
+        counts: Mapping[bytes, int] | None = None,
+    ) -> LiveBuckets:
         """The buckets of a table, or none for a ``fresh`` one; ``later`` false: all of them now.
 
         Whether they are looked at later is by the number of files, and by what this process knows already.
         """
         wait = not fresh and (is_large(state) if later is None else later)
         nothing = fresh or wait
-        return cls(state, lsm_context(state, () if nothing else None), {} if nothing else bucket_states(state), wait)
+        context = lsm_context(state, () if nothing else None)
+        return cls(state, context, {} if nothing else bucket_states(state), wait, counts or {})
 
     def look_at(self, partitions: Collection[bytes]) -> dict[Slot, BucketState]:
         """Find out what is there in partitions; returns what was found now."""
@@ -109,7 +118,7 @@ class LiveBuckets:
 
     def __getitem__(self, slot: Slot) -> BucketState:
         """A bucket that is to be written; its partition was looked at.  Raises as :func:`state_of`."""
-        return state_of(self.states, self.context.schema, slot)
+        return state_of(self.states, self.counts.get(slot[0], self.context.schema.num_buckets), slot)
 
 
 def hash_buckets(state: TableState) -> dict[Slot, BucketState]:

@@ -19,6 +19,7 @@ from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.table.evolution import map_fields
+from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.file_columns import columns_of_files
 from bitlake.table.index_entries import index_entries
 from bitlake.table.live import read_manifest_list, snapshot_manifests
@@ -192,7 +193,7 @@ class _Totals:
 
 
 def _partitions(state: TableState) -> Mapping[str, Any]:
-    entries = state.entries()
+    entries = listed_entries(state)
     raws, codes = columns_of_files(entries).partitions
     totals = _Totals(entries, codes, len(raws))
     buckets = dict(zip((e.partition for e in entries), (e.total_buckets for e in entries), strict=True))

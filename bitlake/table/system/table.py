@@ -64,7 +64,7 @@ class SystemScan(Scan):
         """Raises: there are no data files with indexes."""
         raise InvalidRequest(f"'{self.state.name}' is a system table: read its rows, and aggregate those")
 
-    def _tables(self, at_most: int | None = None) -> Iterator[pa.Table]:
+    def _tables(self, at_most: int | None = None, bounded: bool = True) -> Iterator[pa.Table]:
         assert self.gather is not None
         rows = self.gather()
         if self.predicate is not None:
@@ -140,6 +140,10 @@ class SystemTable(Table):
     def at(self, when: When) -> TableState:
         """The table below, at a moment."""
         return when.of(self._table.state(), self._timezone)
+
+    def query_scan(self, when: When) -> Scan:
+        """The rows at a moment of the table below."""
+        return self.scan_of(self.at(when)).for_query(when)
 
     def changes(
         self, start: Moment, end: Moment | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False

@@ -59,6 +59,10 @@ CODES: dict[str, Code] = {
             tag_differs="a tag and the snapshot of its number are not the same",
         ),
         *_errors("delete the branch", branch_wrong="a branch has no schema"),
+        *_warnings(
+            "call fast_forward of the same branch again, which completes it",
+            fast_forward_unfinished="a fast-forward was interrupted, or runs: main's snapshots are replaced in part",
+        ),
         *_errors(_REPAIR, hint_ahead="LATEST names a snapshot that is not there, which Paimon believes"),
         *_warnings(_REPAIR, hint_wrong="LATEST or EARLIEST does not name the last or first snapshot"),
         *_warnings(
@@ -155,6 +159,11 @@ CODES: dict[str, Code] = {
             vector_of_absent_file="a deletion vector is of a data file that the snapshot does not have",
             vector_misplaced="a deletion vector is listed under another bucket than its data file's",
             vector_twice="a data file has two deletion vectors",
+        ),
+        *_errors(_ROLL, vector_lost="a data file has lost its deletion vector, or a part of it: deleted rows are back"),
+        *_errors(
+            "set 'deletion-vectors.enabled' again, if deleted rows have come back",
+            vectors_not_applied="data files have deletion vectors, and the table's schema does not switch them on",
         ),
         *_errors(
             "repair builds it anew from the bucket's rows",

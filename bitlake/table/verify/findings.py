@@ -9,7 +9,7 @@ from typing import Any
 
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.table.verify.codes import CODES, Severity
-from bitlake.words import counted, human_bytes
+from bitlake.words import counted, human_bytes, printable
 
 MOST_FINDINGS = 1000
 """Findings kept of one code; more are only counted, so that a table whose folder is gone does not fill the memory."""
@@ -148,7 +148,7 @@ class VerifyReport:
 
     def text(self) -> str:
         """For people."""
-        return "\n".join(_lines(self))
+        return printable("\n".join(_lines(self)))
 
     def __str__(self) -> str:
         return self.text()

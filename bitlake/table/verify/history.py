@@ -17,8 +17,10 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, Identity, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
+from bitlake.table.fast_forward import is_switch
 from bitlake.table.merge.sections import key_place
 from bitlake.table.partitions import PartitionReader
+from bitlake.table.rollback import rolled_back_to
 from bitlake.table.verify.findings import Book, Finding
 from bitlake.table.verify.lines import Line, Moment
 
@@ -124,6 +126,8 @@ class HistoryCheck:
         self._live: LiveSet | None = None
         self._last: Moment | None = None
         self._index: str | None = None
+        self._marked: dict[str, int | None] = {}
+        """The cardinalities of the last snapshot's deletion vectors, by data file."""
         self._hashes: dict[Slot, str] = {}
         self._partitions = None if line.latest is None else PartitionReader(line.latest, line.paths)
 
@@ -178,7 +182,7 @@ class HistoryCheck:
     def _continued(self, moment: Moment) -> LiveSet | None:
         """The live files before this snapshot's delta, if the snapshot before is known."""
         live, last = self._live, self._last
-        if live is None or last is None or last.snapshot.id + 1 != moment.snapshot.id:
+        if live is None or last is None or not self._follows(last, moment):
             return None
         lists = self._known.lists
         names = [m.file_name for m in lists[moment.snapshot.base_manifest_list]]
@@ -196,6 +200,17 @@ class HistoryCheck:
             what = f"of the files of snapshot {last.snapshot.id} it lacks {lost:,}, and it has {extra:,} others"
             self._note(Finding("base-differs", path, what), moment)
         return merged
+
+    def _follows(self, last: Moment, moment: Moment) -> bool:
+        """Whether a snapshot begins with what the one before ended with.
+
+        A rollback's or fast-forward's has the files of another one, and while a fast-forward is unfinished main has
+        snapshots of two histories.
+        """
+        snapshot = moment.snapshot
+        if last.snapshot.id + 1 != snapshot.id or self._line.forwarding:
+            return False
+        return rolled_back_to(snapshot) is None and not is_switch(snapshot)
 
     def _from_base(self, moment: Moment) -> LiveSet:
         live = LiveSet()
@@ -299,12 +314,18 @@ class HistoryCheck:
     def _indexes(self, moment: Moment, live: LiveSet, touched: set[Slot], schema: TableSchema) -> None:
         name = moment.snapshot.index_manifest
         entries = () if name is None else self._known.indexes.get(name)
+        before, self._marked = self._marked, {}
         if entries is None:
             return
+        self._marked = {r.data_file: r.cardinality for e in entries for r in e.ranges or ()}
+        if self._last is not None and self._follows(self._last, moment):
+            self._lost_vectors(moment, live, before)
         for entry in entries:
             self._files.indexes.setdefault(entry, []).append(moment.name)
         if schema.opts.of(opt.DV_ENABLED):
             self._vectors(moment, live, entries)
+        else:
+            self._ignored_vectors(moment, live, entries)
         if schema.primary_keys and schema.num_buckets == -1 and set(schema.partition_keys) <= set(schema.primary_keys):
             self._hash_files(moment, live, touched, entries)
 
@@ -329,6 +350,32 @@ class HistoryCheck:
                 if other != entry.file_name:
                     what = f"{place.data_file} has a vector here and in {other}"
                     self._note(Finding("vector-twice", path, what, offset=place.offset), moment)
+
+    def _lost_vectors(self, moment: Moment, live: LiveSet, before: Mapping[str, int | None]) -> None:
+        """Vectors that the snapshot before had, of files that are still live: a vector only grows."""
+        if not before:
+            return
+        for entry in live.entries():
+            name = entry.file.file_name
+            if name not in before:
+                continue
+            old, new = before[name], self._marked.get(name)
+            if name not in self._marked or (old is not None and new is not None and new < old):
+                deleted = "some" if old is None else f"{old:,}"
+                left = "none" if name not in self._marked else f"{new:,}"
+                what = f"{name} had a vector of {deleted} deleted rows in the snapshot before, and now of {left}"
+                self._note(Finding("vector-lost", moment.path, what), moment)
+
+    def _ignored_vectors(self, moment: Moment, live: LiveSet, entries: Sequence[IndexFileEntry]) -> None:
+        """Vectors of live files that no reader applies, for the schema does not switch them on."""
+        marked = {r.data_file for e in entries if e.index_type == DELETION_VECTORS for r in e.ranges or ()}
+        if not marked:
+            return
+        hit = sorted(e.file.file_name for e in live.entries() if e.file.file_name in marked)
+        if hit:
+            what = f"{len(hit):,} of its data files have deletion vectors (the first: {hit[0]}), and its schema "
+            what += f"{moment.snapshot.schema_id} does not have '{opt.DV_ENABLED.name}'"
+            self._note(Finding("vectors-not-applied", moment.path, what), moment)
 
     def _hash_files(self, moment: Moment, live: LiveSet, touched: set[Slot], entries: Sequence[IndexFileEntry]) -> None:
         now = {(e.partition, e.bucket): e.file_name for e in entries if e.index_type == HASH}

@@ -10,15 +10,18 @@ import json
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import KINDS, OPERATIONS, Snapshot
 from bitlake.storage import Store
-from bitlake.table.live import snapshot_ids
-from bitlake.table.verify.findings import Book, Finding, of_error
-from bitlake.table.versions import branch_names, tag_names
+from bitlake.table.expiring import load_line
+from bitlake.table.fast_forward import JOURNAL, unfinished_branch
+from bitlake.table.rollback import are_unused
+from bitlake.table.verify.findings import MOST_FINDINGS, Book, Finding, of_error
+from bitlake.table.versions import branch_names, existing_snapshots, tag_names
 from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
 
 _PLACE = "snapshot"
@@ -49,6 +52,8 @@ class Line:
     """Schemas that are there and cannot be read."""
     moments: list[Moment] = field(default_factory=list)
     changelogs: list[Moment] = field(default_factory=list)
+    forwarding: bool = False
+    """Whether a fast-forward is unfinished, so that snapshots need not follow each other."""
 
     @property
     def latest(self) -> TableSchema | None:
@@ -64,19 +69,20 @@ def read_lines(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
     """Main and all branches; with ``wanted`` only the line of ``paths``, and of it only these snapshots."""
     if wanted is not None:
         return [_read_line(store, paths, wanted, book)]
-    lines = [_read_line(store, TablePaths(paths.root, None, paths.data_directory), None, book)]
+    lines = [_read_line(store, paths.on_branch(None), None, book)]
     for name in branch_names(store, paths):
         book.count("branches")
-        lines.append(_read_line(store, TablePaths(paths.root, name, paths.data_directory), None, book))
+        lines.append(_read_line(store, paths.on_branch(name), None, book))
     return lines
 
 
 def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, book: Book) -> Line:
     line = Line(paths.branch or "main", paths)
     _read_schemas(store, line, book)
-    ids = snapshot_ids(store, paths)
+    ids = load_line(store, paths).kept  # of the others, files may be missing
     if wanted is None:
         first = ids[0] if ids else 0
+        _check_fast_forward(store, line, book)
         _check_gaps(store, line, ids, book)
         _read_snapshots(store, line, ids, book, inherited=first if paths.branch is not None else None)
         _read_tags(store, line, ids, book)
@@ -145,13 +151,33 @@ def _ids(made: DataType) -> Iterator[int]:
 # --- snapshots and tags -----------------------------------------------------------------------------------------------
 
 
+def _check_fast_forward(store: Store, line: Line, book: Book) -> None:
+    if line.paths.branch is not None:
+        return
+    path = f"{line.paths.snapshot_dir}/{JOURNAL}"
+    try:
+        branch = unfinished_branch(store, line.paths)
+    except BitlakeError as e:
+        book.add(of_error("fast-forward-unfinished", path, e))
+        return
+    if branch is not None:
+        line.forwarding = True
+        book.add(Finding("fast-forward-unfinished", path, f"a fast-forward to branch '{branch}' is not complete"))
+
+
 def _check_gaps(store: Store, line: Line, ids: list[int], book: Book) -> None:
-    known = set(ids)
-    for number in range(ids[0], ids[-1]) if ids else ():
+    if line.forwarding:
+        return
+    for before, after in pairwise(ids):
+        if after == before + 1:
+            continue
+        if any(are_unused(s, before + 1) for s in existing_snapshots(store, line.paths, [after])):
+            continue
         # One that expired while the folder was listed is no gap: then the first ones are gone as well.
-        if number not in known and store.exists(line.paths.snapshot(ids[0])):
-            what = f"snapshots {ids[0]} to {ids[-1]} are there, but not {number}"
-            book.add(Finding("snapshot-missing", line.paths.snapshot(number), what))
+        if store.exists(line.paths.snapshot(ids[0])):
+            for number in range(before + 1, min(after, before + MOST_FINDINGS + 1)):
+                what = f"snapshots {ids[0]} to {ids[-1]} are there, but not {number}"
+                book.add(Finding("snapshot-missing", line.paths.snapshot(number), what))
 
 
 def _read_snapshots(store: Store, line: Line, ids: list[int], book: Book, inherited: int | None) -> None:
@@ -219,7 +245,7 @@ def check_hints(store: Store, line: Line, book: Book) -> None:
 
     A commit writes its snapshot and then the hint, and expiry both, too: what is wrong counts only if it stays.
     """
-    wrong = _wrong_hints(store, line)
+    wrong = [] if line.forwarding else _wrong_hints(store, line)
     if wrong:
         time.sleep(_MOMENT)
         for finding in _wrong_hints(store, line):
@@ -234,9 +260,12 @@ def _wrong_hints(store: Store, line: Line) -> list[Finding]:
             data = store.read(path)
         except NotFound:
             continue  # a write-only table has no EARLIEST, and readers list the folder
-        ids = snapshot_ids(store, paths)
+        now = load_line(store, paths)
+        ids = now.ids
         told = parse_hint(data)
         end, word = (ids[-1], "last") if ids and latest else (ids[0], "first") if ids else (0, "first")
+        if told is not None and not latest and ids and ids[0] <= told <= now.end:
+            continue  # an expiry that has begun moved it on
         if told is None:
             found.append(Finding("hint-wrong", path, f"it holds {data[:32]!r} and not a number"))
         elif told != end:

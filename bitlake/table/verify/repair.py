@@ -26,11 +26,12 @@ from bitlake.table.branches import branch_paths
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
 from bitlake.table.data_file import FileMaker
+from bitlake.table.expiring import load_line
 from bitlake.table.index_access import INDEX_SUFFIX
 from bitlake.table.index_changes import IndexChange
 from bitlake.table.index_entries import index_entries, index_path
 from bitlake.table.index_files import read_hashes, write_hashes
-from bitlake.table.live import snapshot_ids
+from bitlake.table.links import check_history
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import RewriteTask, plan_rewrite, rewrite_file
 from bitlake.table.runner import Runner, discard_files
@@ -39,6 +40,7 @@ from bitlake.table.verify.findings import Finding, VerifyReport
 from bitlake.table.verify.hashes import KeyFile, key_hashes
 from bitlake.table.versions import branch_names
 from bitlake.tableindex.hash_index import java_order
+from bitlake.words import printable
 
 Indexes = Literal["rebuild", "drop"]
 _HINTS = frozenset({"hint-wrong", "hint-ahead"})
@@ -93,7 +95,7 @@ class Repair:
         if left:
             lines.append(f"Not repaired, for it takes a decision or a copy of the table ({len(left):,}):")
             lines += [f"  {f.code:<14} {f.path}: {f.remedy}" for f in left]
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
     def __str__(self) -> str:
         return self.text()
@@ -123,6 +125,7 @@ def carry_out(
 
     Raises :class:`CommitConflict` if another writer changed the same files meanwhile: verify and repair again.
     """
+    check_history(state.store, state.paths)
     plan = plan_repair(state, report, indexes)
     work = _Work(state, report)
     _write_hints(state.store, state.paths, {a.path for a in plan.actions if a.what == "write hint"})
@@ -205,7 +208,7 @@ def _write_hints(store: Store, paths: TablePaths, wrong: set[str]) -> None:
         for path, end in ((line.latest_hint, -1), (line.earliest_hint, 0)):
             if path not in wrong:
                 continue
-            ids = snapshot_ids(store, line)
+            ids = load_line(store, line).kept
             if ids:
                 store.write(path, str(ids[end]).encode())
             else:

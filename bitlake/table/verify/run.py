@@ -14,6 +14,7 @@ from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store
+from bitlake.table.expiring import load_line
 from bitlake.table.index_entries import index_path
 from bitlake.table.orphans import find_orphans
 from bitlake.table.partitions import PartitionReader
@@ -299,7 +300,7 @@ class _Verify:
         schema = lines[0].latest
         if schema is None:
             return None
-        state = TableState(self.name, TablePaths(self.paths.root), self.store, schema, None)
+        state = TableState(self.name, self.paths.on_branch(None), self.store, schema, None)
         try:
             found = find_orphans(state, _clock.now_ms() - _DAY_MS, self.light)
         except BitlakeError:
@@ -307,12 +308,15 @@ class _Verify:
         return len(found), sum(o.size for o in found)
 
     def _still_there(self, lines: Sequence[Line]) -> tuple[Finding, ...]:
-        """The findings without what is missing because its snapshots expired while they were looked at."""
+        """The findings without what is missing because its snapshots expired, or began to, meanwhile."""
         paths = {m.name: m.path for m in _moments(lines)}
         missing = [f for f in self.book.findings() if f.code.endswith("-missing") and f.snapshots]
         asked = list(dict.fromkeys(m for f in missing for m in f.snapshots if m in paths))
         there = self.light.run([paths[m] for m in asked], self.store.exists) if asked else []
         gone = {m for m, here in zip(asked, there, strict=True) if not here}
+        for line in lines if missing else ():
+            end = load_line(self.store, line.paths).end
+            gone |= {m.name for m in line.moments if m.is_snapshot and m.snapshot.id < end}
         expired = {f for f in missing if all(m in gone for m in f.snapshots)} if gone else set()
         now = frozenset(_last_moments(lines))
         return by_severity(f.of_past(now) for f in self.book.findings() if f not in expired)

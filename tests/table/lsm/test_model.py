@@ -56,6 +56,7 @@ OPTIONS: list[dict[str, str]] = [
     {"data-file.thin-mode": "true"},
     {"file.format": "avro", "file.compression": "zstd"},
     {"deletion-vectors.bitmap64": "true"},
+    {"compaction.delete-ratio-threshold": "0.1"},
 ]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import fixtures
+import pyarrow as pa
 import pytest
 
+import bitlake
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
@@ -197,3 +200,29 @@ def test_lookups() -> None:
     assert not needs_lookup(schema())
     assert not needs_lookup(schema(changelog_producer="full-compaction"))
     assert needs_lookup(schema(**DV))
+
+
+def test_files_with_many_deleted_rows_are_rewritten_where_the_table_asks(tmp_path: Path) -> None:
+    """A key table's deleted rows stayed in its files until a full compaction, whatever their share."""
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    lake = bitlake.connect(tmp_path, progress=False)
+
+    def rows(start: int, stop: int, v: int) -> pa.Table:
+        return pa.table({"k": range(start, stop), "v": [v] * (stop - start)}, columns)
+
+    for name, more in (("unset", {}), ("asked", {"compaction.delete-ratio-threshold": "0.2"})):
+        options = {"bucket": "1", "deletion-vectors.enabled": "true", **more}
+        table = lake.create_table(name, columns, primary_key=["k"], options=options)
+        table.upsert(rows(0, 1000, 0))
+        table.compact(full=True)
+        table.upsert(rows(0, 200, 1))
+        assert table.compact() is None, "200 of 1,000 rows are not more than 0.2"
+        table.upsert(rows(200, 210, 1))
+        big = max(table.state().entries(), key=lambda e: e.file.row_count)
+        assert big.file.row_count == 1000
+        assert (table.compact() is not None) == (name == "asked")
+        after = max(table.state().entries(), key=lambda e: e.file.row_count).file
+        assert (after.row_count, after.level) == (790 if name == "asked" else 1000, big.file.level)
+        expected = pa.table({"k": range(1000), "v": [1] * 210 + [0] * 790}, columns)
+        assert table.scan().to_arrow().sort_by("k").equals(expected)
+        assert table.compact() is None and table.scan().count() == 1000

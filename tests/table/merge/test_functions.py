@@ -97,6 +97,9 @@ def test_taking_back() -> None:
     assert fold("sum", pa.decimal128(5, 2), [Decimal("1.00")], (0,)) == Decimal("-1.00")
     assert fold("product", pa.int64(), [-7, 2], (1,)) == -3
     assert fold("product", pa.int64(), [2], (0,)) is None
+    for kind, least in ((pa.int8(), -128), (pa.int32(), -(2**31)), (pa.int64(), -(2**63))):
+        assert fold("product", kind, [least // 2, 2]) == least, "the smallest value is in range"
+        assert fold("product", kind, [-(least + 1), 1]) == -(least + 1), "so is the largest"
     assert fold("last_value", pa.int64(), [5, 3], (1,)) is None
     assert fold("last_non_null_value", pa.int64(), [5, None], (1,)) == 5
     assert fold("collect", pa.list_(pa.int32()), [[1, 1, 2], [1]], (1,)) == [1, 2]

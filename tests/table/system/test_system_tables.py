@@ -139,6 +139,16 @@ def test_readings_of_rows(lake: bitlake.Lake) -> None:
     assert sorted(read(lake, "k$audit_log", "_SEQUENCE_NUMBER", "id")) == [(0, 1), (3, 3)]
 
 
+def test_the_audit_log_has_the_values_of_deleted_rows(lake: bitlake.Lake) -> None:
+    # DELETE wrote keys alone, and the audit log showed NULL where Paimon's has the deleted values.
+    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
+    options = {"bucket": "1", "primary-key": "id", "write-only": "true"}
+    table = lake.create_table("k", columns, options=options)
+    table.upsert(pa.table({"id": [1, 2, 3], "v": ["a", "b", "c"]}, schema=columns))
+    table.delete("id = 2")
+    assert sorted(read(lake, "k$audit_log")) == [("+I", 1, "a"), ("+I", 3, "c"), ("-D", 2, "b")]
+
+
 def test_a_system_table_can_only_be_read(lake: bitlake.Lake, table: Table) -> None:
     found = lake.table("t$snapshots")
     assert found.arrow_schema.names[:2] == ["snapshot_id", "schema_id"]

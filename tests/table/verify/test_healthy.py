@@ -56,6 +56,7 @@ ENGINES: list[dict[str, str]] = [
     {"metadata.stats-mode": "none"},
     {"metadata.stats-mode": "counts"},
     {"bucket": "-2"},
+    {"bucket": "-2", "postpone.batch-write-fixed-bucket": "false"},
 ]
 
 

@@ -1,0 +1,326 @@
+"""Avro object containers, read within bounds: what a hostile file may claim is checked before anything is decoded.
+
+::
+
+    "Obj" 01 | meta: map (avro.schema, avro.codec) | 16 bytes sync
+    per block: count (zigzag) | size (zigzag) | the records, compressed | sync
+
+A schema may not refer to a type it is inside, and each value takes at least one byte: a count of values is therefore
+bounded by the bytes that hold them.  A block decompresses to a bounded size.
+
+Source: the Apache Avro specification.
+"""
+
+from __future__ import annotations
+
+import bz2
+import functools
+import io
+import json
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from bitlake.codec.bytes import zigzag
+from bitlake.errors import CorruptError, UnsupportedFeature
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+MAGIC = b"Obj\x01"
+SYNC = 16
+HEADER_BYTES = 16 << 20
+"""The most that a header may take; a schema of 15,000 columns needs less."""
+SCHEMA_NODES = 30_000
+"""Types in a schema other than null, counted wherever they are used."""
+SCHEMA_DEPTH = 64
+_XZ_MEMORY = 128 << 20
+_PRIMITIVES = frozenset({"boolean", "int", "long", "float", "double", "bytes", "string"})
+_LOGICAL = ("logicalType", "precision", "scale")
+_CACHED_SCHEMA = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A container's header: its checked schema, as JSON without references; ``nodes``: how many types it has."""
+
+    schema: Any
+    nodes: int
+    codec: str
+    sync: bytes
+
+
+def read_header(stream: BinaryIO, what: str, logical: bool = True) -> Header:
+    """Read a container's header, its schema by :func:`check_schema`.
+
+    Raises :class:`CorruptError`, and :class:`UnsupportedFeature` for an unknown codec.
+    """
+    if stream.read(len(MAGIC)) != MAGIC:
+        raise CorruptError(f"{what} is not an Avro file", 0)
+    meta: dict[bytes, bytes] = {}
+    left = HEADER_BYTES
+    while count := _long(stream, what):
+        if count < 0:
+            count = -count
+            _long(stream, what)
+        for _ in range(count):
+            key, value = (_sized(stream, left, what) for _ in range(2))
+            left -= len(key) + len(value) + 2
+            meta[key] = value
+    sync = _exactly(stream, SYNC, what)
+    codec = meta.get(b"avro.codec", b"null").decode("latin-1")
+    if codec not in _CODECS:
+        raise UnsupportedFeature(
+            f"{what} is compressed with Avro codec {codec!r}; expected one of {', '.join(_CODECS)}"
+        )
+    schema, nodes = check_schema(meta.get(b"avro.schema", b""), what, logical)
+    return Header(schema, nodes, codec, sync)
+
+
+def read_blocks(
+    stream: BinaryIO, header: Header, total: int, limit: Callable[[int], int], what: str
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (records, uncompressed bytes) of the blocks after the header; raises :class:`CorruptError`.
+
+    ``total``: the container's size in bytes.  ``limit``: from a block's stored size to its greatest size decompressed.
+    """
+    decompress = _CODECS[header.codec]
+    while first := stream.read(1):
+        count = _long(stream, what, first[0])
+        size = _long(stream, what)
+        body = stream.read(size) if 0 <= size <= total else b""
+        if count < 0 or len(body) != size:
+            raise CorruptError(
+                f"{what} has a block of {count:,} records and {size:,} bytes, of which {len(body):,} exist"
+            )
+        most = limit(size)
+        try:
+            block = decompress(body, most)
+        except MemoryError as e:
+            raise CorruptError(f"{what} has a block that needs more memory than is available") from e
+        except Exception as e:  # each codec raises errors of its own
+            raise CorruptError(f"{what} has a damaged block: {type(e).__name__}: {e}") from e
+        if len(block) > most:
+            raise CorruptError(f"{what} has a block of {size:,} bytes that decompresses to more than {most:,} bytes")
+        if count > len(block):
+            raise CorruptError(f"{what} has a block that claims {count:,} records in {len(block):,} bytes")
+        if stream.read(SYNC) != header.sync:
+            raise CorruptError(f"{what} has a block that does not end with the file's sync marker")
+        yield count, block
+
+
+class PlainContainer:
+    """The same container without compression, as a readable stream: one block at a time is in memory."""
+
+    def __init__(self, header: Header, blocks: Iterator[tuple[int, bytes]]) -> None:
+        schema = json.dumps(header.schema, separators=(",", ":")).encode()
+        pairs = (b"avro.schema", schema, b"avro.codec", b"null")
+        meta = b"".join(zigzag(len(p)) + p for p in pairs)
+        self._piece = io.BytesIO(MAGIC + zigzag(2) + meta + b"\0" + header.sync)
+        self._blocks = blocks
+        self._sync = header.sync
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer at the end of the container."""
+        data = self._piece.read(size)
+        while len(data) < size:
+            block = next(self._blocks, None)
+            if block is None:
+                break
+            count, body = block
+            self._piece = io.BytesIO(b"".join((zigzag(count), zigzag(len(body)), body, self._sync)))
+            data += self._piece.read(size - len(data))
+        return data
+
+
+def decompress_zstd(body: bytes, most: int) -> bytes:
+    """Decompress the frames of ``body``; the result is longer than ``most`` if there is more than that."""
+    return _frames(zstd.ZstdDecompressor, body, most)
+
+
+def _frames(make: Callable[[], Any], body: bytes, most: int) -> bytes:
+    parts, length = [], 0
+    while body:
+        decompressor = make()
+        part = decompressor.decompress(body, most + 1 - length)
+        parts.append(part)
+        length += len(part)
+        if length > most:
+            break
+        if not decompressor.eof:
+            raise EOFError("the compressed data is cut off")
+        body = decompressor.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _deflate(body: bytes, most: int) -> bytes:
+    decompressor = zlib.decompressobj(-15)
+    data = decompressor.decompress(body, most + 1)
+    if not decompressor.eof and len(data) <= most:
+        raise EOFError("the compressed data is cut off")
+    return data
+
+
+def _snappy(body: bytes, most: int) -> bytes:
+    import pyarrow as pa  # slow to import; Paimon compresses with zstd unless it is asked for another codec
+
+    size = shift = at = 0
+    while True:
+        size |= (body[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if body[at - 1] < 0x80 or shift > 35:
+            break
+    # Snappy copies at most 64 bytes for each 3 bytes of input.
+    if size > min(most, 32 * len(body)):
+        raise ValueError(f"{size:,} bytes are claimed")
+    data: bytes = pa.decompress(body[:-4], size, "snappy", asbytes=True)
+    if zlib.crc32(data) != int.from_bytes(body[-4:], "big"):
+        raise ValueError("the checksum differs")
+    return data
+
+
+_CODECS: dict[str, Callable[[bytes, int], bytes]] = {
+    "null": lambda body, _: body,
+    "deflate": _deflate,
+    "zstandard": decompress_zstd,
+    "snappy": _snappy,
+    "bzip2": lambda body, most: _frames(bz2.BZ2Decompressor, body, most),
+    "xz": lambda body, most: _frames(lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY), body, most),
+}
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def check_schema(text: bytes, what: str, logical: bool = True) -> tuple[Any, int]:
+    """Return a container's schema with each reference replaced by its type, and how many types it then has.
+
+    Only what decoding needs is kept, and logical types if ``logical``.  Raises :class:`CorruptError` for a schema that
+    is invalid, refers to itself, has values that take no byte, or exceeds :data:`SCHEMA_NODES` or
+    :data:`SCHEMA_DEPTH`.
+    """
+    return (_check_schema if len(text) > _CACHED_SCHEMA else _cached_schema)(text, what, logical)
+
+
+def _check_schema(text: bytes, what: str, logical: bool) -> tuple[Any, int]:
+    try:
+        walk = _SchemaWalk(what, logical)
+        return walk.type(json.loads(text), 0, ""), walk.nodes
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
+        raise CorruptError(f"{what} has no valid Avro schema: {type(e).__name__}: {e}") from e
+
+
+# Most files of a table share one schema.
+_cached_schema = functools.lru_cache(32)(_check_schema)
+
+
+class _SchemaWalk:
+    """Copies a schema, giving each named type a name of its own; mutable: it counts and remembers."""
+
+    def __init__(self, what: str, logical: bool) -> None:
+        self.nodes = 0
+        self._kept = _LOGICAL if logical else ()
+        self._what = what
+        self._named: dict[str, tuple[Any, str] | None] = {}
+
+    def type(self, made: Any, depth: int, namespace: str) -> Any:
+        self.nodes += 1
+        if self.nodes > SCHEMA_NODES or depth > SCHEMA_DEPTH:
+            raise CorruptError(
+                f"{self._what} has an Avro schema of more than {SCHEMA_NODES:,} types or {SCHEMA_DEPTH} levels"
+            )
+        if isinstance(made, list):
+            return self._union(made, depth, namespace)
+        if isinstance(made, str):
+            return made if made in _PRIMITIVES else self._reference(made, depth, namespace)
+        kind = made["type"]
+        if isinstance(kind, (list, dict)):
+            return self.type(kind, depth + 1, namespace)
+        kept = {k: made[k] for k in self._kept if k in made}
+        if kind in _PRIMITIVES:
+            return {"type": kind, **kept} if kept else kind
+        if kind == "array":
+            return {"type": kind, "items": self.type(made["items"], depth + 1, namespace), **kept}
+        if kind == "map":
+            return {"type": kind, "values": self.type(made["values"], depth + 1, namespace), **kept}
+        if kind in ("record", "fixed", "enum"):
+            return self._define(made, kind, kept, depth, namespace)
+        return self._reference(kind, depth, namespace)
+
+    def _union(self, branches: list[Any], depth: int, namespace: str) -> list[Any]:
+        if not branches or any(isinstance(b, list) for b in branches):
+            raise ValueError("a union of no types, or of unions")
+        return ["null" if b in ("null", {"type": "null"}) else self.type(b, depth + 1, namespace) for b in branches]
+
+    def _define(self, made: dict[str, Any], kind: str, kept: dict[str, Any], depth: int, namespace: str) -> Any:
+        name = str(made["name"])
+        if "." in name:
+            namespace = name.rpartition(".")[0]
+        else:
+            namespace = str(made.get("namespace", namespace))
+            name = f"{namespace}.{name}"
+        out: dict[str, Any] = {"type": kind, "name": f"t{self.nodes}", **kept}
+        if kind == "enum":
+            out["symbols"] = list(map(str, made["symbols"]))
+        elif kind == "fixed":
+            out["size"] = made["size"]
+            if not isinstance(made["size"], int) or made["size"] < 1:
+                raise ValueError("a fixed type of no bytes")
+        else:
+            self._named[name] = None
+            if not made["fields"]:
+                raise ValueError("a record without fields")
+            out["fields"] = [
+                {"name": str(f["name"]), "type": self.type(f["type"], depth + 1, namespace)} for f in made["fields"]
+            ]
+        self._named[name] = made, namespace
+        return out
+
+    def _reference(self, name: Any, depth: int, namespace: str) -> Any:
+        full = name if name in self._named else f"{namespace}.{name}"
+        if not isinstance(name, str) or full not in self._named:
+            raise ValueError(f"unknown type {str(name)[:60]!r}")
+        definition = self._named[full]
+        if definition is None:
+            raise CorruptError(f"{self._what} has an Avro schema in which type {name[:60]!r} contains itself")
+        self.nodes -= 1
+        return self.type(definition[0], depth + 1, definition[1])
+
+
+# --- bytes ------------------------------------------------------------------------------------------------------------
+
+
+def _long(stream: BinaryIO, what: str, first: int | None = None) -> int:
+    value = shift = 0
+    byte = first
+    while True:
+        if byte is None:
+            byte = _exactly(stream, 1, what)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+        byte = None
+        if shift > 63:
+            raise CorruptError(f"{what} has a number of more than 64 bits")
+    return (value >> 1) ^ -(value & 1)
+
+
+def _sized(stream: BinaryIO, left: int, what: str) -> bytes:
+    size = _long(stream, what)
+    if not 0 <= size <= left:
+        raise CorruptError(f"{what} has an Avro header of more than {HEADER_BYTES:,} bytes")
+    return _exactly(stream, size, what)
+
+
+def _exactly(stream: BinaryIO, size: int, what: str) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        raise CorruptError(f"{what} ends inside its header or between two blocks")
+    return data

@@ -1,0 +1,212 @@
+"""The file that a row is read from, as Spark names it: the hidden column ``_metadata`` and ``input_file_name()``.
+
+A view over a DataFrame cannot have a hidden column.  So the tables whose ``_metadata`` a query names get a column of
+that name, and the query's stars leave it out.  ``input_file_name()`` and its siblings become references to it where
+their SELECT reads one lake table; elsewhere they stay Spark's, which knows them of its own file reader only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from sqlglot import Token, exp
+
+from bitlake.predicate.dialect import quoted
+from bitlake.sql import scope
+from bitlake.sql.edits import Edit, spliced
+
+METADATA = "_metadata"
+FIELDS = (
+    "file_path",
+    "file_name",
+    "file_size",
+    "file_block_start",
+    "file_block_length",
+    "file_modification_time",
+    "row_index",
+)
+"""The members of Spark's ``_metadata`` of Parquet files, in its order."""
+
+# Spark writes the local file system as file:/ in _metadata.file_path, and as file:/// in input_file_name().
+FUNCTIONS = {
+    "input_file_name": ("file_path", "regexp_replace(_metadata.file_path, '^file:/+', 'file:///')"),
+    "input_file_block_start": ("file_block_start", "_metadata.file_block_start"),
+    "input_file_block_length": ("file_block_length", "_metadata.file_block_length"),
+}
+WORDS = frozenset((METADATA, *FUNCTIONS))
+"""Identifiers (lower case) without which a query asks for nothing of this."""
+
+IsLake = Callable[[exp.Table], bool]
+"""Whether a table node names a lake table that has no column ``_metadata`` of its own."""
+
+
+@dataclass(slots=True)
+class FileMetadata:
+    """How a query is edited, and what its tables must give, by where their names start in the edited text."""
+
+    text: str
+    fields: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    """The members of ``_metadata`` that a table's rows need."""
+    by_spark: bool = False
+    """Whether a function is left to Spark, which knows it only of files that its own reader reads."""
+    named: str | None = None
+    """The query with its functions, where their replacement changes names that Spark makes of a column's text."""
+
+
+def take_file_metadata(text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake) -> FileMetadata:
+    """Edit a query so that the file of a row is an ordinary column; see the module."""
+    taken = _Taken(text, tokens, tree, is_lake)
+    taken.take_references()
+    taken.take_functions()
+    taken.take_stars()
+    return taken.result()
+
+
+class _Taken:
+    """Gathers the edits of one query."""
+
+    def __init__(self, text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._at = {t.start: n for n, t in enumerate(tokens)}
+        self._tree = tree
+        self._is_lake = is_lake
+        self._edits: list[Edit] = []
+        self._stars: list[Edit] = []
+        self._needs: dict[int, tuple[exp.Table, set[str]]] = {}
+        self._by_spark = False
+        self._renames = False
+
+    def take_references(self) -> None:
+        """Find the tables that references to ``_metadata`` mean."""
+        for column in self._tree.find_all(exp.Column):
+            words = [p.name.lower() for p in column.parts]
+            if METADATA not in words or column.find_ancestor(exp.Star) is not None:
+                continue
+            at = words.index(METADATA)
+            member = words[at + 1] if len(words) > at + 1 else None
+            for table in self._meant(column, words[at - 1] if at else None):
+                self._need(table, FIELDS if member not in FIELDS else (member,))
+
+    def _need(self, table: exp.Table, fields: tuple[str, ...]) -> None:
+        self._needs.setdefault(id(table), (table, set()))[1].update(fields)
+
+    def _meant(self, column: exp.Column, qualifier: str | None) -> list[exp.Table]:
+        select = column.find_ancestor(exp.Select)
+        while select is not None:
+            tables = [t for t in _tables(select) if self._is_hidden_of(t, select)]
+            if qualifier is not None:
+                tables = [t for t in tables if t.alias_or_name.lower() == qualifier]
+            elif any(map(_gives_metadata, [*_derived(select), *filter(None, map(scope.cte_of, _tables(select)))])):
+                return []  # a derived table's column of this name comes first
+            if tables:
+                natural = any(scope.is_natural(j) for j in select.args.get("joins") or ())
+                return [] if natural and len(tables) > 1 else tables
+            select = select.find_ancestor(exp.Select)
+        return []
+
+    def _is_hidden_of(self, table: exp.Table, select: exp.Select) -> bool:
+        """Whether Spark finds the hidden column of a table here: aliases of columns and PIVOT cover it."""
+        alias = table.args.get("alias")
+        renamed = alias is not None and not scope.only(alias, {"this"})
+        pivots = any(p.find_ancestor(exp.Select) is select for p in select.find_all(exp.Pivot))
+        return not renamed and not pivots and self._is_lake(table)
+
+    def take_functions(self) -> None:
+        """Replace the functions that mean the one table of their SELECT."""
+        for call in self._tree.find_all(exp.Anonymous):
+            function = FUNCTIONS.get(call.name.lower())
+            at = self._at.get(call.meta.get("start", -1))
+            if function is None or call.expressions or at is None:
+                continue
+            select = call.find_ancestor(exp.Select)
+            tables = [] if select is None else list(_tables(select))
+            if select is None or len(tables) != 1 or _derived(select) or not self._is_hidden_of(tables[0], select):
+                self._by_spark = True
+                continue
+            member, expression = function
+            self._need(tables[0], (member,))
+            name = ""
+            if call.parent is select and call.arg_key == "expressions":
+                name = f" AS {quoted(f'{call.name.lower()}()')}"
+            elif not _has_name(call, select):
+                self._renames = True
+            self._edits.append((self._tokens[at].start, self._tokens[at + 2].end + 1, expression + name))
+
+    def take_stars(self) -> None:
+        """Leave the column out of the stars that would hold it."""
+        for star in self._tree.find_all(exp.Star):
+            select = star.find_ancestor(exp.Select)
+            start = star.meta.get("start")
+            if select is None or start is None or isinstance(star.parent, exp.Count):
+                continue
+            hidden = [t for t in _tables(select) if id(t) in self._needs and not _is_semi(t)]
+            if isinstance(star.parent, exp.Column):
+                qualifier = star.parent.parts[-2].name.lower()
+                hidden = [t for t in hidden if t.alias_or_name.lower() == qualifier]
+            if not hidden:
+                continue
+            names = ", ".join(quoted(t.alias_or_name, METADATA) for t in hidden)
+            after = self._tokens[self._at[start] + 1 : self._at[start] + 3]
+            if (
+                len(after) == 2
+                and after[0].text.upper() == "EXCEPT"
+                and after[1].text == "("
+                and star.args.get("except_")
+            ):
+                self._stars.append((after[1].end + 1, after[1].end + 1, f"{names}, "))
+            else:
+                self._stars.append((start + 1, start + 1, f" EXCEPT ({names})"))
+
+    def result(self) -> FileMetadata:
+        """The edited text and the tables' new places in it."""
+        edits = [*self._edits, *self._stars]
+        named = spliced(self._text, self._stars) if self._renames else None
+        out = FileMetadata(spliced(self._text, edits), by_spark=self._by_spark, named=named)
+        for table, members in self._needs.values():
+            span = scope.span_of(table)
+            if span is not None:
+                moved = sum(len(new) - (end - start) for start, end, new in edits if end <= span[0])
+                out.fields[span[0] + moved] = tuple(f for f in FIELDS if f in members)
+        return out
+
+
+def _tables(select: exp.Select) -> Iterator[exp.Table]:
+    """The tables of a SELECT's FROM and joins, in brackets or not."""
+    for table in select.find_all(exp.Table):
+        if table.find_ancestor(exp.Select) is select and table.find_ancestor(exp.Hint) is None:
+            yield table
+
+
+def _derived(select: exp.Select) -> list[exp.Expr]:
+    """The queries and lists of values in a SELECT's FROM and joins."""
+    found = select.find_all(exp.Subquery, exp.Values)
+    return [
+        s
+        for s in found
+        if s.find_ancestor(exp.Select) is select
+        and isinstance(s.parent, (exp.From, exp.Join, exp.Subquery))
+        and (isinstance(s, exp.Values) or isinstance(s.this, exp.Query))
+    ]
+
+
+def _gives_metadata(derived: exp.Expr) -> bool:
+    """Whether a derived table may have a column ``_metadata``."""
+    return any(p.alias_or_name.lower() == METADATA for s in derived.find_all(exp.Select) for p in s.expressions)
+
+
+def _is_semi(table: exp.Table) -> bool:
+    """Whether a table is only looked into by its join, and so gives no columns."""
+    join = table.parent
+    return isinstance(join, exp.Join) and (join.kind or "").upper() in ("SEMI", "ANTI")
+
+
+def _has_name(call: exp.Expr, select: exp.Select) -> bool:
+    """Whether a call stands where no column is named after it."""
+    node: exp.Expr | None = call
+    while node is not None and node.parent is not select:
+        if isinstance(node, exp.Alias):
+            return True
+        node = node.parent
+    return node is None or isinstance(node, exp.Alias) or node.arg_key != "expressions"

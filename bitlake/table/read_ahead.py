@@ -1,0 +1,203 @@
+"""Files read side by side, their tables in the order of the files, in bounded memory.
+
+Each of a few threads reads a file and queues its tables.  The file whose tables are wanted next may always go on; the
+others stop while the queues hold ``READ_AHEAD_BYTES``, and large files are read two at a time.  So a scan holds the
+queues, and per thread what decoding its row group takes, whatever the size and number of files.
+
+Measured with ``tests/memory/measure.py`` (10 files of 256 MB, 4 GB decoded, row groups of 128 MB of Arrow memory,
+2 cores), peak resident memory beyond that of the imports: all columns 2,240 → 215 MB, with a filter that most rows pass
+1,920 → 395 MB; processor time of all columns of 5 files: 5.4 → 3.3 s, since memory is used again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+READ_AHEAD_FILES = 4
+"""Files read side by side: hides the latency of an object store, and feeds two to four cores."""
+READ_AHEAD_BYTES = 64 << 20
+"""Arrow bytes of tables that wait for the caller: half a row group as bitlake writes it."""
+_QUEUED_BYTES = 1 << 20
+"""Arrow bytes that a thread gathers before it queues them: for less it would wait for locks longer than it decodes."""
+_OPEN_BYTES = 256 << 20
+"""Stored bytes of the files being read: two files of default size, each with a row group in work."""
+
+ReadFile = Callable[[int], Iterator[pa.Table]]
+
+
+def read_in_order(
+    sizes: Sequence[int], read: ReadFile, *, row_limit: int | None = None, bounded: bool = True
+) -> Iterator[pa.Table]:
+    """What ``read(0)``, ``read(1)``, … yield, in order; an error is raised where its file's rows end.
+
+    ``sizes``: the stored bytes of each file.  Not ``bounded``: all tables are read ahead, for a caller that keeps them
+    anyway.  With a ``row_limit`` nothing is read ahead.  Closing the iterator stops the threads at their next table.
+    """
+    count = len(sizes)
+    if row_limit is not None:
+        for table in (t for i in range(count) for t in read(i)):
+            yield table.slice(0, row_limit)
+            row_limit -= min(row_limit, table.num_rows)
+            if row_limit == 0:
+                return
+        return
+    if count <= 1:
+        for i in range(count):
+            yield from read(i)
+        return
+    if not bounded:
+        yield from _gathered(count, read)
+        return
+    ahead = _ReadAhead(sizes, read)
+    threads = min(READ_AHEAD_FILES, count)
+    with ThreadPoolExecutor(threads, thread_name_prefix="bitlake-read") as pool:
+        try:
+            for _ in range(threads):
+                pool.submit(ahead.work)
+            yield from ahead.tables()
+        finally:
+            ahead.close()
+
+
+def _gathered(count: int, read: ReadFile) -> Iterator[pa.Table]:
+    """All tables of each file at once, a few files side by side."""
+
+    def gather(number: int) -> list[pa.Table]:
+        return list(read(number))
+
+    with ThreadPoolExecutor(min(READ_AHEAD_FILES, count), thread_name_prefix="bitlake-read") as pool:
+        waiting = deque(pool.submit(gather, i) for i in range(min(READ_AHEAD_FILES, count)))
+        for number in range(count):
+            tables = waiting.popleft().result()
+            if number + READ_AHEAD_FILES < count:
+                waiting.append(pool.submit(gather, number + READ_AHEAD_FILES))
+            yield from tables
+
+
+@dataclass(slots=True)
+class _File:
+    """Tables that wait, with their bytes; ``error`` comes after them."""
+
+    tables: deque[tuple[pa.Table, int]] = field(default_factory=deque)
+    done: bool = False
+    error: BaseException | None = None
+
+
+class _ReadAhead:
+    def __init__(self, sizes: Sequence[int], read: ReadFile) -> None:
+        self._sizes, self._read = sizes, read
+        self._changed = threading.Condition()
+        self._files: dict[int, _File] = {}
+        self._next = 0
+        """The first file that no thread has begun."""
+        self._head = 0
+        """The file whose tables are wanted."""
+        self._held = 0
+        """Bytes that wait, and about the bytes that threads are decoding."""
+        self._open = 0
+        """Stored bytes of the files that threads read."""
+        self._closed = False
+
+    def tables(self) -> Iterator[pa.Table]:
+        """All tables, in the order of the files."""
+        for number in range(len(self._sizes)):
+            with self._changed:
+                self._head = number
+                self._changed.notify_all()
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._ready(number))  # noqa: B023
+                    file = self._files[number]
+                    if not file.tables:
+                        break
+                    table, size = file.tables.popleft()
+                    self._held -= size
+                    self._changed.notify_all()
+                yield table
+                del table
+            if file.error is not None:
+                raise file.error
+            del self._files[number]
+
+    def close(self) -> None:
+        """Let the threads stop, and drop what waits."""
+        with self._changed:
+            self._closed = True
+            self._files.clear()
+            self._changed.notify_all()
+
+    def work(self) -> None:
+        """Read files, one after the other, until there is none left; what a thread does."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._begins)
+                if self._closed or self._next >= len(self._sizes):
+                    return
+                number = self._next
+                self._next += 1
+                self._open += self._sizes[number]
+                file = self._files[number] = _File()
+            try:
+                self._fill(number, file)
+            except BaseException as e:  # noqa: BLE001 - raised in the thread that asked for the tables
+                file.error = e
+            with self._changed:
+                file.done = True
+                self._open -= self._sizes[number]
+                self._changed.notify_all()
+
+    def _fill(self, number: int, file: _File) -> None:
+        tables = self._read(number)
+        expected = 0
+        more = True
+        while more:
+            with self._changed:
+                self._changed.wait_for(lambda: self._admits(number, file))
+                if self._closed:
+                    break
+                self._held += expected
+            found: list[tuple[pa.Table, int]] = []
+            size = 0
+            try:
+                while more and size < _QUEUED_BYTES:
+                    table = next(tables, None)
+                    if table is None:
+                        more = False
+                    else:
+                        found.append((table, table.nbytes))
+                        size += table.nbytes
+            finally:  # what came before an error is wanted, too
+                with self._changed:
+                    self._held += size - expected
+                    file.tables.extend(found)
+                    self._changed.notify_all()
+            expected = size
+            table = None
+            found.clear()
+        # Not left to the garbage collector: the file is open.
+        close = getattr(tables, "close", None)
+        if close is not None:
+            close()
+
+    def _ready(self, number: int) -> bool:
+        file = self._files.get(number)
+        return file is not None and (bool(file.tables) or file.done)
+
+    def _begins(self) -> bool:
+        """Whether a thread may begin the next file, or end because there is none."""
+        if self._closed or self._next >= len(self._sizes) or self._next == self._head:
+            return True
+        fits = self._open + self._sizes[self._next] <= _OPEN_BYTES
+        return self._next < self._head + READ_AHEAD_FILES and (fits or self._next == self._head + 1)
+
+    def _admits(self, number: int, file: _File) -> bool:
+        """Whether a thread may decode another table of a file."""
+        if self._closed or self._held < READ_AHEAD_BYTES:
+            return True
+        return number == self._head and not file.tables

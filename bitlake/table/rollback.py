@@ -1,0 +1,228 @@
+"""Rollback: make an earlier snapshot the latest again, beside writers, an expiry, other rollbacks and readers.
+
+Order of writes, for a rollback from snapshot L to snapshot T, and what a death *after* each step leaves:
+
+1. ``snapshot/.rolling-back-<T>-<millis>-<id>``, the **hold**, whose text is snapshot T.  Expiry takes no snapshot from
+   T on and no file that T names while there is a hold.  Expiry announces itself before it looks for holds, and rollback
+   looks for announcements after the hold: one of the two sees the other, and a rollback to a snapshot that is expiring
+   is refused.  A hold that a death leaves is ignored after a day;
+2. ``snapshot-<L+1>``, the **fence**, created only if absent: **the rollback**.  It has the files of T and nothing else.
+   Before it readers see L, after it T.  A writer that started from L loses the race for this id and starts again from
+   the fence; a commit that takes the id first is one more snapshot to roll back;
+3. the LATEST hint names the fence;
+4. snapshots L down to T+1 are deleted.  Nobody reuses their ids while the fence exists.  A death leaves a part of
+   them, which no reader of the latest snapshot sees and which expire;
+5. if there is no commit after the fence yet, snapshot T and the EARLIEST hint are written where only a tag still has
+   T, and the LATEST hint and then the fence are deleted: T is the latest snapshot, and the next commit is T+1.
+   Otherwise the fence stays, and the ids between T and it stay unused;
+6. snapshots that do not follow T without a gap are deleted: their writers started from the fence before it went.  These
+   commits took place before the rollback ended, and were rolled back.  A writer that checks its base snapshot after
+   that (:mod:`bitlake.table.commit`) withdraws its snapshot and starts again from T;
+7. the hint LATEST is written, the hold deleted.
+
+A second call after a death finds the fence as the latest snapshot, or what was committed on it, and rolls that back in
+the same way.  A rollback that finds its fence gone stops: another one has replaced it.  Before each deletion it looks;
+what happens between this look and the deletion is not seen, and must take another whole rollback and a commit.
+
+Paimon reads the fence as a snapshot of its own (as it writes one when it rolls back "as latest"), and passes over the
+hold.  Files that only snapshots after T name become orphans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from bitlake import _clock
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata.options import Options
+from bitlake.metadata.paths import TablePaths, parse_id
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
+from bitlake.storage import Store
+from bitlake.table.expiring import load_line, new_hold
+from bitlake.table.fast_forward import check_no_fast_forward, is_switch
+from bitlake.table.live import latest_snapshot, snapshot_ids, snapshot_manifests
+from bitlake.table.manifests import ManifestWriter
+from bitlake.table.runner import REQUESTS, LocalRunner
+from bitlake.table.state import TableState
+from bitlake.table.versions import existing_snapshots, kept_words, read_hint, tag_names, tag_snapshot
+
+ROLLED_BACK_TO = "bitlake.rolled-back-to"
+"""The property of a fence: the snapshot whose files it has."""
+
+
+def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
+    """Make an earlier snapshot the latest again; returns the ids of the snapshots that were rolled back.
+
+    ``snapshot`` may be one that only a tag still holds.  Raises :class:`InvalidRequest` if a tag holds a later
+    snapshot or an expiry of the snapshot has begun, and :class:`NotFound` if another rollback removed it meanwhile.
+    """
+    check_no_fast_forward(state.store, state.paths, state.name, "rollback")
+    uuid = _clock.new_uuid()
+    hold = f"{state.paths.snapshot_dir}/{new_hold(snapshot.id, uuid)}"
+    _check_tags(state, snapshot)
+    state.store.create(hold, snapshot.to_json().encode())
+    try:
+        return _Rollback(state, snapshot, uuid).run()
+    finally:
+        state.store.delete(hold)
+
+
+class _Rollback:
+    """One call of :func:`rollback`; ``uuid`` identifies its fence."""
+
+    def __init__(self, state: TableState, target: Snapshot, uuid: str) -> None:
+        self._state = state
+        self._store = state.store
+        self._paths = state.paths
+        self._target = target
+        self._uuid = uuid
+        self._only_tagged = False
+
+    def run(self) -> list[int]:
+        fence = self._publish_fence()
+        if fence is None:
+            return []
+        store, paths, target = self._store, self._paths, self._target
+        store.write(paths.latest_hint, str(fence.id).encode())
+        ids = snapshot_ids(store, paths)
+        gone = [i for i in ids if target.id < i < fence.id]
+        for number in reversed(gone):
+            if not self._is_there(fence):
+                break
+            store.delete(paths.snapshot(number))
+        else:
+            self._remove_fence(fence)
+        self._check_hint()
+        return gone
+
+    def _publish_fence(self) -> Snapshot | None:
+        """The fence, once it is the latest snapshot; None if the target is the latest one already."""
+        while True:
+            latest = latest_snapshot(self._store, self._paths)
+            self._check_target(latest)
+            if latest is None or latest == self._target:
+                return None
+            fence = self._make_fence(latest)
+            if not self._store.create(self._paths.snapshot(fence.id), fence.to_json().encode()):
+                continue  # a writer was first: its commit is rolled back as well
+            if self._is_there(latest) or not self._is_there(fence):
+                return fence
+            # Another rollback removed the snapshot that this fence follows.
+            self._store.delete(self._paths.snapshot(fence.id))
+
+    def _check_target(self, latest: Snapshot | None) -> None:
+        state, target = self._state, self._target
+        _check_not_expiring(state, target.id)
+        line = snapshot_ids(self._store, self._paths)
+        later = LocalRunner(REQUESTS).run(
+            [i for i in line if i > target.id], partial(_loaded, self._store, self._paths)
+        )
+        ends = [rolled_back_to(s) for s in later if s is not None]
+        rolled_back = any(end is not None and end < target.id for end in ends)
+        tagged = any(tag_snapshot(self._store, self._paths, t) == target for t in tag_names(self._store, self._paths))
+        here = self._is_there(target)
+        self._only_tagged = tagged and not here
+        if (rolled_back or not here) and not tagged:
+            raise NotFound(
+                f"table '{state.name}': snapshot {target.id} was rolled back or expired meanwhile: {kept_words(line)}"
+            )
+
+    def _make_fence(self, latest: Snapshot) -> Snapshot:
+        state, target = self._state, self._target
+        types = [f.type for f in state.schema.partition_fields]
+        writer = ManifestWriter(self._store, self._paths, types, Options(state.schema.options))
+        base, base_size = writer.write_list(snapshot_manifests(self._store, self._paths, target))
+        delta, delta_size = writer.write_list(())
+        return replace(
+            target,
+            version=VERSION,
+            id=latest.id + 1,
+            uuid=self._uuid,
+            base_manifest_list=base,
+            base_manifest_list_size=base_size,
+            delta_manifest_list=delta,
+            delta_manifest_list_size=delta_size,
+            changelog_manifest_list=None,
+            changelog_manifest_list_size=None,
+            changelog_record_count=None,
+            commit_user=self._uuid,
+            commit_identifier=BATCH_IDENTIFIER,
+            commit_kind="OVERWRITE",
+            writer_version="bitlake",
+            time_millis=_clock.now_ms(),
+            delta_record_count=0,
+            properties={**target.properties, ROLLED_BACK_TO: str(target.id)},
+            next_row_id=max((n for n in (latest.next_row_id, target.next_row_id) if n is not None), default=None),
+            operation=None,
+        )
+
+    def _remove_fence(self, fence: Snapshot) -> None:
+        """Make the target the latest snapshot, unless there are commits after the fence."""
+        store, paths = self._store, self._paths
+        if snapshot_ids(store, paths)[-1:] != [fence.id] or not self._is_there(fence):
+            return
+        if self._only_tagged:
+            store.create(paths.snapshot(self._target.id), self._target.to_json().encode())
+            store.write(paths.earliest_hint, str(self._target.id).encode())
+        # Without the hint readers list the folder, and see the fence until it goes.
+        store.delete(paths.latest_hint)
+        store.delete(paths.snapshot(fence.id))
+        while strays := _after_gap(snapshot_ids(store, paths), self._target.id):
+            for number in reversed(strays):
+                store.delete(paths.snapshot(number))
+        store.write(paths.latest_hint, str(self._target.id).encode())
+
+    def _check_hint(self) -> None:
+        """Delete a hint that names a snapshot which another rollback removed: Paimon believes it."""
+        hint = read_hint(self._store, self._paths.latest_hint)
+        if hint is not None and not self._store.exists(self._paths.snapshot(hint)):
+            self._store.delete(self._paths.latest_hint)
+
+    def _is_there(self, snapshot: Snapshot) -> bool:
+        return _loaded(self._store, self._paths, snapshot.id) == snapshot
+
+
+def rolled_back_to(snapshot: Snapshot) -> int | None:
+    """The id of the snapshot whose files a fence has; None for any other snapshot."""
+    return parse_id(snapshot.properties.get(ROLLED_BACK_TO, ""), "")
+
+
+def are_unused(snapshot: Snapshot, first: int) -> bool:
+    """Whether the ids from ``first`` to a snapshot were given up: by the rollback or fast-forward that created it.
+
+    There is nothing between the files that the table had before ``first`` and those of this snapshot.
+    """
+    end = rolled_back_to(snapshot)
+    return is_switch(snapshot) or (end is not None and end < first)
+
+
+def _after_gap(ids: Sequence[int], target: int) -> list[int]:
+    """The snapshots later than ``target`` that do not follow it without a gap."""
+    later = [i for i in ids if i > target]
+    return [number for place, number in enumerate(later, target + 1) if number != place]
+
+
+def _loaded(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot | None:
+    return next(existing_snapshots(store, paths, [snapshot_id]), None)
+
+
+def _check_tags(state: TableState, snapshot: Snapshot) -> None:
+    store, paths = state.store, state.paths
+    later = [t for t in tag_names(store, paths) if tag_snapshot(store, paths, t).id > snapshot.id]
+    if later:
+        raise InvalidRequest(
+            f"table '{state.name}' cannot go back to snapshot {snapshot.id}: tags {', '.join(later)} hold later ones; "
+            "delete these tags first"
+        )
+
+
+def _check_not_expiring(state: TableState, snapshot_id: int) -> None:
+    end = load_line(state.store, state.paths).announced
+    if snapshot_id < end:
+        raise InvalidRequest(
+            f"table '{state.name}' cannot go back to snapshot {snapshot_id}: an expiry of the snapshots before {end} "
+            "has begun, and their files may be gone; complete it with expire_snapshots (CALL sys.expire_snapshots, "
+            "bitlake expire), then go back to a snapshot that is kept, or to a tag"
+        )

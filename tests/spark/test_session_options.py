@@ -1,0 +1,109 @@
+"""Options of tables that a session sets, for reading and for writing, from one statement to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answers import rows_of
+
+import bitlake
+from bitlake.errors import InvalidRequest
+
+pytestmark = pytest.mark.spark
+
+
+@contextmanager
+def setting(lake: bitlake.Lake, name: str, value: str) -> Iterator[None]:
+    lake.spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        lake.spark.conf.unset(name)
+
+
+def ids(lake: bitlake.Lake, table: str = "t") -> list[Any]:
+    return sorted(r[0] for r in rows_of(lake.sql(f"SELECT id FROM {table}")))
+
+
+@pytest.fixture
+def two_commits(lake: bitlake.Lake) -> bitlake.Lake:
+    lake.sql("CREATE TABLE t (id INT, v STRING)")
+    lake.sql("INSERT INTO t VALUES (1, 'a')")
+    lake.sql("INSERT INTO t VALUES (2, 'b')")
+    return lake
+
+
+def test_settings_hold_from_the_next_statement_until_they_are_unset(two_commits: bitlake.Lake) -> None:
+    # spark.conf.set() after the first statement was ignored, and so was unset(): time travel stayed.
+    lake = two_commits
+    assert ids(lake) == [1, 2]
+    with setting(lake, "spark.paimon.scan.snapshot-id", "1"):
+        assert ids(lake) == [1]
+    assert ids(lake) == [1, 2]
+    with setting(lake, "spark.paimon.paimon.default.t.scan.version", "1"):
+        assert ids(lake) == [1]
+        with setting(lake, "spark.paimon.paimon.default.t.scan.version", "2"):
+            assert ids(lake) == [1, 2]
+    assert ids(lake) == [1, 2]
+
+
+def test_a_session_writes_with_its_options_which_are_not_stored(two_commits: bitlake.Lake) -> None:
+    # Write options of the session were ignored.
+    lake = two_commits
+    folder = Path(lake.path) / "default.db" / "t" / "bucket-0"
+    with setting(lake, "spark.paimon.data-file.prefix", "mine-"):
+        lake.sql("INSERT INTO t VALUES (3, 'c')")
+    assert len(list(folder.glob("mine-*.parquet"))) == 1
+    with setting(lake, "spark.paimon.*.default.t.file.format", "orc"):
+        lake.sql("INSERT INTO t VALUES (4, 'd')")
+        lake.sql("UPDATE t SET v = 'D' WHERE id = 4")
+        lake.sql("ALTER TABLE t SET TBLPROPERTIES ('write-only' = 'true')")
+    assert len(list(folder.glob("*.orc"))) == 2
+    assert lake.table("t").schema.options == {"write-only": "true"}
+    lake.sql("INSERT INTO t VALUES (5, 'e')")
+    assert len(list(folder.glob("*.orc"))) == 2
+    assert ids(lake) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("option", ["bucket", "merge-engine", "deletion-vectors.enabled"])
+def test_options_that_the_files_fix_are_refused(two_commits: bitlake.Lake, option: str) -> None:
+    # They were not refused.
+    value = {"bucket": "4", "merge-engine": "aggregation", "deletion-vectors.enabled": "true"}[option]
+    with setting(two_commits, f"spark.paimon.{option}", value):
+        for text in ("INSERT INTO t VALUES (3, 'c')", "DELETE FROM t WHERE id = 1", "SELECT count(v) FROM t"):
+            with pytest.raises(InvalidRequest, match=f"option '{option}'"):
+                two_commits.sql(text).collect()
+    assert ids(two_commits) == [1, 2]
+
+
+def test_a_number_of_buckets_is_the_tables(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE b (id INT) TBLPROPERTIES ('bucket' = '2', 'bucket-key' = 'id')")
+    lake.sql("INSERT INTO b VALUES (1)")
+    with setting(lake, "spark.paimon.bucket", "3"), pytest.raises(InvalidRequest, match="option 'bucket' is 2"):
+        lake.sql("INSERT INTO b VALUES (2)")
+
+
+def test_the_option_branch_reads_and_writes_a_branch(two_commits: bitlake.Lake) -> None:
+    lake = two_commits
+    lake.sql("CALL sys.create_branch('t', 'dev')")
+    with setting(lake, "spark.paimon.paimon.default.t.branch", "dev"):
+        lake.sql("INSERT INTO t VALUES (9, 'on dev')")
+        assert ids(lake) == [9]
+    assert ids(lake) == [1, 2]
+    assert ids(lake, "`t$branch_dev`") == [9]
+
+
+def test_a_session_may_merge_on_read_beside_deletion_vectors(lake: bitlake.Lake) -> None:
+    lake.sql(
+        "CREATE TABLE dv (id INT NOT NULL, v STRING) TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '1', "
+        "'deletion-vectors.enabled' = 'true', 'write-only' = 'true')"
+    )
+    lake.sql("INSERT INTO dv VALUES (1, 'a')")
+    assert ids(lake, "dv") == []  # level 0 is not seen before it is compacted
+    with setting(lake, "spark.paimon.deletion-vectors.merge-on-read", "true"):
+        assert ids(lake, "dv") == [1]
+    assert ids(lake, "dv") == []
