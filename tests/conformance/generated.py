@@ -1,0 +1,189 @@
+"""Random queries on the lake and on plain Spark over the same rows as Parquet: ``make sql-conformance``.
+
+``python tests/conformance/generated.py --statements 600 [--seed 7] [--seconds 240]``: prints the seed, each
+disagreement, and counts.  A statement of a run is made again with its own seed, which is printed: ``--only SEED``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import logging
+import math
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import bitlake
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from compare import Answer
+from queries import Generator, Statement
+
+_QUICK = {
+    "spark.sql.shuffle.partitions": "1",
+    # To compile each query's code takes longer than to run it over so few rows.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+_WORDS = ["'a'", "'b'", "'c'", "'B'", "''", "'aa'", "'x%'", "'o''k'", "NULL"]
+_DEFINITIONS = {
+    "t1": (
+        "id INT, k INT, s STRING, n DECIMAL(10, 2), d DATE, ts TIMESTAMP, b BOOLEAN, p STRING",
+        "PARTITIONED BY (p) TBLPROPERTIES ('file-index.bitmap.columns' = 's,k', 'file-index.bsi.columns' = 'id', "
+        "'deletion-vectors.enabled' = 'true')",
+    ),
+    "t2": (
+        "id INT, k INT, s STRING, `Mixed Name` INT",
+        "TBLPROPERTIES ('primary-key' = 'id', 'bucket' = '2', 'file-index.bloom-filter.columns' = 's')",
+    ),
+    "t3": ("id INT, st STRUCT<a: INT, b: STRING>, arr ARRAY<INT>, m MAP<STRING, INT>, k INT", ""),
+    "db2.t1": ("id INT, k INT, extra STRING", ""),
+}
+
+
+def _rows() -> dict[str, list[list[str]]]:
+    """Rows of each table, a commit at a time, as VALUES."""
+
+    def null(i: int, every: int, text: str) -> str:
+        return "NULL" if i % every == every - 1 else text
+
+    t1 = [
+        f"({i}, {null(i, 7, str(i % 6))}, {_WORDS[i % 9]}, {null(i, 5, f'{i}.{i % 100:02}')}, "
+        f"{null(i, 8, f'''DATE '2024-{i % 12 + 1:02}-{i % 28 + 1:02}' ''')}, "
+        f"{null(i, 9, f'''TIMESTAMP '2024-{i % 12 + 1:02}-{i % 28 + 1:02} {i % 24:02}:30:00' ''')}, "
+        f"{null(i, 4, 'TRUE' if i % 3 else 'FALSE')}, '{'xyz'[i % 3]}')"
+        for i in range(60)
+    ]
+    t2 = [f"({i % 25}, {null(i, 6, str(i % 5))}, {_WORDS[(i * 2) % 9]}, {null(i, 9, str(i * 3))})" for i in range(40)]
+    t3 = [
+        f"({i}, {null(i, 6, f'''named_struct('a', {i % 4}, 'b', {_WORDS[i % 8]})''')}, "
+        f"{null(i, 5, f'array({i}, NULL, {i % 3})')}, {null(i, 4, f'''map('a', {i % 5}, 'b', NULL)''')}, {i % 5})"
+        for i in range(20)
+    ]
+    other = [f"({i}, {i % 4}, 'e{i % 3}')" for i in range(12)]
+    return {"t1": [t1[:20], t1[20:45], t1[45:]], "t2": [t2[:25], t2[25:]], "t3": [t3], "db2.t1": [other]}
+
+
+class Both:
+    """A lake and a catalog of Spark's with the same tables."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        # Temporary views and variables of one are not the other's; settings are made in both.
+        self.plain = spark.newSession()
+        self.spark = spark
+        self.lake = bitlake.connect(f"{folder}/lake", spark=spark)
+        self.plain.sql(f"CREATE DATABASE IF NOT EXISTS db2 LOCATION '{folder}/db2'")
+        self.lake.sql("CREATE DATABASE db2")
+        self._before = {k: spark.conf.get(k, None) for k in _QUICK}
+        for session, (key, value) in itertools.product((spark, self.plain), _QUICK.items()):
+            session.conf.set(key, value)
+        for (name, commits), (columns, rest) in zip(_rows().items(), _DEFINITIONS.values(), strict=True):
+            self.lake.sql(f"CREATE TABLE {name} ({columns}) {rest}")
+            for values in commits:
+                self.lake.sql(f"INSERT INTO {name} VALUES {', '.join(values)}")
+        self.lake.sql("DELETE FROM t1 WHERE id IN (3, 21, 50)")
+        for name in _DEFINITIONS:
+            path = f"{folder}/parquet/{name}"
+            self.lake.sql(f"SELECT * FROM {name}").coalesce(1).write.parquet(path)
+            self.plain.sql(f"DROP TABLE IF EXISTS {name}")
+            self.plain.sql(f"CREATE TABLE {name} USING parquet LOCATION '{path}'")
+
+    def close(self) -> None:
+        """Take the tables out of Spark's catalog."""
+        for name in _DEFINITIONS:
+            self.plain.sql(f"DROP TABLE IF EXISTS {name}")
+        self.plain.sql("DROP DATABASE IF EXISTS db2 CASCADE")
+        for key, value in self._before.items():
+            self.spark.conf.unset(key) if value is None else self.spark.conf.set(key, value)
+
+    @contextmanager
+    def under(self, settings: dict[str, str]) -> Iterator[None]:
+        """Both sessions with some settings."""
+        sessions = (self.spark, self.plain)
+        before = {(i, k): s.conf.get(k, None) for i, s in enumerate(sessions) for k in settings}
+        try:
+            for session, (key, value) in itertools.product(sessions, settings.items()):
+                session.conf.set(key, value)
+            yield
+        finally:
+            for (i, key), old in before.items():
+                sessions[i].conf.unset(key) if old is None else sessions[i].conf.set(key, old)
+
+    def answers(self, statement: Statement) -> tuple[Answer, Answer]:
+        """What the lake and what Spark answers."""
+        args: Any = {} if statement.args is None else {"args": statement.args}
+        with self.under(statement.settings):
+            ours = Answer(lambda: self.lake.sql(statement.text, statement.args), statement.ordered)
+            return ours, Answer(lambda: self.plain.sql(statement.text, **args), statement.ordered)
+
+
+def compare(both: Both, seeds: range, seconds: float) -> tuple[int, int, list[tuple[int, Statement, Answer, Answer]]]:
+    """Run the statements of some seeds; how many ran, how many both refused, and where the answers differ."""
+    ran = refused = 0
+    differ: list[tuple[int, Statement, Answer, Answer]] = []
+    end = time.monotonic() + seconds
+    for seed in seeds:
+        if time.monotonic() > end:
+            break
+        statement = Generator(seed).statement()
+        ours, sparks = both.answers(statement)
+        ran += 1
+        if ran % 100 == 0:
+            print(f"{ran} statements, {len(differ)} differ", flush=True)
+        refused += ours.error is not None and sparks.error is not None
+        if not ours.agrees(sparks):
+            differ.append((seed, statement, ours, sparks))
+            print(
+                f"--- seed {seed}\n{statement.text}\n  args {statement.args}, settings {statement.settings}\n"
+                f"  lake:  {ours}\n  Spark: {sparks}",
+                flush=True,
+            )
+    return ran, refused, differ
+
+
+def main() -> int:
+    """Compare; 1 if an answer differs, or if fewer statements ran than asked for and no time limit was given."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--statements", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=None, help="start no statement after this time")
+    parser.add_argument("--only", type=int, default=None, help="the statement of this seed, and both answers")
+    given = parser.parse_args()
+    # Queries over so few rows run for too short a time to repay the optimising compiler.
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    from bitlake.spark.session import get_or_create
+
+    seed = int(time.time()) if given.seed is None else given.seed
+    first = given.only if given.only is not None else seed * 1_000_000
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        spark = get_or_create(spark__sql__warehouse__dir=f"{folder}/warehouse", spark__sql__shuffle__partitions="1")
+        spark.sparkContext.setLogLevel("OFF")
+        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        both = Both(spark, folder)
+        started = time.monotonic()
+        count = 1 if given.only is not None else given.statements
+        ran, refused, differ = compare(both, range(first, first + count), given.seconds or math.inf)
+        if given.only is not None:
+            statement = Generator(first).statement()
+            print(statement.text, *both.answers(statement), sep="\n")
+        took = time.monotonic() - started
+        print(
+            f"{ran} of {count} statements in {took:.0f} s: {len(differ)} differ, {refused} refused by both; seed {seed}"
+        )
+        spark.stop()
+    return int(bool(differ) or ran == 0 or (ran < count and given.seconds is None))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

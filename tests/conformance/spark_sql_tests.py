@@ -1,0 +1,149 @@
+"""Spark's own SQL tests on the lake and plain Spark: ``python tests/conformance/spark_sql_tests.py FOLDER [NAME …]``.
+
+``FOLDER`` holds Spark's ``sql-tests/inputs`` (any copy of it); it is not part of this repository.  Every statement runs
+in two sessions.  A temporary view or table that a file makes becomes a table of the lake in one and stays Spark's in
+the other; their queries must answer the same.  ``NAME`` limits the files to those whose path contains it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import bitlake
+from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.sql.parse import split_statements
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from compare import Answer
+
+_MADE = re.compile(
+    r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:(TEMPORARY|TEMP)\s+VIEW|(TABLE))\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)\b", re.I
+)
+_DROPPED = re.compile(r"DROP\s+(?:VIEW|TABLE)\s+(?:IF\s+EXISTS\s+)?(\w+)\s*$", re.I)
+_FILLED = re.compile(r"INSERT\s+(?:INTO|OVERWRITE)\s+(?:TABLE\s+)?(\w+)", re.I)
+_QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(SELECT|WITH|FROM|TABLE|VALUES|\(|DESCRIBE\s+QUERY|EXECUTE)", re.I)
+_OF_SESSION = re.compile(r"\s*(SET|RESET|DECLARE|DROP\s+TEMPORARY\s+(VARIABLE|FUNCTION))\b", re.I)
+_UNSTABLE = re.compile(
+    r"\b(rand\w*|uuid|now|current_(?:timestamp|date|time|user|database|schema|catalog)|localtimestamp|first|last|any_value"
+    r"|monotonically_increasing_id|input_file_\w+|spark_partition_id|tablesample|shuffle|version|explain)\b",
+    re.I,
+)
+
+
+class Files:
+    """Two sessions, and the names that stand for lake tables in one of them."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        self.base, self.folder = spark, folder
+        self.counts: Counter[str] = Counter()
+        self.number = 0
+
+    def run(self, path: Path, shown: str) -> None:
+        """Run a file's statements in both."""
+        self.number += 1
+        self.plain, own = self.base.newSession(), self.base.newSession()
+        self.lake = bitlake.connect(f"{self.folder}/lake{self.number}", spark=own)
+        self.mine: set[str] = set()
+        text = "\n".join(line for line in path.read_text(encoding="utf-8").split("\n") if not line.startswith("--"))
+        try:
+            statements = split_statements(text)
+        except InvalidRequest:
+            self.counts["files not split"] += 1
+            return
+        for statement in statements:
+            self._statement(statement, shown)
+        for name in self.mine:
+            for kind in ("VIEW", "TABLE"):
+                self._quiet(lambda kind=kind, name=name: self.plain.sql(f"DROP {kind} IF EXISTS {name}"))
+
+    def _quiet(self, run: object) -> bool:
+        try:
+            run()  # type: ignore[operator]
+        except (BitlakeError, PySparkException):
+            return False
+        return True
+
+    def _statement(self, text: str, shown: str) -> None:
+        made, dropped, filled = _MADE.match(text), _DROPPED.match(text), _FILLED.match(text)
+        if made or filled:
+            name = (made.group(3) if made else filled.group(1)).lower()  # type: ignore[union-attr]
+            if self._quiet(lambda: self.plain.sql(text).collect()):
+                self._copy(name)
+        elif dropped:
+            name = dropped.group(1).lower()
+            self._quiet(lambda: self.plain.sql(text))
+            self._quiet(lambda: self.lake.sql(f"DROP TABLE IF EXISTS {name}"))
+            self._quiet(lambda: self.lake.spark.sql(f"DROP VIEW IF EXISTS {name}"))
+        elif _OF_SESSION.match(text):
+            self._quiet(lambda: self.plain.sql(text))
+            self._quiet(lambda: self.lake.sql(text))
+        elif _QUERY.match(text) and not _UNSTABLE.search(text):
+            self._query(text, shown)
+        else:
+            self.counts["not compared"] += 1
+
+    def _copy(self, name: str) -> None:
+        """The rows of a name of the plain session as a table of the lake; as a view if the lake has no such types."""
+        self.mine.add(name)
+        self._quiet(lambda: self.lake.sql(f"DROP TABLE IF EXISTS {name}"))
+        self._quiet(lambda: self.lake.spark.sql(f"DROP VIEW IF EXISTS {name}"))
+        rows = self.plain.table(name)
+        # The same rows in the other session, which sees none of this one's views.
+        self.number += 1
+        path = f"{self.folder}/rows{self.number}"
+        if not self._quiet(lambda: rows.write.parquet(path)):
+            self.counts["tables that Parquet cannot hold"] += 1
+            return
+        copy = self.lake.spark.read.schema(rows.schema).parquet(path)
+        if self._quiet(lambda: self.lake.write(copy, name)):
+            self.counts["tables of the lake"] += 1
+        else:
+            self.counts["tables that the lake refuses"] += 1
+            self._quiet(lambda: self.lake.sql(f"DROP TABLE IF EXISTS {name}"))
+            copy.createOrReplaceTempView(name)
+
+    def _query(self, text: str, shown: str) -> None:
+        ours, sparks = Answer(lambda: self.lake.sql(text)), Answer(lambda: self.plain.sql(text))
+        if ours.agrees(sparks):
+            self.counts["refused by both" if ours.error else "agree"] += 1
+            return
+        self.counts["differ"] += 1
+        print(f"--- {shown}\n{text}\n  lake:  {ours}\n  Spark: {sparks}", flush=True)
+
+
+def main() -> int:
+    """Run the files; 1 if an answer differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--seconds", type=float, default=86400)
+    given = parser.parse_args()
+    from bitlake.spark.session import get_or_create
+
+    files = sorted(p for p in given.folder.rglob("*.sql") if not given.names or any(n in str(p) for n in given.names))
+    with tempfile.TemporaryDirectory() as folder:
+        spark = get_or_create(spark__sql__warehouse__dir=f"{folder}/warehouse", spark__sql__shuffle__partitions="1")
+        spark.sparkContext.setLogLevel("OFF")
+        runs, end, done = Files(spark, folder), time.monotonic() + given.seconds, 0
+        for path in files:
+            if time.monotonic() > end:
+                break
+            runs.run(path, str(path.relative_to(given.folder)))
+            done += 1
+        print(f"{done} of {len(files)} files: " + ", ".join(f"{n} {what}" for what, n in sorted(runs.counts.items())))
+        spark.stop()
+    return int(runs.counts["differ"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
