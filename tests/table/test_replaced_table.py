@@ -180,3 +180,17 @@ def test_drop_and_rename_die_at_each_call_and_are_repeated(tmp_path: Path, kind:
                 assert ids(lake, "t") == [4] and lake.table("t").tags() == {}
             at += 1
         assert at > 1
+
+
+def test_a_table_whose_creation_was_killed_is_not_there_and_can_be_created(tmp_path: Path) -> None:
+    """Its schema folder with half a file counted as a table: it could be neither read nor created."""
+    lake = bitlake.connect(str(tmp_path / "lake"))
+    other = lake.create_table("other", SCHEMA)
+    half = Path(other.path).parent / "t" / "schema" / ".schema-0.5d4a.tmp"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b'{"version": 3, "id"')
+    assert lake.tables() == ["other"]
+    with pytest.raises(NotFound, match="t"):
+        lake.table("t")
+    put(lake.create_table("t", SCHEMA), 1)
+    assert ids(lake, "t") == [1]
