@@ -14,7 +14,7 @@ OLDEST := .venv-oldest
 OLDEST_LOCK := tests/spark/requirements-oldest.lock
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop mutation lint format bench bench-paired docs lock clean python-version
+.PHONY: help demo test long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop mutation lint format bench bench-paired docs lock clean python-version
 
 ## help      this list
 help:
@@ -34,6 +34,10 @@ test: $(READY)
 stress: $(READY)
 	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)
+
+## long      tests that start Spark processes of their own for a minute: a stream that is killed, a Spark Connect server
+long: $(READY)
+	$(BIN)/python -m pytest -q -m long -n $(JOBS) tests/stress tests/spark $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
 history: $(READY)

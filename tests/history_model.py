@@ -208,6 +208,8 @@ class Operation:
     steps: tuple[Step, ...]
     partial: bool = field(default=False)
     """Whether tags may be in between after a death, until it is repeated."""
+    several: bool = field(default=False)
+    """Whether these are several calls: a refusal of the last one does not take back the others."""
 
 
 def _recreate(lake: bitlake.Lake) -> None:
@@ -249,7 +251,7 @@ OPERATIONS = (
         "rename branch", lambda lake: lake.table("t").rename_branch("dev", "y"), (on_table(unbranched("dev", "y")),)
     ),
     Operation("delete branch", lambda lake: lake.table("t").delete_branch("dev"), (on_table(unbranched("dev")),)),
-    Operation("recreate", _recreate, (dropped, created)),
+    Operation("recreate", _recreate, (dropped, created), several=True),
     Operation("rename table", _rename, (renamed,)),
     Operation("alter", lambda lake: lake.table("t").add_column("more", "INT"), (on_table(with_column),)),
     Operation("remove orphans", lambda lake: lake.table("t").remove_orphan_files(EVER), ()),
@@ -259,7 +261,9 @@ BY_NAME = {o.name: o for o in OPERATIONS}
 
 def prepared(root: Path) -> Lake:
     """Six snapshots, tags ``a`` and ``b`` of the second and third, branch ``dev`` of ``a`` with two more and a tag."""
-    table = bitlake.connect(str(root)).create_table("t", SCHEMA)
+    # Who dies does not wait for the store to come back.
+    quick = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
+    table = bitlake.connect(str(root)).create_table("t", SCHEMA, options=quick)
     model = Model()
     for i in range(1, 7):
         table.append(pa.table([[i]], schema=SCHEMA))

@@ -25,7 +25,7 @@ from bitlake.metadata.schema_change import (
 from bitlake.table.create import check_options
 from bitlake.table.defaults import check_default
 from bitlake.table.state import TableState
-from bitlake.table.versions import load_schema
+from bitlake.table.versions import is_same_table
 from bitlake.types import DataType, NextId, from_arrow, parse_type
 
 ColumnName: TypeAlias = str | Sequence[str]
@@ -92,9 +92,9 @@ def write_schema(state: TableState, schema: TableSchema) -> bool:
     """
     store, path = state.store, state.paths.schema(schema.id)
     data = schema.to_json().encode()
-    if not _is_there(state) or not store.create(path, data):
+    if not is_same_table(store, state.paths, state.schema) or not store.create(path, data):
         return False
-    if _is_there(state):
+    if is_same_table(store, state.paths, state.schema):
         return True
     try:
         if store.read(path) == data:
@@ -105,13 +105,6 @@ def write_schema(state: TableState, schema: TableSchema) -> bool:
             f"table {state.paths.root} was dropped or renamed while its schema {schema.id} was being created: whether "
             "the change took place is unknown; if the table was renamed, look at the columns under its new name"
         ) from e
-
-
-def _is_there(state: TableState) -> bool:
-    try:
-        return load_schema(state.store, state.paths, state.schema.id).is_version(state.schema)
-    except NotFound:
-        return False
 
 
 def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:

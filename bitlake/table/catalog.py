@@ -29,9 +29,8 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.storage import Store, has_cheap_rename
 from bitlake.table.blame import reading_table
-from bitlake.table.fast_forward import JOURNAL
 from bitlake.table.links import is_link
-from bitlake.table.versions import has_schema, latest_schema
+from bitlake.table.versions import JOURNAL, has_schema, latest_schema
 
 if TYPE_CHECKING:
     from bitlake.table.create import ColumnSpec

@@ -67,7 +67,7 @@ from bitlake.table.live import (
 from bitlake.table.manifests import ManifestWriter
 from bitlake.table.partition_done import mark_written
 from bitlake.table.state import TableState
-from bitlake.table.versions import read_hint
+from bitlake.table.versions import is_same_table, read_hint
 from bitlake.words import counted
 
 __all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
@@ -431,11 +431,7 @@ class _Committer:
 
     def _is_same_table(self) -> bool:
         """Whether the schema that the rows were written with is still there, and not another table's."""
-        own = self.changes.schema
-        try:
-            return load_schema(self.store, self.paths, own.id).is_version(own)
-        except NotFound:
-            return False
+        return is_same_table(self.store, self.paths, self.changes.schema)
 
     def _schema_id(self) -> int:
         latest = latest_schema_id(self.store, self.paths)

@@ -59,8 +59,10 @@ from bitlake.table.expiring import HOLD, load_line, new_hold
 from bitlake.table.live import load_snapshot, snapshot_ids, snapshot_manifests
 from bitlake.table.manifests import ManifestWriter
 from bitlake.table.versions import (
+    JOURNAL,
     branch_names,
     existing_snapshots,
+    is_same_table,
     latest_snapshot,
     load_schema,
     read_hint,
@@ -68,7 +70,6 @@ from bitlake.table.versions import (
     tag_snapshot,
 )
 
-JOURNAL = ".fast-forward"
 _PROGRESS = ".fast-forward-progress"
 FORWARDED_TO = "bitlake.forwarded-to"
 """The property of a switch: the branch whose last snapshot it is."""
@@ -275,7 +276,7 @@ class FastForward:
 
     def _begun(self) -> _Journal:
         journal = self._create_journal()
-        if not self._is_same_table():
+        if not is_same_table(self.store, self.main, self.schema):
             self._forget(journal)
             raise StorageUnavailable(f"table '{self.name}' was dropped, renamed or replaced; nothing was changed")
         if not snapshot_ids(self.store, self.branch) or _is_leaving(self.store, self.branch):
@@ -293,7 +294,7 @@ class FastForward:
         head = load_snapshot(self.store, self.branch, ids[-1])
         schemas = self._schema_ids(self.branch)
         kept = set(tag_names(self.store, self.branch))
-        tags = [t for t in tag_names(self.store, self.main) if t not in kept]
+        tags = {t: s.id for t, s in self._tagged(self.main).items() if t not in kept}
         writer = ManifestWriter(
             self.store, self.main, [f.type for f in self.schema.partition_fields], Options(self.schema.options)
         )
@@ -309,7 +310,7 @@ class FastForward:
                 for i in self._schema_ids(self.main)
                 if i not in schemas and i > min(schemas, default=0)
             },
-            tags=tuple(t for t in tags if tag_snapshot(self.store, self.main, t).id >= ids[0]),
+            tags=tuple(t for t, held in tags.items() if held >= ids[0]),
         )
         try:
             created = self.store.create(self._path, journal.to_bytes())
@@ -343,12 +344,6 @@ class FastForward:
                 self.store.delete(path)
         self._check_here(journal)
 
-    def _is_same_table(self) -> bool:
-        try:
-            return load_schema(self.store, self.main, self.schema.id).is_version(self.schema)
-        except NotFound:
-            return False
-
     def _is_here(self, journal: _Journal) -> bool:
         found = _read_journal(self.store, self.main)
         return found is not None and found.uuid == journal.uuid
@@ -371,6 +366,14 @@ class FastForward:
         self.store.delete(self._path)
         self.store.delete(f"{self.main.snapshot_dir}/{_PROGRESS}")
 
+    def _tagged(self, paths: TablePaths) -> dict[str, Snapshot]:
+        """The snapshots of tags by name, without those that are deleted or renamed meanwhile."""
+        found = {}
+        for name in tag_names(self.store, paths):
+            with contextlib.suppress(NotFound):
+                found[name] = tag_snapshot(self.store, paths, name)
+        return found
+
     def _is_held(self, journal: _Journal) -> bool:
         """Whether a snapshot or tag of main, or of a branch that was made of that tag, names the manifest lists.
 
@@ -380,8 +383,7 @@ class FastForward:
         if self._made(journal):
             return True
         for paths in (self.main, *(self.main.on_branch(b) for b in branch_names(self.store, self.main))):
-            tagged = (tag_snapshot(self.store, paths, t) for t in tag_names(self.store, paths))
-            if any(s.uuid == journal.uuid for s in (*tagged, *self._snapshots(paths, 0))):
+            if any(s.uuid == journal.uuid for s in (*self._tagged(paths).values(), *self._snapshots(paths, 0))):
                 return True
         return False
 

@@ -79,7 +79,10 @@ def replace_tag(
     except NotFound:  # another process has deleted or renamed the tag since
         return
     if not whole:
-        state.store.write(path, before)
+        if state.store.exists(state.paths.manifest(old.snapshot.base_manifest_list)):
+            state.store.write(path, before)
+        else:  # the table was replaced by another one
+            state.store.delete(path)
         raise NotFound(f"table '{state.name}': snapshot {moved} expired while tag '{name}' was moved to it")
     _clean(state, old.snapshot)
 
@@ -87,9 +90,14 @@ def replace_tag(
 def rename_tag(state: TableState, name: str, new_name: str) -> None:
     """Give a tag another name; the snapshot is held at every moment."""
     load_tag(state, name)
-    if not state.store.create(state.paths.tag(_checked(new_name)), state.store.read(state.paths.tag(name))):
+    old, new = state.paths.tag(name), state.paths.tag(_checked(new_name))
+    text = state.store.read(old)
+    if not state.store.create(new, text):
         raise AlreadyExists(f"table '{state.name}' has a tag '{new_name}' already")
-    state.store.delete(state.paths.tag(name))
+    if not state.store.exists(old):
+        state.store.delete(new)
+        raise NotFound(f"table '{state.name}': tag '{name}' was deleted while it was renamed to '{new_name}'")
+    state.store.delete(old)
 
 
 def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool:

@@ -16,6 +16,8 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
 
+JOURNAL = ".fast-forward"
+"""The file in the snapshot folder of a table whose fast-forward (:mod:`bitlake.table.fast_forward`) is under way."""
 _schemas: Cache[tuple[str, bytes], TableSchema] = Cache(4_000_000)
 _snapshots: Cache[tuple[str, bytes], Snapshot] = Cache(4_000_000)
 
@@ -103,6 +105,14 @@ def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
 def has_schema(store: Store, paths: TablePaths) -> bool:
     """Whether a table or branch exists; what a death in mid-write leaves beside the schemas is none."""
     return latest_schema_id(store, paths) is not None
+
+
+def is_same_table(store: Store, paths: TablePaths, schema: TableSchema) -> bool:
+    """Whether a schema that was read before is still there: the table was not dropped, renamed or replaced since."""
+    try:
+        return load_schema(store, paths, schema.id).is_version(schema)
+    except NotFound:
+        return False
 
 
 def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:

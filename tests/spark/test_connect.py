@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("grpc")
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 ROOT = Path(__file__).resolve().parents[2]
 
 

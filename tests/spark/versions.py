@@ -36,7 +36,7 @@ class Run:
         began = time.monotonic()
         version = subprocess.run([self.python, "-c", VERSION], capture_output=True, text=True, check=False)
         files = [str(Path("tests", "spark", name)) for name in self.files]
-        command = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+        command = [self.python, "-m", "pytest", "-q", "-m", "not interop", "-p", "no:cacheprovider", *files]
         env = {**os.environ, "BITLAKE_TEST_SPARK": self.session, "BITLAKE_TEST_FIXTURES": "all"}
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         title = f"PySpark {version.stdout.strip() or '?'}, {self.session}: {time.monotonic() - began:.0f} s"

@@ -114,7 +114,7 @@ def once(
                 if ended:
                     operation = running.pop(child)
                     ended_as = outcome(status, operation, what)
-                    if ended_as is False and operation.partial and len(pair) > 1:
+                    if ended_as is False and (operation.partial or operation.several) and len(pair) > 1:
                         ended_as = None  # stopped on the way by a DROP or a rename
                     known.append((operation, ended_as))
                     kills += os.WIFSIGNALED(status)

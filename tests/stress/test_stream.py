@@ -1,4 +1,4 @@
-"""The stress of :mod:`stream`, shortly; ``make stress`` kills ten times."""
+"""The stress of :mod:`stream`, shortly; ``make stress`` kills ten times (run by ``make long``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from bitlake.spark.source import stream as streams
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(streams.admission is None, reason="PySpark 4.1 lets no Python source limit what it reads")
 def test_a_killed_upsert_stream_ends_with_the_rows_of_its_input() -> None:
     script = Path(__file__).with_name("stream.py")

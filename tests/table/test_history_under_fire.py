@@ -70,7 +70,7 @@ def beside(template: tuple[Path, Lake], root: Path, outer: Operation, inner: Ope
         except StorageUnavailable:  # the outcome is unknown
             known[name] = None
         except (CommitConflict, NotFound, AlreadyExists, InvalidRequest):
-            known[name] = False
+            known[name] = None if operation.several else False
 
     store = Between(LocalStore(), at, lambda: run(inner, bitlake.connect(str(root)), "inner"))
     lake = opened(template[0], root, store)
@@ -78,7 +78,11 @@ def beside(template: tuple[Path, Lake], root: Path, outer: Operation, inner: Ope
     if not store.done:
         return False
     what = f"{inner.name} before call {at} of {outer.name} (seed {SEED})"
-    judge(root, template[1], [(outer, known["outer"]), (inner, known["inner"])], what)
+    try:
+        judge(root, template[1], [(outer, known["outer"]), (inner, known["inner"])], what)
+    except Exception as e:
+        e.add_note(f"{what}: {known}")
+        raise
     return True
 
 

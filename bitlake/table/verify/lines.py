@@ -18,10 +18,10 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import KINDS, OPERATIONS, Snapshot
 from bitlake.storage import Store
 from bitlake.table.expiring import load_line
-from bitlake.table.fast_forward import JOURNAL, unfinished_branch
+from bitlake.table.fast_forward import unfinished_branch
 from bitlake.table.rollback import are_unused
 from bitlake.table.verify.findings import MOST_FINDINGS, Book, Finding, of_error
-from bitlake.table.versions import branch_names, existing_snapshots, tag_names
+from bitlake.table.versions import JOURNAL, branch_names, existing_snapshots, tag_names
 from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
 
 _PLACE = "snapshot"
