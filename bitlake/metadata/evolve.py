@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata import options as opt
+from bitlake.metadata.names import Names
 from bitlake.metadata.naming_options import follow_drop, follow_rename
 from bitlake.metadata.schema import TableSchema, assign_ids, near
 from bitlake.metadata.schema_change import (
@@ -38,13 +39,15 @@ Retype = Callable[[DataType], DataType]
 _RESERVED = ("_SEQUENCE_NUMBER", "_VALUE_KIND", "_ROW_ID")
 
 
-def evolve(schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot: bool = True) -> TableSchema:
+def evolve(
+    schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot: bool = True, names: Names = Names.FOLDED
+) -> TableSchema:
     """The schema after the changes, one after the other; ``schema`` itself if they change nothing.
 
     ``has_snapshot``: the table may hold rows.  Raises :class:`NotFound` for a column that is not there,
     :class:`AlreadyExists` for one that is, and :class:`InvalidRequest` for what Paimon forbids, with its reason.
     """
-    evolution = _Evolution(schema, has_snapshot)
+    evolution = _Evolution(schema, has_snapshot, names)
     for change in changes:
         evolution.apply(change)
     new = evolution.schema
@@ -54,7 +57,8 @@ def evolve(schema: TableSchema, changes: Sequence[SchemaChange], *, has_snapshot
 
 
 class _Evolution:
-    def __init__(self, schema: TableSchema, has_snapshot: bool) -> None:
+    def __init__(self, schema: TableSchema, has_snapshot: bool, names: Names) -> None:
+        self._names = names
         self._start = schema
         self._has_snapshot = has_snapshot
         self._fields = schema.fields
@@ -92,7 +96,7 @@ class _Evolution:
             case SetTableComment(text):
                 self._comment = text
             case MoveColumn(path, position):
-                self._edit(path, lambda fields, i: _moved(fields, i, position))
+                self._edit(path, lambda fields, i: _moved(fields, i, position, self._names))
             case _:
                 raise InvalidRequest(
                     f"{change!r} is no schema change (AddColumn, RenameColumn, …); options are set by alter_options"
@@ -111,16 +115,16 @@ class _Evolution:
         (field,), self._highest = assign_ids([(name, change.type, change.comment)], self._highest)
 
         def add(fields: Fields) -> Fields:
-            if _find(fields, name) is not None:
-                raise AlreadyExists(f"column '{shown}' exists already (names ignore case)")
+            if _find(fields, name, self._names) is not None:
+                raise AlreadyExists(f"column '{shown}' exists already{_ignored(self._names)}")
             at = self._place(fields, change)
             return (*fields[:at], field, *fields[at:])
 
-        self._fields = _inside(self._fields, change.path, add)
+        self._fields = _inside(self._fields, change.path, add, self._names)
 
     def _place(self, fields: Fields, change: AddColumn) -> int:
         if change.position is not None:
-            return _place(fields, change.position)
+            return _place(fields, change.position, self._names)
         before = self._options.get("add-column-before-partition", "false").lower() == "true"
         if before and len(change.path) == 1:
             keys = [i for i, f in enumerate(fields) if f.name in self._start.partition_keys]
@@ -153,10 +157,10 @@ class _Evolution:
         _check_name(new, top=top)
 
         def rename(fields: Fields, i: int) -> Fields:
-            other = _find(fields, new)
+            other = _find(fields, new, self._names)
             if other is not None and (other != i or fields[i].name == new):
                 shown = ".".join((*change.path[:-1], new))
-                raise AlreadyExists(f"column '{shown}' exists already (names ignore case)")
+                raise AlreadyExists(f"column '{shown}' exists already{_ignored(self._names)}")
             return (*fields[:i], replace(fields[i], name=new), *fields[i + 1 :])
 
         self._edit(change.path, rename)
@@ -222,34 +226,41 @@ class _Evolution:
         found: list[DataField] = []
 
         def look(fields: Fields) -> Fields:
-            found.append(fields[_index(fields, path)])
+            found.append(fields[_index(fields, path, self._names)])
             return fields
 
-        _inside(self._fields, path, look)
+        _inside(self._fields, path, look, self._names)
         return found[0]
 
     def _edit(self, path: Path, edit: Edit) -> None:
-        self._fields = _inside(self._fields, path, lambda fields: edit(fields, _index(fields, path)))
+        self._fields = _inside(
+            self._fields, path, lambda fields: edit(fields, _index(fields, path, self._names)), self._names
+        )
 
     def _retype_at(self, path: Path, retype: Retype) -> None:
         """Change the type of a column, of a struct's member, of an array's element or of a map's value."""
         edit = _each(lambda f: replace(f, type=retype(f.type)))
-        self._fields = _inside(self._fields, path, lambda fields: edit(fields, _index(fields, path)), retype)
+        names = self._names
+        self._fields = _inside(
+            self._fields, path, lambda fields: edit(fields, _index(fields, path, names)), names, retype
+        )
 
 
-def _inside(fields: Fields, path: Path, edit: Callable[[Fields], Fields], retype: Retype | None = None) -> Fields:
+def _inside(
+    fields: Fields, path: Path, edit: Callable[[Fields], Fields], names: Names, retype: Retype | None = None
+) -> Fields:
     """The fields with those changed among which the last name of ``path`` is looked for."""
     if not path or not all(path):
         raise InvalidRequest("a column's name is empty")
     if len(path) == 1:
         return edit(fields)
-    i = _index(fields, path[:1])
-    made = _inside_type(fields[i].type, path, 1, edit, retype)
+    i = _index(fields, path[:1], names)
+    made = _inside_type(fields[i].type, path, 1, edit, names, retype)
     return (*fields[:i], replace(fields[i], type=made), *fields[i + 1 :])
 
 
 def _inside_type(
-    made: DataType, path: Path, depth: int, edit: Callable[[Fields], Fields], retype: Retype | None
+    made: DataType, path: Path, depth: int, edit: Callable[[Fields], Fields], names: Names, retype: Retype | None
 ) -> DataType:
     shown = ".".join(path[:depth])
     last = depth == len(path) - 1
@@ -257,8 +268,8 @@ def _inside_type(
     if isinstance(made, RowType):
         if last:
             return replace(made, fields=edit(made.fields))
-        i = _index(made.fields, path[: depth + 1])
-        inner = _inside_type(made.fields[i].type, path, depth + 1, edit, retype)
+        i = _index(made.fields, path[: depth + 1], names)
+        inner = _inside_type(made.fields[i].type, path, depth + 1, edit, names, retype)
         return replace(made, fields=(*made.fields[:i], replace(made.fields[i], type=inner), *made.fields[i + 1 :]))
     if not isinstance(made, (ArrayType, MapType)):
         raise NotFound(f"'{shown}' is {made}, which has no part '{path[depth]}'")
@@ -273,21 +284,21 @@ def _inside_type(
             raise InvalidRequest(f"'{'.'.join(path)}' has no name and no place of its own: only its type can change")
         new = retype(old)
     else:
-        new = _inside_type(old, path, depth + 1, edit, retype)
+        new = _inside_type(old, path, depth + 1, edit, names, retype)
     return replace(made, element=new) if isinstance(made, ArrayType) else replace(made, value=new)
 
 
-def _find(fields: Fields, name: str) -> int | None:
-    """Where the field of that name is: as written, or else in any case."""
+def _find(fields: Fields, name: str, names: Names) -> int | None:
+    """Where the field of that name is: as written, or else by what ``names`` calls the same."""
     for i, f in enumerate(fields):
         if f.name == name:
             return i
-    alike = [i for i, f in enumerate(fields) if f.name.lower() == name.lower()]
+    alike = [i for i, f in enumerate(fields) if names.same(f.name, name)]
     return alike[0] if len(alike) == 1 else None
 
 
-def _index(fields: Fields, path: Path) -> int:
-    found = _find(fields, path[-1])
+def _index(fields: Fields, path: Path, names: Names) -> int:
+    found = _find(fields, path[-1], names)
     if found is None:
         raise NotFound(f"no column '{'.'.join(path)}'{near(path[-1], [f.name for f in fields])}")
     return found
@@ -297,16 +308,16 @@ def _each(change: Callable[[DataField], DataField]) -> Edit:
     return lambda fields, i: (*fields[:i], change(fields[i]), *fields[i + 1 :])
 
 
-def _place(fields: Fields, position: Position) -> int:
-    return 0 if position.after is None else _index(fields, (position.after,)) + 1
+def _place(fields: Fields, position: Position, names: Names) -> int:
+    return 0 if position.after is None else _index(fields, (position.after,), names) + 1
 
 
-def _moved(fields: Fields, i: int, position: Position) -> Fields:
+def _moved(fields: Fields, i: int, position: Position, names: Names) -> Fields:
     field = fields[i]
     others = (*fields[:i], *fields[i + 1 :])
-    if position.after is not None and _find(fields, position.after) == i:
+    if position.after is not None and _find(fields, position.after, names) == i:
         raise InvalidRequest(f"column '{field.name}' cannot be moved after itself")
-    at = _place(others, position)
+    at = _place(others, position, names)
     return (*others[:at], field, *others[at:])
 
 
@@ -319,3 +330,7 @@ def _check_name(name: str, *, top: bool) -> None:
 
 def _bucket_keys(options: dict[str, str]) -> tuple[str, ...]:
     return tuple(k.strip() for k in options.get("bucket-key", "").split(",") if k)
+
+
+def _ignored(names: Names) -> str:
+    return " (names ignore case)" if names is Names.FOLDED else ""

@@ -15,6 +15,7 @@ from typing import Any
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.jackson import check_members, dumps, load_object
+from bitlake.metadata.names import Names
 from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
 from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, NextId, RowType
 from bitlake.types.datatypes import field_from_json, field_to_json
@@ -78,12 +79,12 @@ class TableSchema:
         """The option ``bucket``: a count above 0, -1 (unaware or dynamic) or -2 (postpone)."""
         return self.opts.of(BUCKET)
 
-    def field(self, name: str) -> DataField:
-        """The column of that name, by exact name and else case-insensitively; raises :class:`NotFound`."""
+    def field(self, name: str, names: Names = Names.FOLDED) -> DataField:
+        """The column of that name: as written, else the same by ``names``; raises :class:`NotFound`."""
         for f in self.fields:
             if f.name == name:
                 return f
-        folded = [f for f in self.fields if f.name.lower() == name.lower()]
+        folded = [f for f in self.fields if names.same(f.name, name)]
         if len(folded) == 1:
             return folded[0]
         if folded:

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.align_nested import members_by_name
 from bitlake.spark.types import nullable, spark_type
@@ -36,53 +37,59 @@ def by_position(table: str, frame: DataFrame, fields: Sequence[DataField]) -> Da
 
 
 def by_name(
-    table: str, frame: DataFrame, fields: Sequence[DataField], *, nested: bool = True, fill: bool = False
+    table: str,
+    frame: DataFrame,
+    fields: Sequence[DataField],
+    names: Names,
+    *,
+    nested: bool = True,
+    fill: bool = False,
 ) -> DataFrame:
-    """Pick the frame's columns by name, ignoring case, if ``nested`` members of structs too; what is missing is NULL.
+    """Pick the frame's columns by name, if ``nested`` members of structs too; what is missing is NULL.
 
-    ``fill``: missing members of structs are NULL too, and not refused.
+    ``names``: which names are the same.  ``fill``: missing members of structs are NULL too, and not refused.
     """
     have: dict[str, T.StructField] = {}
     for source in frame.schema.fields:
-        if source.name.lower() in have:
+        if names.key(source.name) in have:
             raise InvalidRequest(f"table '{table}': the query gives column '{source.name}' twice")
-        have[source.name.lower()] = source
-    known = {f.name.lower() for f in fields}
-    extra = [s.name for low, s in have.items() if low not in known]
+        have[names.key(source.name)] = source
+    known = {names.key(f.name) for f in fields}
+    extra = [s.name for key, s in have.items() if key not in known]
     if extra:
         raise InvalidRequest(
             f"table '{table}' has no column '{extra[0]}'; its columns are {', '.join(f.name for f in fields)}"
         )
     columns = []
     for f in fields:
-        found = have.get(f.name.lower())
+        found = have.get(names.key(f.name))
         if found is not None:
             column = F.col(quoted(found.name))
             inside = None
             if nested:
-                inside = members_by_name(table, column, found.dataType, spark_type(f.type), f.name, fill=fill)
+                inside = members_by_name(table, column, found.dataType, spark_type(f.type), f.name, names, fill=fill)
             columns.append((column if inside is None else inside).alias(f.name))
         else:
             columns.append(_default(f).alias(f.name))
     return frame.select(*columns)
 
 
-def assigned(table: str, frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
+def assigned(table: str, frame: DataFrame, fields: Sequence[DataField], names: Names) -> DataFrame:
     """Name the columns of assigned values after ``fields``, in order, with members of structs matched by name."""
     named = by_position(table, frame, fields)
-    made = [nested_by_name(table, s, f, fill=False) for s, f in zip(named.schema.fields, fields, strict=True)]
+    made = [nested_by_name(table, s, f, names, fill=False) for s, f in zip(named.schema.fields, fields, strict=True)]
     if not any(column is not None for column in made):
         return named
     columns = [F.col(quoted(f.name)) if c is None else c.alias(f.name) for c, f in zip(made, fields, strict=True)]
     return named.select(*columns)
 
 
-def nested_by_name(table: str, source: T.StructField, field: DataField, *, fill: bool) -> Column | None:
+def nested_by_name(table: str, source: T.StructField, field: DataField, names: Names, *, fill: bool) -> Column | None:
     """A column with the members of its structs matched by name, at any depth; None if all are in their places."""
     if isinstance(field.type, AtomicType):
         return None
     column = F.col(quoted(source.name))
-    return members_by_name(table, column, source.dataType, spark_type(field.type), field.name, fill=fill)
+    return members_by_name(table, column, source.dataType, spark_type(field.type), field.name, names, fill=fill)
 
 
 def with_defaults(

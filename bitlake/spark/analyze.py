@@ -38,7 +38,7 @@ def analyze(context: EngineContext, statement: st.Analyze) -> DataFrame:
     """ANALYZE TABLE … COMPUTE STATISTICS: of the table, of all columns that can have some, or of those named."""
     table = context.session_table(context.identify(statement.table))
     asked = analyzable(table) if statement.all_columns else statement.columns or ()
-    analyze_table(context, table, [table.schema.field(c).name for c in asked])
+    analyze_table(context, table, [table.schema.field(c, context.names).name for c in asked])
     return context.nothing()
 
 

@@ -29,20 +29,22 @@ def set_values(target: Target, assignments: Sequence[st.Assignment]) -> dict[str
 
 def column_parts(target: Target, parts: tuple[str, ...]) -> tuple[str, ...]:
     """A name in SET as the column's name and those of struct members, without the table's name before it."""
-    names = {f.name.lower(): f.name for f in target.state.schema.fields}
-    lower = tuple(p.lower() for p in parts)
-    if lower[0] not in names or (len(parts) > 1 and lower[0] == (target.alias or target.name).lower()):
-        prefixes: list[tuple[str, ...]] = [((target.alias or target.name).lower(),)]
+    key = target.context.names.key
+    names = {key(n): n for n in target.state.schema.field_names}
+    keys = tuple(map(key, parts))
+    own = key(target.alias or target.name)
+    if keys[0] not in names or (len(parts) > 1 and keys[0] == own):
+        prefixes: list[tuple[str, ...]] = [(own,)]
         if target.alias is None:
-            prefixes.append((target.database.lower(), target.name.lower()))
+            prefixes.append((key(target.database), own))
         for prefix in prefixes:
-            if lower[: len(prefix)] == prefix and len(parts) > len(prefix) and lower[len(prefix)] in names:
-                parts, lower = parts[len(prefix) :], lower[len(prefix) :]
+            if keys[: len(prefix)] == prefix and len(parts) > len(prefix) and keys[len(prefix)] in names:
+                parts, keys = parts[len(prefix) :], keys[len(prefix) :]
                 break
-    if lower[0] not in names:
+    if keys[0] not in names:
         known = ", ".join(names.values())
         raise NotFound(f"table '{target.table.name}' has no column '{'.'.join(parts)}'; its columns are {known}")
-    return (names[lower[0]], *parts[1:])
+    return (names[keys[0]], *parts[1:])
 
 
 def _value(
@@ -61,16 +63,17 @@ def _value(
         return "NULL" if whole[0] is None else f"({whole[0]})"
     if not isinstance(column.type, RowType):
         raise InvalidRequest(f"table '{table}': '{shown}' is {column.type} and has no member '{changes[0][0][0]}'")
-    members = {f.name.lower(): f for f in column.type.fields}
+    key = target.context.names.key
+    members = {key(f.name): f for f in column.type.fields}
     inner: dict[str, list[tuple[tuple[str, ...], str | None]]] = {}
     for parts, value in changes:
-        if parts[0].lower() not in members:
+        if key(parts[0]) not in members:
             raise NotFound(f"table '{table}': '{shown}' has no member '{parts[0]}'; it has {', '.join(members)}")
-        inner.setdefault(parts[0].lower(), []).append((parts[1:], value))
+        inner.setdefault(key(parts[0]), []).append((parts[1:], value))
     items = []
-    for low, member in members.items():
+    for name, member in members.items():
         was = f"{old}.{quoted(member.name)}"
-        new = _value(target, member, was, inner[low], f"{shown}.{member.name}") if low in inner else was
+        new = _value(target, member, was, inner[name], f"{shown}.{member.name}") if name in inner else was
         items.append(f"'{_escaped(member.name)}', {new}")
     return f"named_struct({', '.join(items)})"
 

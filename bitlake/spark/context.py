@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.arrow import spark_arrow_schema
 from bitlake.spark.cached_tables import CachedTables
@@ -77,10 +78,15 @@ class EngineContext:
         text = normalize(text, self.database, double_quoted=double_quoted, evaluate=self.evaluate)
         self.original = text
         if self.catalog.keeps_views:
-            text = expand_views(text, self.view)
+            text = expand_views(text, self.view, self.names)
         text = take_max_pt(text, self._max_pt)
-        out, self._relations = take_relations(text, self.has)
+        out, self._relations = take_relations(text, self.has, self.names)
         return out
+
+    @property
+    def names(self) -> Names:
+        """How the session compares names, as of :meth:`begin`."""
+        return self.conf.names
 
     def evaluate(self, expression: str) -> str | None:
         """The text of a constant expression of Spark's, session variables among them; None for NULL.
@@ -108,7 +114,7 @@ class EngineContext:
             return False
         if name.table in self._relations:
             return True
-        if not relation_exists(self.catalog, self.identify(name)):
+        if not relation_exists(self.catalog, self.identify(name), self.names):
             return False
         return name.database is not None or not self.is_view(name.table)
 
@@ -125,12 +131,12 @@ class EngineContext:
         return found
 
     def identify(self, name: TableName) -> Identifier:
-        """The table's full name, in the current database unless it says another; case is ignored."""
+        """The table's full name, in the current database unless it says another, by :attr:`names`."""
         if name.table in self._relations:
             raise InvalidRequest(
                 f"'{self._relations[name.table].table}' AS OF an earlier moment, or its changes, can only be queried"
             )
-        return self.catalog.find(Identifier(name.database or self.database, name.table))
+        return self.catalog.find(Identifier(name.database or self.database, name.table), self.names)
 
     def table(self, name: Identifier) -> Table:
         """The table; raises :class:`bitlake.errors.NotFound`."""
@@ -141,6 +147,7 @@ class EngineContext:
             timezone=self.timezone,
             to_spark=reader.frame,
             runner=lambda: SparkRunner(self.spark),
+            names=self.names,
         )
 
     def session_table(self, name: Identifier) -> Table:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.align import by_name, with_defaults
 from bitlake.spark.context import EngineContext
@@ -59,7 +60,7 @@ def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> DataFra
     table = context.session_table(context.identify(statement.table))
     state = table.state()
     table.check_writable(state, keyed=True)
-    fields = _targets(state, statement)
+    fields = _targets(state, statement, context.names)
     history = LoadHistory(table.store, table.path)
     chosen = _files(store_of(context, statement.folder), statement)
     fresh = chosen if statement.force else [f for f in chosen if not history.has(_path(statement, f), f)]
@@ -81,7 +82,7 @@ def copy_into_table(context: EngineContext, statement: CopyIntoTable) -> DataFra
     if bad and statement.on_error == "SKIP_FILE":
         good = good.filter(~F.col(_FILE).isin([c.key for c in bad]))
     casted = good.select(*[F.col(quoted(f.name)).try_cast(spark_type(f.type)).alias(f.name) for f in fields])
-    named = by_name(table.name, casted, state.schema.fields, nested=False)
+    named = by_name(table.name, casted, state.schema.fields, context.names, nested=False)
     store(context, table, state, with_defaults(table.name, named, state.schema.fields), "WRITE")
     by_file = {_name(key): c for key, c in found.items()}
     rows = [_outcome(f.name, by_file.get(f.name), statement.on_error) for f in fresh]
@@ -98,11 +99,11 @@ def store_of(context: EngineContext, folder: str) -> Store:
     return context.catalog.store if same else open_store(folder)
 
 
-def _targets(state: TableState, statement: CopyIntoTable) -> list[DataField]:
+def _targets(state: TableState, statement: CopyIntoTable, compared: Names) -> list[DataField]:
     fields = state.schema.fields
     if statement.columns is None:
         return list(fields)
-    out = [state.schema.field(name) for name in statement.columns]
+    out = [state.schema.field(name, compared) for name in statement.columns]
     names = [f.name for f in out]
     twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
     if twice is not None:
@@ -142,7 +143,7 @@ def _read(
     form, reader = statement.format, context.spark.read
     escaped = [hadoop_pattern(p) for p in paths]
     if form.type == "PARQUET":
-        frame = _of_parquet(reader.parquet(*escaped), fields)
+        frame = _of_parquet(reader.parquet(*escaped), fields, context.names)
         return _judged(frame, fields, None)
     nested = [f for f in fields if isinstance(spark_type(f.type), (T.StructType, T.ArrayType, T.MapType))]
     if nested and form.type == "CSV":
@@ -162,12 +163,12 @@ def _read(
     return _judged(frame, fields, F.col(_CORRUPT))
 
 
-def _of_parquet(frame: DataFrame, fields: Sequence[DataField]) -> DataFrame:
-    """A frame's columns by name, ignoring case, others left out, and NULL for what it lacks."""
-    have = {name.lower(): name for name in frame.columns}
+def _of_parquet(frame: DataFrame, fields: Sequence[DataField], names: Names) -> DataFrame:
+    """A frame's columns by name, others left out, and NULL for what it lacks."""
+    have = {names.key(name): name for name in frame.columns}
     columns = []
     for f in fields:
-        source = have.get(f.name.lower())
+        source = have.get(names.key(f.name))
         found = F.lit(None).cast(spark_type(f.type)) if source is None else F.col(quoted(source))
         columns.append(found.alias(f.name))
     return frame.select(*columns)

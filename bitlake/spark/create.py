@@ -47,6 +47,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
         options=statement.properties,
         comment=statement.comment,
         if_not_exists=statement.if_not_exists,
+        names=context.names,
     )
     if frame is None or not made:
         return context.nothing()
@@ -80,6 +81,7 @@ def _replace(
         primary_keys=statement.primary_key,
         options=statement.properties,
         comment=statement.comment,
+        names=context.names,
     ):
         if frame is None:
             if old.snapshot is not None:
@@ -95,10 +97,10 @@ def create_table_like(context: EngineContext, statement: CreateTableLike) -> Dat
     """CREATE TABLE … LIKE: columns, keys, comment and options of another table or branch; no rows."""
     name, source = context.identify(statement.name), context.identify(statement.source)
     _check_using(name, statement.using)
-    if statement.source.catalog is not None or not relation_exists(context.catalog, source):
+    if statement.source.catalog is not None or not relation_exists(context.catalog, source, context.names):
         known = context.catalog.tables(source.database) if context.catalog.database_exists(source.database) else []
         raise NotFound(f"table '{statement.source}' is not a table of the lake{near(source.table, known)}")
-    schema = open_state(context.catalog, source).schema
+    schema = open_state(context.catalog, source, context.names).schema
     options = {k: v for k, v in schema.options.items() if k not in ("path", "owner", "external", "branch")}
     own = dict(statement.properties)
     keys = () if opt.PRIMARY_KEY.name in own else schema.primary_keys
@@ -110,6 +112,7 @@ def create_table_like(context: EngineContext, statement: CreateTableLike) -> Dat
         options={**options, **own},
         comment=schema.comment if statement.comment is None else statement.comment,
         if_not_exists=statement.if_not_exists,
+        names=context.names,
     )
     return context.nothing()
 

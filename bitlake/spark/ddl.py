@@ -88,7 +88,7 @@ def alter_unset(context: EngineContext, statement: st.AlterTableUnset) -> DataFr
 
 def alter_columns(context: EngineContext, statement: st.AlterColumns) -> DataFrame:
     """ALTER TABLE … ADD, DROP, RENAME, ALTER or CHANGE COLUMN."""
-    context.table(context.identify(statement.table)).alter(*statement.changes)
+    context.table(context.identify(statement.table)).alter(*statement.changes, names=context.names)
     return context.nothing()
 
 
@@ -105,7 +105,7 @@ def rename_table(context: EngineContext, statement: st.RenameTable) -> DataFrame
 def refresh_table(context: EngineContext, statement: RefreshTable) -> DataFrame:
     """REFRESH TABLE: nothing of a table is kept from statement to statement that another writer could make wrong."""
     name = context.identify(statement.table)
-    if not relation_exists(context.catalog, name):
+    if not relation_exists(context.catalog, name, context.names):
         context.catalog.load_schema(name)  # says what there is
     return context.nothing()
 

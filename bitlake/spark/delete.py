@@ -123,16 +123,17 @@ def whole_condition(target: Target, condition: str | None) -> Scan | None:
         tree = sqlglot.parse_one(condition, dialect=SparkSql)
     except (SqlglotError, RecursionError):
         return None
-    names = {f.name.lower(): f.name for f in target.state.schema.fields}
-    mine = {(target.alias or target.name).lower()}
+    key = target.context.names.key
+    names = target.context.names.clear(target.state.schema.field_names)
+    mine = key(target.alias or target.name)
 
     def column_of(column: exp.Column) -> str | None:
-        parts = [p.name.lower() for p in column.parts]
+        parts = [key(p.name) for p in column.parts]
         if len(parts) == 1:
             return names.get(parts[0])
-        if len(parts) == 2 and parts[0] in mine and parts[0] not in names:
+        if len(parts) == 2 and parts[0] == mine and parts[0] not in names:
             return names.get(parts[1])
-        if len(parts) == 3 and target.alias is None and parts[:2] == [target.database.lower(), target.name.lower()]:
+        if len(parts) == 3 and target.alias is None and parts[:2] == [key(target.database), mine]:
             return names.get(parts[2])
         return None
 

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.names import Names
 from bitlake.predicate.bind import bind
 from bitlake.predicate.dialect import quoted
 from bitlake.predicate.parse import parse_predicate
@@ -62,21 +63,22 @@ def _inserted(context: EngineContext, statement: st.InsertInto) -> int:
     table = context.session_table(name)
     state = table.state()
     table.check_writable(state, keyed=True)
-    spec = _partition_spec(table.name, state, statement.partition)
+    spec = partition_spec(context, state, statement.partition)
     if statement.if_not_exists:
         partition = tuple(whole_partition(context, state, statement.partition or {}).values())
         if partition in files_by_partition(state):
             return 0
+    context.names.check(table.name, state.schema.field_names)
     frame = query(context, statement.query if statement.by_name else default_as_null(statement.query))
     how = MergeSchema()
     given = {**_write_options(table.name, statement), **evolution(statement.evolve)}
     if statement.by_name or given:
         how = merging(context, name, table, given)
     if how.on and not statement.by_name:
-        frame = _leading_named(frame, _targets(table.name, state, statement, spec))
+        frame = _leading_named(frame, _targets(context, state, statement, spec))
         statement = replace(statement, by_name=True, columns=None)
-    state = merged_state(table, state, frame, how)
-    frame = _named(table.name, state, frame, statement, spec, how.on)
+    state = merged_state(context, table, state, frame, how)
+    frame = _named(context, state, frame, statement, spec, how.on)
     frame = with_defaults(table.name, frame, state.schema.fields)
     scope = None
     if statement.replace_where is not None:
@@ -180,14 +182,15 @@ def write_dataframe(
         raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
     if not exists:
         columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
-        context.catalog.create_table(name, columns, partition_keys=partition_by, options=options)
+        context.catalog.create_table(name, columns, partition_keys=partition_by, options=options, names=context.names)
     table = context.session_table(name)
     state = table.state()
     try:
         table.check_writable(state, keyed=True)
         how = merging(context, name, table, merge)
-        state = merged_state(table, state, frame, how)
-        named = by_name(table.name, frame, state.schema.fields, fill=how.on)
+        context.names.check(table.name, state.schema.field_names)
+        state = merged_state(context, table, state, frame, how)
+        named = by_name(table.name, frame, state.schema.fields, context.names, fill=how.on)
         named = with_defaults(table.name, named, state.schema.fields)
         dynamic = str(context.spark.conf.get(_MODE, "static")).lower() == "dynamic"
         scope = overwrite_scope(state.schema, {} if dynamic else None) if mode == "overwrite" and exists else None
@@ -202,7 +205,7 @@ def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
     """TRUNCATE TABLE, or one of its partitions."""
     table = context.session_table(context.identify(statement.table))
     state = table.state()
-    spec = _partition_spec(table.name, state, statement.partition)
+    spec = partition_spec(context, state, statement.partition)
     missing = [k for k, v in spec.items() if v is None]
     if missing:
         raise InvalidRequest(f"table '{table.name}': TRUNCATE needs a value for partition column '{missing[0]}'")
@@ -218,7 +221,7 @@ def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFr
     table = context.session_table(context.identify(statement.table))
     state = table.state()
     keys = state.schema.partition_keys
-    specs = [static_values(context, state, _partition_spec(table.name, state, s)) for s in statement.partitions]
+    specs = [static_values(context, state, partition_spec(context, state, s)) for s in statement.partitions]
     have = files_by_partition(state)
     matched = [s for s in specs if any(_matches(s, keys, values) for values in have)]
     missing = [s for s in specs if s not in matched and len(s) == len(keys)]
@@ -242,7 +245,7 @@ def add_partitions(context: EngineContext, statement: AddPartitions) -> DataFram
 
 def whole_partition(context: EngineContext, state: TableState, given: Mapping[str, Any]) -> dict[str, Any]:
     """The physical values of all partition columns, in key order; raises :class:`InvalidRequest` if one is missing."""
-    spec = _partition_spec(state.name, state, given)
+    spec = partition_spec(context, state, given)
     missing = [k for k in state.schema.partition_keys if spec.get(k) is None]
     if missing or not spec:
         lacks = f"'{missing[0]}' has none" if missing else "the table is not partitioned"
@@ -322,32 +325,42 @@ def _literal(value: Any) -> Column:
     return F.lit(None if isinstance(value, st.SqlNull) else value)
 
 
-def _partition_spec(table: str, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def partition_spec(context: EngineContext, state: TableState, given: Mapping[str, Any] | None) -> dict[str, Any]:
     """A PARTITION clause by the schema's own names."""
-    keys = {k.lower(): k for k in state.schema.partition_keys}
-    out = {}
+    table, names = state.name, context.names
+    keys = {names.key(k): k for k in state.schema.partition_keys}
+    out: dict[str, Any] = {}
     for name, value in (given or {}).items():
-        if name.lower() not in keys:
+        key = keys.get(names.key(name))
+        if key is None:
             have = ", ".join(keys.values()) or "none"
             raise InvalidRequest(f"table '{table}': '{name}' is not a partition column; they are: {have}")
-        out[keys[name.lower()]] = value
+        if key in out:
+            raise InvalidRequest(f"table '{table}': partition column '{key}' is given twice")
+        out[key] = value
     return out
 
 
 def _named(
-    table: str, state: TableState, frame: DataFrame, statement: st.InsertInto, spec: Mapping[str, Any], fill: bool
+    context: EngineContext,
+    state: TableState,
+    frame: DataFrame,
+    statement: st.InsertInto,
+    spec: Mapping[str, Any],
+    fill: bool,
 ) -> DataFrame:
     """The query's columns under the table's names: by name, by the column list, or by position."""
+    table, names = state.name, context.names
     fields = state.schema.fields
     static = {k: v for k, v in spec.items() if v is not None}
     rest = [f for f in fields if f.name not in static]
     if statement.by_name:
-        named = by_name(table, frame, rest, fill=fill)
+        named = by_name(table, frame, rest, names, fill=fill)
     else:
-        targets = _targets(table, state, statement, spec)
+        targets = _targets(context, state, statement, spec)
         named = by_position(table, frame, targets)
         if statement.columns is not None:
-            named = by_name(table, named, rest, nested=False)
+            named = by_name(table, named, rest, names, nested=False)
     if rest == list(fields):
         return named
     columns = []
@@ -359,18 +372,21 @@ def _named(
     return named.select(*columns)
 
 
-def _targets(table: str, state: TableState, statement: st.InsertInto, spec: Mapping[str, Any]) -> list[DataField]:
+def _targets(
+    context: EngineContext, state: TableState, statement: st.InsertInto, spec: Mapping[str, Any]
+) -> list[DataField]:
     """The columns that a query's columns go into, by position."""
     static = {k: v for k, v in spec.items() if v is not None}
     if statement.columns is not None:
-        return _listed(table, state, statement.columns, static)
+        return _listed(state, statement.columns, static, context.names)
     # PARTITION (p) without a value changes nothing: p stands where the table has it, as in Paimon and Spark.
     return [f for f in state.schema.fields if f.name not in static]
 
 
-def _listed(table: str, state: TableState, names: Sequence[str], static: Mapping[str, Any]) -> list[DataField]:
+def _listed(state: TableState, listed: Sequence[str], static: Mapping[str, Any], names: Names) -> list[DataField]:
+    table = state.name
     try:
-        fields = [state.schema.field(n) for n in names]
+        fields = [state.schema.field(n, names) for n in listed]
     except NotFound as e:
         raise NotFound(f"table '{table}': {e}") from e
     for i, f in enumerate(fields):

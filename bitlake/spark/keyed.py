@@ -50,11 +50,12 @@ def update_keyed(target: Target, statement: st.Update) -> int:
     schema, name = target.state.schema, target.table.name
     keyed.check_keyed(name, schema)
     keyed.check_changes(name, schema, "UPDATE")
+    target.context.names.check(name, schema.field_names)
     values = set_values(target, statement.assignments)
     keyed.check_set(name, schema, values)
     items = [f"{values.get(f.name) or target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(statement.condition))
-    rows = with_defaults(name, assigned(name, frame, schema.fields), schema.fields, values)
+    rows = with_defaults(name, assigned(name, frame, schema.fields, target.context.names), schema.fields, values)
     return write_kind(target, rows, UPDATE_AFTER, "UPDATE")
 
 

@@ -56,11 +56,12 @@ def merge(context: EngineContext, statement: st.MergeInto) -> DataFrame:
     """
     target = Target.of(context, statement.table, statement.alias, statement.with_)
     check_conditions(target, statement)
+    context.names.check(target.table.name, target.state.schema.field_names)
     with source_of(context, statement) as source:
         how = merging(context, context.identify(statement.table), target.table, evolution(statement.evolve))
         if how.on and any(c.assignments is None and c.action is not st.MergeAction.DELETE for c in statement.clauses):
             rows = source.frame.drop(ROW)
-            target = replace(target, state=merged_state(target.table, target.state, rows, how))
+            target = replace(target, state=merged_state(context, target.table, target.state, rows, how))
             statement = replace(statement, lenient=True)
 
         def step(now: Target) -> Merged:

@@ -74,11 +74,11 @@ def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: b
     if clause.assignments is not None:
         return clause.assignments
     updates, table = clause.action is st.MergeAction.UPDATE, target.table.name
-    types = {f.name.lower(): f.dataType for f in source.frame.schema.fields}
+    names = target.context.names
+    types = {f.name: f.dataType for f in source.frame.schema.fields}
     out = []
     for field in target.state.schema.fields:
-        low = field.name.lower()
-        name = source.columns.get(low)
+        name = source.columns.get(names.key(field.name))
         if name is None:
             if lenient:
                 continue
@@ -90,7 +90,7 @@ def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: b
         value, made = source.column(name), None
         if lenient and updates:
             old, wanted = target.column(field.name), spark_type(field.type)
-            made = members_as_text(table, value, types[low], wanted, field.name, old, lenient)
+            made = members_as_text(table, value, types[name], wanted, field.name, old, names, lenient)
         out.append(st.Assignment((field.name,), value if made is None else made))
     return out
 
@@ -182,7 +182,7 @@ def new_rows(target: Target, frame: DataFrame, clauses: Sequence[Clause], *more:
             name = f"{_SET}_{clause.number}_{i}"
             if field.name in clause.values:
                 names.append(name)
-                inside = nested_by_name(table, frame.schema[name], field, fill=clause.lenient)
+                inside = nested_by_name(table, frame.schema[name], field, target.context.names, fill=clause.lenient)
                 frame = frame if inside is None else frame.withColumn(name, inside)
             elif clause.action is st.MergeAction.INSERT:
                 frame = frame.withColumn(name, F.lit(None))

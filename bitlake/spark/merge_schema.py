@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import AlreadyExists
+from bitlake.metadata.names import Names
 from bitlake.spark.context import EngineContext
 from bitlake.spark.relations import session_options
 from bitlake.spark.types import from_spark_field
@@ -30,19 +31,23 @@ def evolution(on: bool) -> dict[str, str]:
     return {PREFIX: "true"} if on else {}
 
 
-def merged_state(table: Table, state: TableState, frame: DataFrame, how: MergeSchema) -> TableState:
+def merged_state(
+    context: EngineContext, table: Table, state: TableState, frame: DataFrame, how: MergeSchema
+) -> TableState:
     """The table's state, with the columns that the rows bring if they may; the table is altered before the write."""
-    return merged_with(table, state, frame.schema, how)
+    return merged_with(table, state, frame.schema, how, context.names)
 
 
-def merged_with(table: Table, state: TableState, types: T.StructType, how: MergeSchema) -> TableState:
+def merged_with(
+    table: Table, state: TableState, types: T.StructType, how: MergeSchema, names: Names = Names.FOLDED
+) -> TableState:
     """:func:`merged_state` for rows of which only the columns are known yet."""
     columns = [(f.name, from_spark_field(f)) for f in types.fields] if how.on else []
-    changes = merged_changes(table.name, state.schema, columns, how)
+    changes = merged_changes(table.name, state.schema, columns, how, names)
     if not changes:
         return state
     try:
-        table.alter(*changes)
+        table.alter(*changes, names=names)
     except AlreadyExists:  # another writer brought the same columns first
-        table.alter(*merged_changes(table.name, table.schema, columns, how))
+        table.alter(*merged_changes(table.name, table.schema, columns, how, names), names=names)
     return table.state()

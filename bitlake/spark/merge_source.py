@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pyspark.sql import types as T
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import SparkSql, quoted
 from bitlake.predicate.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.spark.context import EngineContext
@@ -52,6 +52,8 @@ class Source:
     view: str
     alias: str
     rows: int
+    names: Names
+    """How the session compares names."""
     ends: Mapping[str, tuple[pa.ChunkedArray, pa.ChunkedArray]]
     """The least and the greatest value (one of each, NULL without any) of columns that ON compares."""
 
@@ -72,8 +74,8 @@ class Source:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Its columns by lower-case name."""
-        return {c.lower(): c for c in self.frame.columns if c != ROW}
+        """Its columns by :meth:`Names.key`."""
+        return {self.names.key(c): c for c in self.frame.columns if c != ROW}
 
     def column(self, name: str) -> str:
         """A column of the source in SQL text."""
@@ -95,26 +97,26 @@ def source_of(context: EngineContext, statement: st.MergeInto) -> Iterator[Sourc
     try:
         with spark_errors("reading the source of MERGE"):
             # Counted, it is there, and Spark knows how large it is when it plans the joins.
-            asked = _compared(frame, statement.condition)
+            asked = _compared(frame, statement.condition, context.names)
             ends = [end(quoted(c)) for c in asked for end in (F.min, F.max)]
             row = frame.agg(F.count(F.lit(1)), *ends).toArrow()
         known = {c: (row.column(1 + 2 * i), row.column(2 + 2 * i)) for i, c in enumerate(asked)}
         with context.views([frame]) as (view,):
-            yield Source(frame, view, alias, int(row.column(0)[0].as_py()), known)
+            yield Source(frame, view, alias, int(row.column(0)[0].as_py()), context.names, known)
     finally:
         frame.unpersist()
 
 
-def _compared(frame: DataFrame, condition: str) -> list[str]:
+def _compared(frame: DataFrame, condition: str, compared: Names) -> list[str]:
     """The columns that a term ``a = b`` of ON may mean, of types that have an order."""
     try:
         tree = sqlglot.parse_one(condition, dialect=SparkSql)
     except (SqlglotError, RecursionError):
         return []
     sides = [side for t in _terms(tree) if isinstance(t, exp.EQ) for side in (t.this, t.expression)]
-    names = {s.name.lower() for s in sides if isinstance(s, exp.Column)}
-    clear = [n for n, times in Counter(c.lower() for c in frame.columns).items() if times == 1 and n in names]
-    return [f.name for f in frame.schema.fields if f.name.lower() in clear and isinstance(f.dataType, _ORDERED)]
+    names = {compared.key(s.name) for s in sides if isinstance(s, exp.Column)}
+    clear = {name for key, name in compared.clear(frame.columns).items() if key in names}
+    return [f.name for f in frame.schema.fields if f.name in clear and isinstance(f.dataType, _ORDERED)]
 
 
 def key_predicates(target: Target, source: Source, condition: str) -> tuple[Predicate, ...]:
@@ -206,19 +208,21 @@ def _terms(node: exp.Expr) -> list[exp.Expr]:
 def _of_target(target: Target, source: Source, node: exp.Expr) -> DataField | None:
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
         return None
-    names = {f.name.lower(): f for f in target.state.schema.fields}
-    parts = [p.name.lower() for p in node.parts]
+    key = source.names.key
+    names = {key(f.name): f for f in target.state.schema.fields}
+    parts = [key(p.name) for p in node.parts]
     alone = len(parts) == 1 and parts[0] not in source.columns
-    qualified = len(parts) == 2 and parts[0] == (target.alias or target.name).lower() and parts[0] not in names
+    qualified = len(parts) == 2 and parts[0] == key(target.alias or target.name) and parts[0] not in names
     return names.get(parts[-1]) if alone or qualified else None
 
 
 def _of_source(target: Target, source: Source, node: exp.Expr) -> str | None:
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
         return None
-    parts = [p.name.lower() for p in node.parts]
-    alone = len(parts) == 1 and all(f.name.lower() != parts[0] for f in target.state.schema.fields)
-    qualified = len(parts) == 2 and parts[0] == source.alias.lower()
+    key = source.names.key
+    parts = [key(p.name) for p in node.parts]
+    alone = len(parts) == 1 and all(key(n) != parts[0] for n in target.state.schema.field_names)
+    qualified = len(parts) == 2 and parts[0] == key(source.alias)
     return source.columns.get(parts[-1]) if alone or qualified else None
 
 

@@ -65,7 +65,7 @@ def prepare(context: EngineContext, text: str) -> PreparedQuery:
 
     scans_by_name: dict[TableName, Scan] = {}
     patterns = context.conf.is_true("spark.sql.parser.quotedRegexColumnNames")
-    analysis = analyse_query(text, resolve, context.timezone, quoted_patterns=patterns)
+    analysis = analyse_query(text, resolve, context.timezone, quoted_patterns=patterns, names=context.names)
     scans = tuple(_scan(context, use, scans_by_name[use.name]) for use in analysis.tables)
     # What metadata can answer, unless a way to read the files is forced.
     plain = all(type(scan) is Scan and not is_forced(scan) for scan in scans)
@@ -165,9 +165,9 @@ def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataF
     """The query over these frames in the places of its tables."""
     try:
         with spark_errors("running the query"):
-            uses = prepared.analysis.tables
+            uses, compared = prepared.analysis.tables, context.names
             text, database = prepared.analysis.text, context.database
-            return context.over(frames, lambda names: replace_tables(text, uses, names, database))
+            return context.over(frames, lambda names: replace_tables(text, uses, names, database, compared))
     except MissingTable as e:
         raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
     except NotFound as e:

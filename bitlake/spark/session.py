@@ -11,6 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from bitlake.metadata.names import Names
 from bitlake.progress.board import in_notebook
 from bitlake.spark.java import find_java
 
@@ -74,6 +75,11 @@ class SessionConf:
     def timezone(self) -> str:
         """The time zone in which literals of time without a zone are read."""
         return self._values.get("spark.sql.session.timeZone", "UTC")
+
+    @property
+    def names(self) -> Names:
+        """How the session compares names: ``spark.sql.caseSensitive``."""
+        return Names.EXACT if self.is_true("spark.sql.caseSensitive") else Names.FOLDED
 
     def is_true(self, name: str, default: bool = False) -> bool:
         """A setting of true or false that was set, else the default."""

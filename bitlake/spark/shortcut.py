@@ -43,9 +43,10 @@ def shape_of(
     if len(scans) != 1:
         return None
     fields = scans[0].state.schema.fields
-    lower = [f.name.lower() for f in fields]
-    names = {low: f.name for low, f in zip(lower, fields, strict=True) if lower.count(low) == 1}
-    found = sh.shape_of(analysis, names, context.timezone)
+    columns = context.names.clear(f.name for f in fields)
+    if len(columns) < len(fields):
+        return None  # a star would stand for columns that no name means
+    found = sh.shape_of(analysis, columns, context.timezone, context.names)
     if isinstance(found, sh.TopRows):
         used = {c for c, _, _ in found.order}
     elif found is not None:

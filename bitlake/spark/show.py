@@ -16,7 +16,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import escape, render_value
 from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
-from bitlake.spark.dml import existing_partition, static_values
+from bitlake.spark.dml import existing_partition, partition_spec, static_values
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
@@ -97,8 +97,7 @@ def partitions(context: EngineContext, statement: st.ShowPartitions) -> DataFram
     reader = PartitionReader(state.schema, state.paths)
     wanted = {}
     if statement.partition:
-        spec = {state.schema.field(k).name: v for k, v in statement.partition.items()}
-        wanted = static_values(context, state, spec)
+        wanted = static_values(context, state, partition_spec(context, state, statement.partition))
     found = set()
     for raw in {e.partition for e in entries}:
         values = dict(zip(keys, reader.values(raw), strict=True))
@@ -151,7 +150,7 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
         raise InvalidRequest(f"table '{table.name}': DESCRIBE takes a PARTITION or a column, and not both")
     files = None if statement.partition is None else existing_partition(context, state, statement.partition)
     if statement.column is not None:
-        field = schema.field(statement.column)
+        field = schema.field(statement.column, context.names)
         facts = [("col_name", field.name), ("data_type", _shown_type(field)), ("comment", field.description or "NULL")]
         return context.rows([("info_name", _TEXT), ("info_value", _TEXT)], facts)
     rows: list[tuple[str, str, str | None]] = [(f.name, _shown_type(f), f.description) for f in schema.fields]

@@ -49,7 +49,7 @@ def extended(context: EngineContext, statement: ds.ShowTableExtended) -> DataFra
     database = statement.database or context.database
     shown = [("namespace", _TEXT), ("tableName", _TEXT), ("isTemporary", T.BooleanType()), ("information", _TEXT)]
     if statement.partition is not None:
-        name = context.catalog.find(Identifier(database, statement.like))
+        name = context.catalog.find(Identifier(database, statement.like), context.names)
         table = context.table(name)
         return context.rows(shown, [(database, name.table, False, _partition(context, table, statement))])
     names = like_names(context.catalog.tables(database), statement.like)
@@ -78,14 +78,14 @@ def _information(table: Table, database: str, name: str) -> str:
 def _partition(context: EngineContext, table: Table, statement: ds.ShowTableExtended) -> str:
     state = table.state()
     given = statement.partition or {}
-    keys = {k.lower(): k for k in state.schema.partition_keys}
-    unknown = [k for k in given if k.lower() not in keys]
+    keys = {context.names.key(k): k for k in state.schema.partition_keys}
+    unknown = [k for k in given if context.names.key(k) not in keys]
     if unknown or len(given) < len(keys):
         have = ", ".join(keys.values()) or "none"
         raise InvalidRequest(
             f"table '{table.name}': PARTITION must give a value for each of its partition columns: {have}"
         )
-    wanted = static_values(context, state, {keys[k.lower()]: v for k, v in given.items()})
+    wanted = static_values(context, state, {keys[context.names.key(k)]: v for k, v in given.items()})
     reader = PartitionReader(state.schema, state.paths)
     there = files_by_partition(state)
     found = there.get(tuple(wanted[k] for k in state.schema.partition_keys))

@@ -73,7 +73,7 @@ class StreamTarget:
         if unknown is not None:
             raise InvalidRequest(f"table '{table.name}': '{unknown}' is no option of a stream that writes; {PREFIX} is")
         if not merging(context, self.name, table, self.options).on:
-            by_name(table.name, frame, self.fields(state))
+            by_name(table.name, frame, self.fields(state), context.names)
 
     def fields(self, state: TableState) -> list[DataField]:
         """The columns that are taken from a batch: the table's, and that of the kinds."""
@@ -87,10 +87,10 @@ def write_batch(context: EngineContext, table: Table, frame: DataFrame, batch: i
     how = merging(context, target.name, table, target.options)
 
     def step(state: TableState) -> None:
-        state = merged_state(table, state, frame if kinds is None else frame.drop(kinds), how)
+        state = merged_state(context, table, state, frame if kinds is None else frame.drop(kinds), how)
         if is_committed(state, user, batch):
             return
-        named = by_name(table.name, frame, target.fields(state), fill=how.on)
+        named = by_name(table.name, frame, target.fields(state), context.names, fill=how.on)
         named = with_defaults(table.name, named, target.fields(state))
         if not state.schema.primary_keys:
             table.commit_files(state, write_frame(context, table, state, named), "WRITE", None, batch)

@@ -138,7 +138,7 @@ class Target:
             frames.append(reader.frame(wanted, exact=False, file_names=True))
         try:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):
-                query = replace_tables(prepared.analysis.text, uses, names_, self.context.database)
+                query = replace_tables(prepared.analysis.text, uses, names_, self.context.database, self.context.names)
                 return self.context.spark.sql(query)
         except NotFound as e:
             columns = ", ".join(self.state.schema.field_names)

@@ -25,6 +25,7 @@ def update(context: EngineContext, statement: st.Update) -> DataFrame:
         if now.state.schema.primary_keys:
             return update_keyed(now, statement)
         now.table.check_writable(now.state)
+        context.names.check(now.table.name, now.state.schema.field_names)
         values = set_values(now, statement.assignments)
         gone = take_out(now.state, condition_hits(now, statement.condition), SparkRunner(context.spark))
         if not gone.rows:
@@ -33,7 +34,7 @@ def update(context: EngineContext, statement: st.Update) -> DataFrame:
             fields = now.state.schema.fields
             items = [f"{values.get(f.name) or now.column(f.name)} AS {quoted(f.name)}" for f in fields]
             frame = now.query(f"SELECT {', '.join(items)} FROM", "", hits=gone.hits)
-            rows = with_defaults(now.table.name, assigned(now.table.name, frame, fields), fields, values)
+            rows = with_defaults(now.table.name, assigned(now.table.name, frame, fields, context.names), fields, values)
             files = write_frame(context, now.table, now.state, rows)
         except BaseException:
             gone.discard(now.state)

@@ -37,7 +37,7 @@ def create_view(context: EngineContext, statement: ds.CreateKeptView) -> DataFra
     def known(table: TableName) -> bool:
         return context.view(table) is not None or context.has(table)
 
-    whole = whole_names(text, context.database, known)
+    whole = whole_names(text, context.database, known, context.names)
     fields = query(context, context.begin(whole)).schema.fields
     columns, _ = assign_ids([(f.name, from_spark_field(f), None) for f in fields])
     context.catalog.create_view(name, View(whole, columns, statement.comment), replace=statement.replace)
@@ -55,7 +55,7 @@ def alter_dialect(context: EngineContext, name: TableName, action: str, engine: 
         def known(table: TableName) -> bool:
             return context.view(table) is not None or context.has(table)
 
-        text = whole_names(text, context.database, known)
+        text = whole_names(text, context.database, known, context.names)
         _ = query(context, context.begin(text)).schema
     place = Identifier(name.database or context.database, name.table)
     context.catalog.alter_view_dialect(place, action, engine, text)

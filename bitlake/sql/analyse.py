@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import sqlglot
 from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.sql import scope
@@ -28,9 +30,9 @@ from bitlake.types import DataField
 
 __all__ = ["QueryAnalysis", "Resolve", "TableUse", "analyse_query", "replace_tables"]
 
-_analysed: Cache[tuple[str, str, bool], tuple[dict[TableName, tuple[DataField, ...] | None], QueryAnalysis]] = Cache(
-    1 << 20
-)
+_Key: TypeAlias = tuple[str, str, bool, Names]
+_Known: TypeAlias = dict[TableName, tuple[DataField, ...] | None]
+_analysed: Cache[_Key, tuple[_Known, QueryAnalysis]] = Cache(1 << 20)
 """By the characters of the texts: to parse a query of TPC-H takes 10 to 30 ms."""
 
 Resolve = Callable[[TableName], Sequence[DataField] | None]
@@ -38,21 +40,27 @@ Resolve = Callable[[TableName], Sequence[DataField] | None]
 
 
 def analyse_query(
-    text: str, resolve: Resolve, timezone: str = "UTC", *, quoted_patterns: bool = False
+    text: str,
+    resolve: Resolve,
+    timezone: str = "UTC",
+    *,
+    quoted_patterns: bool = False,
+    names: Names = Names.FOLDED,
 ) -> QueryAnalysis:
     """The lake tables a query uses, for :func:`replace_tables` to put other names in their places.
 
-    ``timezone`` is the session's, for timestamp literals; with ``quoted_patterns`` quoted columns are patterns.  What
+    ``timezone`` is the session's, for timestamp literals; with ``quoted_patterns`` quoted columns are patterns,
+    and ``names`` says which names are the same.  What
     Spark would not parse is passed as it is: no error is raised here for wrong SQL.  Moments of tables are not names:
     :func:`bitlake.sql.travel.take_relations` comes before.
 
     The analysis of a text is remembered with what ``resolve`` said, and given again if it says the same.
     """
-    key = (text, timezone, quoted_patterns)
+    key = (text, timezone, quoted_patterns, names)
     found = _analysed.get(key)
     if found is not None and all(_columns(resolve, name) == columns for name, columns in found[0].items()):
         return found[1]
-    tables = _Tables(resolve)
+    tables = _Tables(resolve, names)
     made = _analyse(text, tables, timezone, quoted_patterns)
     _analysed.put(key, (tables.known, made), len(text))
     return made
@@ -68,12 +76,12 @@ def _analyse(text: str, tables: _Tables, timezone: str, quoted_patterns: bool) -
         tokens = tokenize(text)
     except InvalidRequest:
         return QueryAnalysis((), text)
-    names = find_names(text, tokens)
+    names = find_names(text, tokens, tables.names)
     mentions = Mentions(text, tokens, quoted_patterns)
     if mentions.metadata and len(names) == 1 and tables.fields(names[0].name) is not None:
         text = without_metadata(text, tokens, names[0].start, mentions.metadata)
         tokens = tokenize(text)
-        names = find_names(text, tokens)
+        names = find_names(text, tokens, tables.names)
     tree = _parse(text, tokens, names)
     if not mentions.words.isdisjoint(WORDS):
         taken = _file_metadata(text, tokens, tree, mentions, tables)
@@ -86,7 +94,7 @@ def _analyse(text: str, tables: _Tables, timezone: str, quoted_patterns: bool) -
 
 def _analyse_text(text: str, mentions: Mentions, tables: _Tables, timezone: str) -> QueryAnalysis:
     tokens = tokenize(text)
-    names = find_names(text, tokens)
+    names = find_names(text, tokens, tables.names)
     return _analyse_tree(text, names, mentions, _parse(text, tokens, names), tables, timezone)
 
 
@@ -99,12 +107,12 @@ def _file_metadata(
 
     def is_lake(table: exp.Table) -> bool:
         name = scope.name_of(table)
-        if name is None or scope.cte_of(table) is not None:
+        if name is None or scope.cte_of(table, tables.names) is not None:
             return False
         known = tables.fields(name)
         return known is not None and METADATA not in known
 
-    return take_file_metadata(text, tokens, tree, is_lake)
+    return take_file_metadata(text, tokens, tree, is_lake, tables.names)
 
 
 def _analyse_tree(
@@ -134,8 +142,9 @@ class _Found:
 class _Tables:
     """Asks for each name once."""
 
-    def __init__(self, resolve: Resolve) -> None:
+    def __init__(self, resolve: Resolve, names: Names) -> None:
         self.resolve = resolve
+        self.names = names
         self.known: dict[TableName, tuple[DataField, ...] | None] = {}
 
     def columns(self, name: TableName) -> tuple[DataField, ...] | None:
@@ -147,12 +156,11 @@ class _Tables:
         return self.known[name]
 
     def fields(self, name: TableName) -> Mapping[str, str] | None:
-        """The columns by lower-case name, without those that only differ in case."""
+        """The columns by :meth:`Names.key`, without those that share theirs."""
         columns = self.columns(name)
         if columns is None:
             return None
-        lower = [c.name.lower() for c in columns]
-        return {low: c.name for low, c in zip(lower, columns, strict=True) if lower.count(low) == 1}
+        return self.names.clear(c.name for c in columns)
 
 
 def _parse(text: str, tokens: list[Token], names: list[NameUse]) -> exp.Expr | None:
@@ -181,13 +189,13 @@ def _table_nodes(tree: exp.Expr) -> list[exp.Table]:
 
 
 def _from_tree(tree: exp.Expr, names: list[NameUse], tables: _Tables, timezone: str) -> dict[int, _Found]:
-    pushdown = Pushdown(tree, tables.fields, timezone)
+    pushdown = Pushdown(tree, tables.fields, timezone, tables.names)
     unnamed = unnamed_tables(tree)
     by_start = {n.start: n for n in names}
     out: dict[int, _Found] = {}
     for node in _table_nodes(tree):
         name, span = scope.name_of(node), scope.span_of(node)
-        if name is None or span is None or scope.cte_of(node) is not None or tables.fields(name) is None:
+        if name is None or span is None or scope.cte_of(node, tables.names) is not None or tables.fields(name) is None:
             continue
         use = by_start.get(span[0]) or NameUse(name, *span, bool(node.alias), span[1], False, False, False)
         out[use.start] = _Found(use, id(node) not in unnamed, pushdown.predicate_of(node))

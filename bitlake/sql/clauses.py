@@ -83,7 +83,7 @@ def partition_spec(c: Cursor, *, dynamic: bool = False) -> dict[str, Any]:
     while True:
         at = c.position
         name = c.name("a partition column")
-        if any(name.lower() == n.lower() for n in out):
+        if name in out:
             raise InvalidRequest(f"partition column '{name}' is given twice at {caret(c.text, at)}")
         if c.accept("=") or c.accept("=="):
             value = _value(c)

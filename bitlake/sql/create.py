@@ -178,7 +178,7 @@ def _partitioned(c: Cursor, made: CreateTable) -> CreateTable:
             column = _column(c, columns)
             columns.append(column)
             name = column.name
-        if name.lower() in (n.lower() for n in names):
+        if name in names:
             raise InvalidRequest(f"partition column '{name}' is given twice at {caret(c.text, at)}")
         names.append(name)
         if not c.accept(","):
@@ -229,7 +229,7 @@ def _not_enforced(c: Cursor) -> None:
 def _column(c: Cursor, before: list[ColumnDef]) -> ColumnDef:
     at = c.position
     name = c.name("a column name")
-    if any(name.lower() == b.name.lower() for b in before):
+    if any(name == b.name for b in before):
         raise InvalidRequest(f"column '{name}' is given twice at {caret(c.text, at)}")
     kind = read_type(c)
     given: dict[str, Any] = {}

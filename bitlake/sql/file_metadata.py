@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import Token, exp
 
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import quoted
 from bitlake.sql import scope
 from bitlake.sql.edits import Edit, spliced
@@ -54,9 +55,11 @@ class FileMetadata:
     """The query with its functions, where their replacement changes names that Spark makes of a column's text."""
 
 
-def take_file_metadata(text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake) -> FileMetadata:
+def take_file_metadata(
+    text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake, names: Names = Names.FOLDED
+) -> FileMetadata:
     """Edit a query so that the file of a row is an ordinary column; see the module."""
-    taken = _Taken(text, tokens, tree, is_lake)
+    taken = _Taken(text, tokens, tree, is_lake, names)
     taken.take_references()
     taken.take_functions()
     taken.take_stars()
@@ -66,7 +69,8 @@ def take_file_metadata(text: str, tokens: list[Token], tree: exp.Expr, is_lake: 
 class _Taken:
     """Gathers the edits of one query."""
 
-    def __init__(self, text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake) -> None:
+    def __init__(self, text: str, tokens: list[Token], tree: exp.Expr, is_lake: IsLake, names: Names) -> None:
+        self._names = names
         self._text = text
         self._tokens = tokens
         self._at = {t.start: n for n, t in enumerate(tokens)}
@@ -81,7 +85,7 @@ class _Taken:
     def take_references(self) -> None:
         """Find the tables that references to ``_metadata`` mean."""
         for column in self._tree.find_all(exp.Column):
-            words = [p.name.lower() for p in column.parts]
+            words = [self._names.key(p.name) for p in column.parts]
             if METADATA not in words or column.find_ancestor(exp.Star) is not None:
                 continue
             at = words.index(METADATA)
@@ -97,14 +101,19 @@ class _Taken:
         while select is not None:
             tables = [t for t in _tables(select) if self._is_hidden_of(t, select)]
             if qualifier is not None:
-                tables = [t for t in tables if t.alias_or_name.lower() == qualifier]
-            elif any(map(_gives_metadata, [*_derived(select), *filter(None, map(scope.cte_of, _tables(select)))])):
+                tables = [t for t in tables if self._names.same(t.alias_or_name, qualifier)]
+            elif self._is_covered(select):
                 return []  # a derived table's column of this name comes first
             if tables:
                 natural = any(scope.is_natural(j) for j in select.args.get("joins") or ())
                 return [] if natural and len(tables) > 1 else tables
             select = select.find_ancestor(exp.Select)
         return []
+
+    def _is_covered(self, select: exp.Select) -> bool:
+        """Whether a derived table or a common table expression of a SELECT may have a column ``_metadata``."""
+        ctes = (scope.cte_of(t, self._names) for t in _tables(select))
+        return any(_gives_metadata(d, self._names) for d in [*_derived(select), *filter(None, ctes)])
 
     def _is_hidden_of(self, table: exp.Table, select: exp.Select) -> bool:
         """Whether Spark finds the hidden column of a table here: aliases of columns and PIVOT cover it."""
@@ -143,8 +152,8 @@ class _Taken:
                 continue
             hidden = [t for t in _tables(select) if id(t) in self._needs and not _is_semi(t)]
             if isinstance(star.parent, exp.Column):
-                qualifier = star.parent.parts[-2].name.lower()
-                hidden = [t for t in hidden if t.alias_or_name.lower() == qualifier]
+                qualifier = star.parent.parts[-2].name
+                hidden = [t for t in hidden if self._names.same(t.alias_or_name, qualifier)]
             if not hidden:
                 continue
             names = ", ".join(quoted(t.alias_or_name, METADATA) for t in hidden)
@@ -191,9 +200,9 @@ def _derived(select: exp.Select) -> list[exp.Expr]:
     ]
 
 
-def _gives_metadata(derived: exp.Expr) -> bool:
+def _gives_metadata(derived: exp.Expr, names: Names) -> bool:
     """Whether a derived table may have a column ``_metadata``."""
-    return any(p.alias_or_name.lower() == METADATA for s in derived.find_all(exp.Select) for p in s.expressions)
+    return any(names.same(p.alias_or_name, METADATA) for s in derived.find_all(exp.Select) for p in s.expressions)
 
 
 def _is_semi(table: exp.Table) -> bool:

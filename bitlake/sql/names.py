@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import Token, TokenType
 
+from bitlake.metadata.names import Names
 from bitlake.sql.cursor import table_name
 from bitlake.sql.statements import TableName
 
@@ -69,7 +70,8 @@ class _Frame:
 class NameFinder:
     """Finds the table names of one text; use :func:`find_names`."""
 
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token], names: Names) -> None:
+        self.names = names
         self.text = text
         self.tokens = tokens
         self.words = upper_words(text, tokens)
@@ -133,7 +135,7 @@ class NameFinder:
                     before -= 1
                 before -= 1
             if before > 0 and self.word(before - 1) in ("WITH", "RECURSIVE", ","):
-                new.cte = _plain(self.tokens[before], self.text).lower()
+                new.cte = self.names.key(_plain(self.tokens[before], self.text))
         self.frames.append(new)
 
     def _name(self, at: int, bare: bool) -> int:
@@ -151,7 +153,7 @@ class NameFinder:
         name = table_name(parts)
         travels = self._travels(at + 1)
         after = self._after_sample(at + 1)
-        shadowed = len(parts) == 1 and any(parts[0].lower() in f.ctes for f in self.frames)
+        shadowed = len(parts) == 1 and any(self.names.key(parts[0]) in f.ctes for f in self.frames)
         has_alias = bare or self._alias(after)
         start, end = self.tokens[first].start, self.tokens[at].end + 1
         alias_at = self.tokens[after - 1].end + 1
@@ -182,9 +184,9 @@ class NameFinder:
         return self.word(at) == "AS" or (_is_name(self.tokens[at], self.text) and self.word(at) not in _NO_ALIAS)
 
 
-def find_names(text: str, tokens: list[Token]) -> list[NameUse]:
+def find_names(text: str, tokens: list[Token], names: Names = Names.FOLDED) -> list[NameUse]:
     """Every place that names a table, a view or a common table expression, in the order of the text."""
-    return NameFinder(text, tokens).run()
+    return NameFinder(text, tokens, names).run()
 
 
 def upper_words(text: str, tokens: list[Token]) -> list[str]:

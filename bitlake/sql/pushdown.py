@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
+from bitlake.metadata.names import Names
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.predicate.tree import (
     And,
@@ -55,7 +56,8 @@ class _Above:
 class Pushdown:
     """Collects, for each table node of a tree, the terms that may filter it."""
 
-    def __init__(self, tree: exp.Expr, fields: Fields, timezone: str) -> None:
+    def __init__(self, tree: exp.Expr, fields: Fields, timezone: str, names: Names = Names.FOLDED) -> None:
+        self.names = names
         self.fields = fields
         self.timezone = timezone
         self.terms: dict[int, list[Predicate]] = {}
@@ -63,7 +65,7 @@ class Pushdown:
         self.done: set[int] = set()
         self.uses: dict[int, list[exp.Table]] = {}
         for table in tree.find_all(exp.Table):
-            cte = scope.cte_of(table)
+            cte = scope.cte_of(table, names)
             if cte is not None:
                 self.uses.setdefault(id(cte), []).append(table)
         for select in tree.find_all(exp.Select):
@@ -104,21 +106,21 @@ class Pushdown:
         if start is None or not scope.understood(select):
             return None
         nodes = [start.this, *(j.this for j in select.args.get("joins") or [])]
-        joins = [scope.join_of(j) for j in select.args.get("joins") or []]
+        joins = [scope.join_of(j, self.names) for j in select.args.get("joins") or []]
         if any(not j.kind for j in joins) or any(p.find_ancestor(exp.Select) is select for p in _pivots(select)):
             return None
         sources = [self._source(node, position) for position, node in enumerate(nodes)]
         return _Scope(self, select, sources, joins)
 
     def _source(self, node: exp.Expr, position: int) -> Source:
-        alias = node.alias_or_name.lower()
+        alias = self.names.key(node.alias_or_name)
         made = Source(node, alias, position)
         if not scope.plain_source(node):
             return made
         if isinstance(node, exp.Subquery):
             made.inner = scope.plain_query(node.this)
         elif isinstance(node, exp.Table):
-            cte = scope.cte_of(node)
+            cte = scope.cte_of(node, self.names)
             if cte is None:
                 made.qualified = None if node.alias else scope.name_of(node)
                 name = scope.name_of(node)
@@ -126,7 +128,7 @@ class Pushdown:
             elif len(self.uses[id(cte)]) == 1 and _unnamed(cte):
                 made.inner = scope.plain_query(cte.this)
         if made.inner is not None:
-            made.lookup = scope.outputs(made.inner)
+            made.lookup = scope.outputs(made.inner, self.names)
         return made
 
 
@@ -208,8 +210,9 @@ class _Scope:
     def _name(self, source: Source, column: exp.Column, number: int, columns: dict[str, exp.Column]) -> str | None:
         if isinstance(column.this, exp.Star):
             return None
-        name = column.name.lower()
-        qualifiers = [p.name.lower() for p in column.parts[:-1]]
+        key = self.owner.names.key
+        name = key(column.name)
+        qualifiers = [key(p.name) for p in column.parts[:-1]]
         if not qualifiers:
             if name in self.merged or self._another_has(source, name, number):
                 return None
@@ -217,8 +220,8 @@ class _Scope:
             if qualifiers[0] != source.alias:
                 return None
         elif source.qualified is None or qualifiers != [
-            (source.qualified.database or "").lower(),
-            source.qualified.table.lower(),
+            key(source.qualified.database or ""),
+            key(source.qualified.table),
         ]:
             return None
         if source.fields is not None:

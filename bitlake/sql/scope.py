@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from bitlake.metadata.names import Names
 from bitlake.sql.cursor import table_name
 from bitlake.sql.statements import TableName
 
@@ -22,14 +23,14 @@ _UNSTABLE = re.compile(
 )
 
 Lookup = Callable[[str], exp.Column | None]
-"""From an output column's lower-case name to the inner column it plainly is."""
+"""From an output column's key (:meth:`Names.key`) to the inner column it plainly is."""
 
 
 @dataclass(slots=True, eq=False)
 class Source:
     """One item of a FROM clause.
 
-    ``fields`` (lower case → the schema's name) for a lake table, ``inner`` and ``lookup`` for a derived table whose
+    ``fields`` (key → the schema's name) for a lake table, ``inner`` and ``lookup`` for a derived table whose
     rows may be filtered inside; neither for anything else.  ``position`` 0 is FROM's own item, n that of join n.
     """
 
@@ -51,10 +52,10 @@ class Join:
     using: frozenset[str]
 
 
-def join_of(node: exp.Join) -> Join:
+def join_of(node: exp.Join, names: Names = Names.FOLDED) -> Join:
     """What kind of join a node is."""
     side, kind, method = (str(node.args.get(k) or "").upper() for k in ("side", "kind", "method"))
-    using = frozenset(u.name.lower() for u in node.args.get("using") or [])
+    using = frozenset(names.key(u.name) for u in node.args.get("using") or [])
     on = node.args.get("on")
     known = {"this", "on", "using", "side", "kind", "hint"}
     if method or any(value for key, value in node.args.items() if key not in known):
@@ -98,11 +99,11 @@ def span_of(table: exp.Table) -> tuple[int, int] | None:
     return min(p.meta["start"] for p in parts), max(p.meta["end"] for p in parts) + 1
 
 
-def cte_of(table: exp.Table) -> exp.CTE | None:
+def cte_of(table: exp.Table, names: Names = Names.FOLDED) -> exp.CTE | None:
     """The common table expression a table node names, by Spark's scoping: the innermost one, defined before."""
     if table.args.get("db") is not None or not isinstance(table.this, exp.Identifier):
         return None
-    name = table.name.lower()
+    name = table.name
     child: exp.Expr = table
     node = table.parent
     while node is not None:
@@ -113,23 +114,23 @@ def cte_of(table: exp.Table) -> exp.CTE | None:
         elif isinstance(node.args.get("with_"), exp.With) and node.args["with_"] is not child:
             with_ = node.args["with_"]
         if with_ is not None:
-            found = _visible(with_, name, limit)
+            found = _visible(with_, name, limit, names)
             if found is not None:
                 return found
         child, node = node, node.parent
     return None
 
 
-def _visible(with_: exp.With, name: str, limit: exp.Expr | None) -> exp.CTE | None:
+def _visible(with_: exp.With, name: str, limit: exp.Expr | None, names: Names) -> exp.CTE | None:
     found: exp.CTE | None = None
     for cte in with_.find_all(exp.CTE):
         if cte.parent is not with_:
             continue
         if cte is limit:
-            if with_.args.get("recursive") and cte.alias.lower() == name:
+            if with_.args.get("recursive") and names.same(cte.alias, name):
                 found = cte
             break
-        if cte.alias.lower() == name:
+        if names.same(cte.alias, name):
             found = cte
     return found
 
@@ -153,7 +154,7 @@ def plain_query(node: exp.Expr) -> exp.Select | None:
     return node
 
 
-def outputs(select: exp.Select) -> Lookup:
+def outputs(select: exp.Select, names: Names = Names.FOLDED) -> Lookup:
     """How the output columns of a plain SELECT are named inside it."""
     explicit: dict[str, list[exp.Column | None]] = {}
     stars: list[exp.Identifier | None] = []
@@ -166,7 +167,7 @@ def outputs(select: exp.Select) -> Lookup:
             stars.append(inner.args.get("table") if isinstance(inner, exp.Column) else None)
         elif projection.alias_or_name:
             plain = inner if isinstance(inner, exp.Column) else None
-            explicit.setdefault(projection.alias_or_name.lower(), []).append(plain)
+            explicit.setdefault(names.key(projection.alias_or_name), []).append(plain)
 
     def lookup(name: str) -> exp.Column | None:
         if name in explicit:

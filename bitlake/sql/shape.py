@@ -20,6 +20,7 @@ import sqlglot
 from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import SparkSql, tokenize
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.predicate.tree import Predicate
@@ -96,10 +97,12 @@ class _NoShape(Exception):
     """The query is something else."""
 
 
-def shape_of(analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) -> Aggregates | TopRows | None:
+def shape_of(
+    analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str, names: Names = Names.FOLDED
+) -> Aggregates | TopRows | None:
     """The shape of a query, or None.
 
-    ``fields``: the one lake table's columns, lower case → the schema's name.  Predicates are unbound.
+    ``fields``: the one lake table's columns by the key of their names (:meth:`Names.key`).  Predicates are unbound.
     """
     if len(analysis.tables) != 1 or not _HINTS.search(analysis.text):
         return None
@@ -111,8 +114,8 @@ def shape_of(analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) 
         inner = _exists(trees[0])
         if inner is not None:
             kind, select = inner
-            return _Shaper(select, analysis, fields, timezone).exists(kind)
-        return _Shaper(trees[0], analysis, fields, timezone).shape()
+            return _Shaper(select, analysis, fields, timezone, names).exists(kind)
+        return _Shaper(trees[0], analysis, fields, timezone, names).shape()
     except (SqlglotError, RecursionError, _NoShape):
         return None
 
@@ -131,7 +134,10 @@ def _exists(outer: exp.Select) -> tuple[str, exp.Select] | None:
 
 
 class _Shaper:
-    def __init__(self, select: exp.Select, analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str) -> None:
+    def __init__(
+        self, select: exp.Select, analysis: QueryAnalysis, fields: Mapping[str, str], timezone: str, names: Names
+    ) -> None:
+        self.key_of = names.key
         self.select = select
         self.fields = fields
         self.timezone = timezone
@@ -144,7 +150,7 @@ class _Shaper:
             raise _NoShape
         if any(s is not select for s in select.find_all(exp.Query, exp.Subquery)):
             raise _NoShape
-        self.alias = table.alias.lower()
+        self.alias = self.key_of(table.alias)
         self.name = analysis.tables[0].name
         self.text = analysis.text
         self.metadata = bool(analysis.tables[0].metadata)
@@ -183,15 +189,15 @@ class _Shaper:
         """The schema's name of a column of the table, or None."""
         if not isinstance(node.this, exp.Identifier) or node.args.get("join_mark"):
             return None
-        qualifiers = [p.name.lower() for p in node.parts[:-1]]
-        own = [self.name.table.lower()]
+        qualifiers = [self.key_of(p.name) for p in node.parts[:-1]]
+        own = [self.key_of(self.name.table)]
         if self.alias:
             known = qualifiers in ([], [self.alias])
         else:
             known = qualifiers in ([], own) or (
-                self.name.database is not None and qualifiers == [self.name.database.lower(), *own]
+                self.name.database is not None and qualifiers == [self.key_of(self.name.database), *own]
             )
-        return self.fields.get(node.name.lower()) if known else None
+        return self.fields.get(self.key_of(node.name)) if known else None
 
     def column(self, node: exp.Expr | None) -> str:
         found = self.column_of(node) if isinstance(node, exp.Column) else None
@@ -212,8 +218,8 @@ class _Shaper:
         projections = self.select.expressions
         if isinstance(node, exp.Literal) and node.is_int and 0 < int(node.name) <= len(projections):
             node = projections[int(node.name) - 1].unalias()
-        elif isinstance(node, exp.Column) and len(node.parts) == 1 and node.name.lower() not in self.fields:
-            named = [e.unalias() for e in projections if e.alias.lower() == node.name.lower()]
+        elif isinstance(node, exp.Column) and len(node.parts) == 1 and self.key_of(node.name) not in self.fields:
+            named = [e.unalias() for e in projections if self.key_of(e.alias) == self.key_of(node.name)]
             node = named[0] if len(named) == 1 else node
         return self.column(node)
 
@@ -236,14 +242,14 @@ class _Shaper:
 
     def rest(self, found: Aggregates, has: set[str]) -> Aggregates:
         """The aggregates of a query that does more with them, and the edits for that."""
-        aliases = {e.alias.lower() for e in self.select.expressions if e.alias}
+        aliases = {self.key_of(e.alias) for e in self.select.expressions if e.alias}
 
         def own(node: exp.Column) -> bool:
             return found.key is not None and self.column_of(node) == found.key
 
         def named(node: exp.Column) -> bool:
-            alone = len(node.parts) == 1 and node.name.lower() not in self.fields
-            return own(node) or (alone and node.name.lower() in aliases)
+            alone = len(node.parts) == 1 and self.key_of(node.name) not in self.fields
+            return own(node) or (alone and self.key_of(node.name) in aliases)
 
         for clause in ("limit", "offset"):
             if clause in has:
@@ -349,10 +355,11 @@ class _Shaper:
         if name is not None:
             return name
         assert isinstance(node, exp.Column)
-        low = node.name.lower()
-        if low == "all":
+        if node.name.lower() == "all":
             raise _NoShape  # ORDER BY ALL
-        outputs = [e.unalias() for e in self.select.expressions if e.alias_or_name.lower() == low]
+        outputs = [
+            e.unalias() for e in self.select.expressions if self.key_of(e.alias_or_name) == self.key_of(node.name)
+        ]
         stars = sum(isinstance(e, exp.Star) or isinstance(e.this, exp.Star) for e in self.select.expressions)
         if len(outputs) + stars > 1:
             raise _NoShape

@@ -14,6 +14,7 @@ from typing import Any
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import caret, tokenize
 from bitlake.sql.clauses import arguments
 from bitlake.sql.cursor import STRINGS, Cursor
@@ -54,7 +55,9 @@ class Changes:
 Relation = Moment | Changes
 
 
-def take_relations(text: str, known: Callable[[TableName], bool]) -> tuple[str, dict[str, Relation]]:
+def take_relations(
+    text: str, known: Callable[[TableName], bool], names: Names = Names.FOLDED
+) -> tuple[str, dict[str, Relation]]:
     """The text with a name in place of each relation, and what each name stands for.
 
     ``known`` tells the lake's tables from others, whose moments are left to Spark.  Raises :class:`InvalidRequest` for
@@ -76,7 +79,7 @@ def take_relations(text: str, known: Callable[[TableName], bool]) -> tuple[str, 
         found[name] = relation
         edits.append((start, end, name + alias))
 
-    for use in find_names(text, tokens):
+    for use in find_names(text, tokens, names):
         if use.travels and use.name.catalog is None and known(use.name):
             relation, end, aliased = _moment(text, tokens, words, use)
             place(use.start, end, relation, "" if aliased else f" AS {quote_name(use.name.table)}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from sqlglot import Token, TokenType
 
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import quoted, tokenize
 from bitlake.predicate.tree import Predicate
 from bitlake.sql.cursor import LAKE_CATALOGS
@@ -57,17 +58,23 @@ class QueryAnalysis:
     named: QueryAnalysis | None = None
 
 
-def replace_tables(text: str, uses: Sequence[TableUse], names: Sequence[str], database: str = "default") -> str:
+def replace_tables(
+    text: str,
+    uses: Sequence[TableUse],
+    names: Sequence[str],
+    database: str = "default",
+    compared: Names = Names.FOLDED,
+) -> str:
     """The text with each use's table replaced by the (unquoted) name of the same index.
 
     A use without an alias gets its table's own name as alias, so that ``t.a`` means the same, and ``db.t.a`` becomes
-    ``t.a``.  ``database`` is the current one.
+    ``t.a``.  ``database`` is the current one; ``compared`` says which names in the text are the same.
     """
     if len(uses) != len(names):
         raise ValueError(f"{len(uses)} uses but {len(names)} names")
-    edits, aliases = _qualified(text, uses, database)
+    edits, aliases = _qualified(text, uses, database, compared)
     for use, name in zip(uses, names, strict=True):
-        alias = f" AS {quoted(aliases.get(_place(use, database), use.name.table))}"
+        alias = f" AS {quoted(aliases.get(_place(use, database, compared), use.name.table))}"
         if use.table_at is not None:
             edits.append((use.table_at, use.end, f"SELECT * FROM {quoted(name)}{alias}"))
             continue
@@ -77,18 +84,20 @@ def replace_tables(text: str, uses: Sequence[TableUse], names: Sequence[str], da
     return spliced(text, edits)
 
 
-def _place(use: TableUse, database: str) -> tuple[str, str]:
-    return (use.name.database or database).lower(), use.name.table.lower()
+def _place(use: TableUse, database: str, names: Names) -> tuple[str, str]:
+    return names.key(use.name.database or database), names.key(use.name.table)
 
 
-def _qualified(text: str, uses: Sequence[TableUse], database: str) -> tuple[list[Edit], dict[tuple[str, str], str]]:
+def _qualified(
+    text: str, uses: Sequence[TableUse], database: str, names: Names
+) -> tuple[list[Edit], dict[tuple[str, str], str]]:
     """Edits of references ``db.t.column`` to uses that go by their alias, and aliases where ``t`` is ambiguous.
 
     Tables of one name in different databases get aliases of their own; ``t.column`` is then the one of its scope.
     """
     plain = [u for u in uses if u.alias_needed or u.table_at is not None]
-    places = {_place(u, database) for u in plain}
-    lower = text.lower()
+    places = {_place(u, database, names) for u in plain}
+    lower = names.key(text)
     if not any(name in lower for name, _ in places):
         return [], {}
     databases: dict[str, set[str]] = {}
@@ -100,8 +109,8 @@ def _qualified(text: str, uses: Sequence[TableUse], database: str) -> tuple[list
     for chain in _chains(text):
         if chain[0].start in spans:
             continue
-        words = [_word(t, text).lower() for t in chain[::2]]
-        first = 1 if len(words) > 3 and words[0] in LAKE_CATALOGS else 0
+        words = [names.key(_word(t, text)) for t in chain[::2]]
+        first = 1 if len(words) > 3 and words[0].lower() in LAKE_CATALOGS else 0
         if len(words) >= first + 3 and (words[first], words[first + 1]) in places:
             full.append(((words[first], words[first + 1]), chain, first))
         elif len(databases.get(words[0], ())) > 1:
@@ -117,8 +126,8 @@ def _qualified(text: str, uses: Sequence[TableUse], database: str) -> tuple[list
     if doubled and short:
         scopes = _Scopes(text)
         for name, column, token in short:
-            found = scopes.nearest(token.start, [u for u in plain if u.name.table.lower() == name])
-            having = {_place(u, database) for u in found if _has(u, column)}
+            found = scopes.nearest(token.start, [u for u in plain if names.same(u.name.table, name)])
+            having = {_place(u, database, names) for u in found if _has(u, column, names)}
             if name in doubled and len(having) == 1:
                 edits.append((token.start, token.end + 1, quoted(aliases[having.pop()])))
     return edits, aliases
@@ -165,9 +174,9 @@ class _Scopes:
         return []
 
 
-def _has(use: TableUse, column: str) -> bool:
+def _has(use: TableUse, column: str, names: Names) -> bool:
     """Whether a use may have a column that the text names."""
-    return column == "*" or use.columns is None or column in (c.lower() for c in use.columns)
+    return column == "*" or use.columns is None or column in map(names.key, use.columns)
 
 
 def _chains(text: str) -> list[list[Token]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from sqlglot import Token
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.predicate.dialect import tokenize
 from bitlake.sql.edits import Edit, spliced
 from bitlake.sql.names import find_names, upper_words
@@ -19,7 +20,7 @@ _STARTS = frozenset(
 _DEEPEST = 30
 
 
-def expand_views(text: str, find: Callable[[TableName], str | None]) -> str:
+def expand_views(text: str, find: Callable[[TableName], str | None], names: Names = Names.FOLDED) -> str:
     """A statement with ``(query) AS name`` for each view that it reads, views inside of views too.
 
     ``find`` gives a view's query, whose names are whole (:func:`whole_names`), or None for what is no view.  Raises
@@ -33,7 +34,7 @@ def expand_views(text: str, find: Callable[[TableName], str | None]) -> str:
         words = upper_words(text, tokens)
         if not words or words[0] not in _STARTS or (words[0] == "CREATE" and _is_kept_view(words)):
             return text
-        edits = _edits(text, tokens, find)
+        edits = _edits(text, tokens, find, names)
         if not edits:
             return text
         text = spliced(text, edits)
@@ -45,9 +46,9 @@ def _is_kept_view(words: list[str]) -> bool:
     return "VIEW" in words[1:4] and not {"TEMP", "TEMPORARY"} & set(words[1:4])
 
 
-def _edits(text: str, tokens: list[Token], find: Callable[[TableName], str | None]) -> list[Edit]:
+def _edits(text: str, tokens: list[Token], find: Callable[[TableName], str | None], names: Names) -> list[Edit]:
     edits = []
-    for use in find_names(text, tokens):
+    for use in find_names(text, tokens, names):
         query = None if use.shadowed or use.bare or use.name.catalog is not None else find(use.name)
         if query is not None:
             alias = "" if use.has_alias else f" AS {quote_name(use.name.table)}"
@@ -55,13 +56,13 @@ def _edits(text: str, tokens: list[Token], find: Callable[[TableName], str | Non
     return edits
 
 
-def whole_names(query: str, database: str, known: Callable[[TableName], bool]) -> str:
+def whole_names(query: str, database: str, known: Callable[[TableName], bool], names: Names = Names.FOLDED) -> str:
     """A view's query with the database before each table's name that has none: it means the same everywhere.
 
     ``known`` tells tables and views of the lake from others.
     """
     edits = []
-    for use in find_names(query, tokenize(query)):
+    for use in find_names(query, tokenize(query), names):
         name = use.name
         if use.shadowed or name.database is not None or not known(name):
             continue

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.storage import Store, has_cheap_rename
@@ -158,12 +159,13 @@ class FileSystemCatalog:
         """Whether the table has a schema."""
         return has_schema(self.store, TablePaths(self.table_path(name)))
 
-    def find(self, name: Identifier) -> Identifier:
+    def find(self, name: Identifier, names: Names = Names.FOLDED) -> Identifier:
         """The table of this name; if none is called exactly so, the one that is but for upper and lower case.
 
-        Folder names tell cases apart and Spark does not.  A name that no table has, or several, comes back as it is.
+        Folder names tell cases apart and Spark by default does not.  A name that no table has, or several, comes back
+        as it is, and so does every name where names are compared as written.
         """
-        if self.table_exists(name):
+        if names is Names.EXACT or self.table_exists(name):
             return name
         database = _alike(name.database, self.databases()) if not self.database_exists(name.database) else name.database
         if not self.database_exists(database):
@@ -189,8 +191,11 @@ class FileSystemCatalog:
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
+        names: Names = Names.FOLDED,
     ) -> bool:
         """Create a table by writing its first schema; returns False when it was there and ``if_not_exists``.
+
+        ``names``: whether its columns may differ in upper and lower case alone.
 
         Raises :class:`AlreadyExists`, :class:`NotFound` for the database, and :class:`InvalidRequest` for columns,
         keys or options that Paimon would refuse.
@@ -203,7 +208,7 @@ class FileSystemCatalog:
             raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS (if_not_exists=True)")
         from bitlake.table.create import new_schema
 
-        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
+        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys, names)
         if not self.write_first_schema(name, schema):
             if if_not_exists:
                 return False

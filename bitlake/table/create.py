@@ -13,6 +13,7 @@ from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.formats.writer import CODECS, check_format
 from bitlake.metadata import options as opt
+from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.table.option_rules import check_combinations, check_honoured, check_reading
 from bitlake.types import (
@@ -67,6 +68,7 @@ def new_schema(
     options: Mapping[str, str],
     comment: str | None,
     primary_keys: Sequence[str] = (),
+    names: Names = Names.FOLDED,
 ) -> TableSchema:
     """The first schema of a table, checked as Paimon checks it; ``table`` is only for messages.
 
@@ -77,15 +79,15 @@ def new_schema(
     chosen = dict(options)
     partition_keys = _taken(table, chosen, opt.PARTITION.name, partition_keys, "PARTITIONED BY")
     primary_keys = _taken(table, chosen, opt.PRIMARY_KEY.name, primary_keys, "PRIMARY KEY")
-    _check_columns(table, columns, partition_keys)
-    _check_primary_key(table, columns, partition_keys, primary_keys)
-    keys = frozenset(k.lower() for k in primary_keys)
-    columns = [replace(c, type=replace(c.type, nullable=False)) if c.name.lower() in keys else c for c in columns]
+    _check_columns(table, columns, partition_keys, names)
+    _check_primary_key(table, columns, partition_keys, primary_keys, names)
+    keys = frozenset(map(names.key, primary_keys))
+    columns = [replace(c, type=replace(c.type, nullable=False)) if names.key(c.name) in keys else c for c in columns]
     fields, highest = assign_ids([(c.name, c.type, c.comment) for c in columns])
     fields = tuple(replace(f, default_value=c.default_value) for f, c in zip(fields, columns, strict=True))
-    names = {f.name.lower(): f.name for f in fields}
-    partition_keys = tuple(names[k.lower()] for k in partition_keys)
-    primary_keys = tuple(names[k.lower()] for k in primary_keys)
+    known = names.clear(f.name for f in fields)
+    partition_keys = tuple(known[names.key(k)] for k in partition_keys)
+    primary_keys = tuple(known[names.key(k)] for k in primary_keys)
     check_options(table, chosen, fields, partition_keys, primary_keys)
     check_reading(chosen)
     named = opt.branch_option(chosen)
@@ -255,53 +257,58 @@ def _taken(table: str, options: dict[str, str], name: str, given: Sequence[str],
 
 
 def _check_primary_key(
-    table: str, columns: Sequence[ColumnSpec], partition_keys: Sequence[str], primary_keys: Sequence[str]
+    table: str,
+    columns: Sequence[ColumnSpec],
+    partition_keys: Sequence[str],
+    primary_keys: Sequence[str],
+    names: Names,
 ) -> None:
-    by_name = {c.name.lower(): c for c in columns}
+    by_name = {names.key(c.name): c for c in columns}
     seen: set[str] = set()
     for key in primary_keys:
-        column = by_name.get(key.lower())
+        column = by_name.get(names.key(key))
         if column is None:
             raise InvalidRequest(
                 f"table '{table}': primary key column '{key}' is not among the columns "
                 f"{', '.join(c.name for c in columns)}"
             )
-        if key.lower() in seen:
+        if names.key(key) in seen:
             raise InvalidRequest(f"table '{table}': primary key column '{key}' is named twice")
-        seen.add(key.lower())
+        seen.add(names.key(key))
         if not isinstance(column.type, AtomicType) or column.type.root is Root.VARIANT:
             raise InvalidRequest(
                 f"table '{table}': primary key column '{key}' is {column.type}; nested types cannot be"
             )
-    if seen and seen <= {k.lower() for k in partition_keys}:
+    if seen and seen <= set(map(names.key, partition_keys)):
         raise InvalidRequest(
             f"table '{table}': the primary key ({', '.join(primary_keys)}) has no column besides partition columns, so "
             "that a partition could hold one row only"
         )
 
 
-def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Sequence[str]) -> None:
+def _check_columns(table: str, columns: Sequence[ColumnSpec], partition_keys: Sequence[str], names: Names) -> None:
     if not columns:
         raise InvalidRequest(f"table '{table}' needs at least one column")
     seen: dict[str, ColumnSpec] = {}
     for column in columns:
-        if column.name.lower() in seen:
-            raise InvalidRequest(f"table '{table}': column '{column.name}' is there twice (names ignore case)")
+        if names.key(column.name) in seen:
+            ignored = " (names ignore case)" if names is Names.FOLDED else ""
+            raise InvalidRequest(f"table '{table}': column '{column.name}' is there twice{ignored}")
         if column.name.startswith(("_KEY_", "__paimon_")) or column.name in (
             "_SEQUENCE_NUMBER",
             "_VALUE_KIND",
             "_ROW_ID",
         ):
             raise InvalidRequest(f"table '{table}': column name '{column.name}' is reserved by Paimon")
-        seen[column.name.lower()] = column
+        seen[names.key(column.name)] = column
     for i, key in enumerate(partition_keys):
-        field = seen.get(key.lower())
+        field = seen.get(names.key(key))
         if field is None:
             raise InvalidRequest(
                 f"table '{table}': partition column '{key}' is not among the columns "
                 f"{', '.join(c.name for c in columns)}"
             )
-        if key.lower() in (k.lower() for k in partition_keys[:i]):
+        if any(names.same(key, k) for k in partition_keys[:i]):
             raise InvalidRequest(f"table '{table}': partition column '{key}' is named twice")
         if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
             raise InvalidRequest(f"table '{table}': partition column '{key}' is {field.type}; nested types cannot be")

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bitlake.errors import AlreadyExists, InvalidRequest, StorageUnavailable
+from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage import Store, has_cheap_rename
 from bitlake.storage.sql_database import SqlDatabase, Transaction
@@ -193,11 +194,12 @@ class JdbcCatalog(FileSystemCatalog):
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
+        names: Names = Names.FOLDED,
     ) -> bool:
         """Create a table by its row and its first schema; see :meth:`FileSystemCatalog.create_table`."""
         if not self.database_exists(name.database):
             raise self._no_database(name.database)
-        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
+        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys, names)
         self._check_no_view(name)
         try:
             with self._database.transaction(write=True) as t:

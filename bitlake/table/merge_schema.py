@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, Path, RetypeColumn, SchemaChange
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
@@ -44,11 +45,15 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def merged_changes(
-    table: str, schema: TableSchema, columns: Sequence[tuple[str, DataType]], how: MergeSchema
+    table: str,
+    schema: TableSchema,
+    columns: Sequence[tuple[str, DataType]],
+    how: MergeSchema,
+    names: Names = Names.FOLDED,
 ) -> tuple[SchemaChange, ...]:
     """The changes of a schema after which rows of these columns can be stored; raises :class:`InvalidRequest`."""
     out: list[SchemaChange] = []
-    _fields(table, (), schema.fields, columns, how, out)
+    _fields(table, (), schema.fields, columns, how, names, out)
     return tuple(out)
 
 
@@ -58,25 +63,28 @@ def _fields(
     fields: Sequence[DataField],
     columns: Sequence[tuple[str, DataType]],
     how: MergeSchema,
+    names: Names,
     out: list[SchemaChange],
 ) -> None:
-    have = {f.name.lower(): f for f in fields}
+    have = {names.key(f.name): f for f in fields}
     for name, made in columns:
-        field = have.get(name.lower())
+        field = have.get(names.key(name))
         if field is None:
             out.append(AddColumn((*path, name), replace(made, nullable=True)))
         else:
-            _type(table, (*path, field.name), field.type, made, how, out)
+            _type(table, (*path, field.name), field.type, made, how, names, out)
 
 
-def _type(table: str, path: Path, old: DataType, new: DataType, how: MergeSchema, out: list[SchemaChange]) -> None:
+def _type(
+    table: str, path: Path, old: DataType, new: DataType, how: MergeSchema, names: Names, out: list[SchemaChange]
+) -> None:
     match old, new:
         case RowType(), RowType():
-            _fields(table, path, old.fields, [(f.name, f.type) for f in new.fields], how, out)
+            _fields(table, path, old.fields, [(f.name, f.type) for f in new.fields], how, names, out)
         case ArrayType(), ArrayType():
-            _type(table, (*path, "element"), old.element, new.element, how, out)
+            _type(table, (*path, "element"), old.element, new.element, how, names, out)
         case MapType(), MapType():
-            _type(table, (*path, "value"), old.value, new.value, how, out)
+            _type(table, (*path, "value"), old.value, new.value, how, names, out)
         case _ if how.widening:
             wider = _wider(table, path, old, new, how.explicit)
             if wider is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.relation import split_relation
@@ -25,6 +26,7 @@ def open_table(
     timezone: str = "UTC",
     to_spark: ToSpark | None = None,
     runner: Callable[[], Runner] = LocalRunner,
+    names: Names = Names.FOLDED,
 ) -> Table:
     """The table of a name, in which ``$`` may stand (see :mod:`bitlake.table.relation`).
 
@@ -33,7 +35,7 @@ def open_table(
     # Loaded here: reading and writing take long to import, and who only asks what a table is needs neither.
     from bitlake.table.table import Table
 
-    found, branch, system = _taken_apart(catalog, name)
+    found, branch, system = _taken_apart(catalog, name, names)
     catalog.load_schema(found)
     shown = _shown(found, branch)
     path, store = catalog.table_path(found), catalog.store
@@ -58,19 +60,19 @@ def open_table(
     return SystemTable(table, system)
 
 
-def open_state(catalog: FileSystemCatalog, name: Identifier) -> TableState:
+def open_state(catalog: FileSystemCatalog, name: Identifier, names: Names = Names.FOLDED) -> TableState:
     """What the table (or branch) of a name is now: its schema and its latest snapshot, and its files when asked.
 
-    Upper and lower case are as in SQL.  Raises :class:`bitlake.errors.NotFound`, and
+    Upper and lower case are as ``names`` says.  Raises :class:`bitlake.errors.NotFound`, and
     :class:`bitlake.errors.InvalidRequest` for a system table.
     """
-    found, branch, system = _taken_apart(catalog, name)
+    found, branch, system = _taken_apart(catalog, name, names)
     if system is not None:
         raise InvalidRequest(f"'{name}' is a system table, which can only be read; use '{found}'")
     try:
         catalog.load_schema(found)
     except NotFound:
-        alike = catalog.find(found)
+        alike = catalog.find(found, names)
         if alike == found:
             raise
         catalog.load_schema(alike)
@@ -82,12 +84,14 @@ def open_state(catalog: FileSystemCatalog, name: Identifier) -> TableState:
     return state
 
 
-def _taken_apart(catalog: FileSystemCatalog, name: Identifier) -> tuple[Identifier, str | None, str | None]:
+def _taken_apart(
+    catalog: FileSystemCatalog, name: Identifier, names: Names = Names.FOLDED
+) -> tuple[Identifier, str | None, str | None]:
     """A name as table, branch and system table."""
     if "$" not in name.table or catalog.table_exists(name):
         return name, None, None
     relation = split_relation(name.table)
-    return catalog.find(Identifier(name.database, relation.table)), relation.branch, relation.system
+    return catalog.find(Identifier(name.database, relation.table), names), relation.branch, relation.system
 
 
 def _shown(table: Identifier, branch: str | None) -> str:
@@ -111,11 +115,11 @@ def locate(catalog: FileSystemCatalog, name: Identifier) -> tuple[str, TablePath
     return _shown(found, branch), paths
 
 
-def relation_exists(catalog: FileSystemCatalog, name: Identifier) -> bool:
+def relation_exists(catalog: FileSystemCatalog, name: Identifier, names: Names = Names.FOLDED) -> bool:
     """Whether :func:`open_table` would find at least the table of a name."""
     if catalog.table_exists(name):
         return True
     if "$" not in name.table:
         return False
     table = name.table.split("$")[0]
-    return bool(table) and catalog.table_exists(catalog.find(Identifier(name.database, table)))
+    return bool(table) and catalog.table_exists(catalog.find(Identifier(name.database, table), names))

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.changes import Overwrite
 from bitlake.table.data_file import arrow_to_physical
@@ -32,10 +33,10 @@ def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *,
         )
     if not partition:
         return Overwrite(partition=None, dynamic=bool(schema.partition_keys))
-    keys = {k.lower(): k for k in schema.partition_keys}
+    folded = Names.FOLDED.clear(schema.partition_keys)
     spec: dict[str, Any] = {}
     for name, value in partition.items():
-        key = keys.get(name.lower())
+        key = name if name in schema.partition_keys else folded.get(name.lower())
         if key is None:
             raise InvalidRequest(
                 f"'{name}' is not a partition column; they are {', '.join(schema.partition_keys) or 'none'}"

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bitlake.errors import CommitConflict, InvalidRequest, UnsupportedFeature
+from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.table.alter import write_schema
 from bitlake.table.create import ColumnSpec, new_schema
@@ -27,6 +28,7 @@ def replaced_schema(
     primary_keys: Sequence[str] = (),
     options: Mapping[str, str] | None = None,
     comment: str | None = None,
+    names: Names = Names.FOLDED,
 ) -> Iterator[TableSchema]:
     """Give a table another schema; in the block its rows are to be overwritten.  If that fails, the old one is back.
 
@@ -36,7 +38,7 @@ def replaced_schema(
     old = state.schema
     if state.paths.branch is not None:
         raise InvalidRequest(f"table '{state.name}': REPLACE TABLE is for the whole table; name it without a branch")
-    made = new_schema(state.name, columns, partition_keys, options or {}, comment, primary_keys)
+    made = new_schema(state.name, columns, partition_keys, options or {}, comment, primary_keys, names)
     if [(f.name, f.type) for f in made.partition_fields] != [(f.name, f.type) for f in old.partition_fields]:
         raise UnsupportedFeature(
             f"table '{state.name}': REPLACE TABLE cannot change the partition columns "

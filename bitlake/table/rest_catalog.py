@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.storage.rest import RestClient
@@ -138,10 +139,11 @@ class RestCatalog(FileSystemCatalog):
         options: Mapping[str, str] | None = None,
         comment: str | None = None,
         if_not_exists: bool = False,
+        names: Names = Names.FOLDED,
     ) -> bool:
         """Create a table; see :meth:`FileSystemCatalog.create_table`.  The server writes its first schema."""
         _check_name(name.table, "table")
-        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys)
+        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys, names)
         body = {"identifier": _identifier(name), "schema": _schema(schema)}
         path = ("databases", name.database, "tables")
         try:

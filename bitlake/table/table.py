@@ -17,6 +17,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
 from bitlake.metadata.locations import check_roots
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
@@ -325,15 +326,17 @@ class Table(TableWrites, TableMaintenance):
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
-    def alter(self, *changes: SchemaChange) -> TableSchema:
+    def alter(self, *changes: SchemaChange, names: Names = Names.FOLDED) -> TableSchema:
         """Change columns, all at once or not at all, by writing a new schema; no data file is touched.
+
+        ``names``: which names are the same column.
 
         Raises :class:`NotFound`, :class:`AlreadyExists`, and :class:`InvalidRequest` for what Paimon forbids.
         """
 
         def step(state: TableState) -> TableSchema:
             try:
-                new = evolve(state.schema, changes, has_snapshot=state.snapshot is not None)
+                new = evolve(state.schema, changes, has_snapshot=state.snapshot is not None, names=names)
             except (AlreadyExists, InvalidRequest, NotFound) as e:
                 raise type(e)(f"table '{self.name}': {e}") from e
             check_evolved(self.name, state.schema, new)

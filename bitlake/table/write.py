@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.codec.bucket import bucket_of
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, NotFound
 from bitlake.formats.conform import conform
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
@@ -25,24 +25,28 @@ from bitlake.types.datatypes import MAX_LENGTH
 
 
 def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows as the table's columns and types: names ignore case, missing nullable columns are NULL or their
-    default, CHAR is padded.
+    """Rows as the table's columns and types: names ignore case where none is as written, missing nullable columns are
+    NULL or their default, CHAR is padded.
 
     Raises :class:`InvalidRequest` naming table and column for what cannot be stored.
     """
-    names: dict[str, str] = {}
-    known = {f.name.lower(): f.name for f in schema.fields}
+    given: set[str] = set()
+    columns = []
+    known = frozenset(schema.field_names)
     for name in rows.column_names:
-        if name.lower() not in known:
+        try:
+            found = name if name in known else schema.field(name).name
+        except NotFound as e:
             raise InvalidRequest(
                 f"table '{table}' has no column '{name}'; its columns are {', '.join(f.name for f in schema.fields)}"
-            )
-        if name.lower() in names:
+            ) from e
+        if found in given:
             raise InvalidRequest(f"table '{table}': column '{name}' is given twice (names ignore case)")
-        names[name.lower()] = name
-    renamed = rows.rename_columns([known[n.lower()] for n in rows.column_names])
+        given.add(found)
+        columns.append(found)
+    renamed = rows.rename_columns(columns)
     for field in schema.fields:
-        if field.name.lower() in names:
+        if field.name in given:
             renamed = _fit_length(table, renamed, field)
         elif field.default_value is not None:
             renamed = renamed.append_column(field.name, default_column(field, rows.num_rows))

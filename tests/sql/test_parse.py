@@ -150,7 +150,7 @@ WRONG = [
     ("SELCT 1", "did you mean SELECT"),
     ("SELECT 1; SELECT 2", "one statement at a time"),
     ("CREATE TABLE t (a INT b STRING)", r"expected ',' or '\)'.*line 1, column 23\n"),
-    ("CREATE TABLE t (a INT, A STRING)", "'A' is given twice"),
+    ("CREATE TABLE t (a INT, a STRING)", "'a' is given twice"),
     ("CREATE TABLE t (a FOO)", "unknown data type 'FOO'"),
     ("CREATE TABLE t (a DECIMAL(39, 2))", "precision of 1 to 38"),
     ("CREATE TABLE t (a ARRAY<INT)", "expected >"),
