@@ -1,11 +1,11 @@
-"""Options of partition expiry, which acts when it is called (``CALL sys.expire_partitions``), never by itself.
+"""Options of partition expiry, which acts when it is called (``CALL sys.expire_partitions``), or after batch writes.
 
-Source: Paimon's ``partition.expiration-*`` and ``partition.timestamp-*`` options.
+Source: Paimon's ``partition.expiration-*``, ``partition.timestamp-*`` and ``end-input.*`` options.
 """
 
 from __future__ import annotations
 
-from bitlake.metadata.optiontypes import Option, at_least, parse_duration_ms, words
+from bitlake.metadata.optiontypes import Option, at_least, parse_bool, parse_duration_ms, words
 
 _DURATION = "a duration such as '12 h' or '7 d'"
 
@@ -17,7 +17,7 @@ CHECK_INTERVAL = Option(
     parse_duration_ms,
     3_600_000,
     _DURATION,
-    "How often Paimon's writers expire partitions by themselves; bitlake's never do.",
+    "How often Paimon's streaming writers expire partitions; bitlake's do not go by it.",
     "1 h",
 )
 MAX_NUM = Option(
@@ -45,12 +45,21 @@ PATTERN = Option[str | None](
     "text with $column in it",
     "Where times are in partition values, as '$dt $hour:00:00'; unset: in the first partition column.",
 )
-EXPIRY_OPTIONS: tuple[Option[int | None] | Option[int] | Option[str] | Option[str | None], ...] = (
+END_INPUT = Option(
+    "end-input.check-partition-expire",
+    parse_bool,
+    False,
+    "true or false",
+    "Batch writes and compactions expire partitions when they are committed, by partition.expiration-time.",
+    "false",
+)
+EXPIRY_OPTIONS: tuple[Option[int | None] | Option[int] | Option[str] | Option[str | None] | Option[bool], ...] = (
     TIME,
     CHECK_INTERVAL,
     MAX_NUM,
     STRATEGY,
     FORMATTER,
     PATTERN,
+    END_INPUT,
 )
 """All of them."""

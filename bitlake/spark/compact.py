@@ -82,7 +82,11 @@ def compact(context: EngineContext, table: Table, arguments: Mapping[str, Any]) 
             user = table.publisher(state).user
             compact_append(state, entries, table.state, SparkRunner(context.spark), user, full)
 
-    retrying(table.state, step)
+    def expiring(state: TableState) -> None:
+        step(state)
+        table.expire_due(state)
+
+    retrying(table.state, expiring)
     return context.rows([("result", T.BooleanType())], [(True,)])
 
 

@@ -27,7 +27,7 @@ from bitlake.table.links import check_history, first_link
 from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
 from bitlake.table.partition_done import mark_done
-from bitlake.table.partition_expiry import PartitionAge, expired_partitions
+from bitlake.table.partition_expiry import PartitionAge, drop_expired, expired_partitions
 from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.references import branch_names, tag_names
 from bitlake.table.runner import REQUESTS, LocalRunner, Runner, delete_files
@@ -271,17 +271,9 @@ class TableMaintenance(TableHistory):
 
         ``dry_run`` only looks.  Each partition is a commit: killed on the way, the next call goes on with the others.
         """
-        found = expired_partitions(self.state(), age, most)
         if dry_run:
-            return found
-        gone = []
-        for values in found:
-            # By when they were written: one that was written to since it was looked at is not old any more.
-            if age.strategy == "update-time" and values not in expired_partitions(self.state(), age):
-                continue
-            self.truncate(values)
-            gone.append(values)
-        return gone
+            return expired_partitions(self.state(), age, most)
+        return drop_expired(self.state, self.truncate, age, most)
 
     def mark_partition_done(self, values: Mapping[str, Any]) -> str:
         """Put a file ``_SUCCESS`` into a partition's folder, which says that it is complete; returns its path.

@@ -39,7 +39,6 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     "partition.timestamp-format.strict": "false",
     "compaction.skip-expired-partitions": "false",
     "partition.mark-done-action": "success-file",
-    "end-input.check-partition-expire": "false",
     "lookup-wait": "true",
     "changelog-producer.lookup-wait": "true",
     "tag.callbacks": None,

@@ -5,21 +5,25 @@ Source: Paimon's ``partition.expiration-*`` options; patterns name partition col
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest
+from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata.options import Options
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType
+
+log = logging.getLogger("bitlake")
 
 STRATEGIES = ("values-time", "update-time")
 _COLUMN = re.compile(r"\$(\w+)")
@@ -84,6 +88,43 @@ def expired_partitions(state: TableState, age: PartitionAge, most: int | None = 
             found.append((at, reader.folder(raw), dict(zip(schema.partition_keys, values, strict=True))))
     found.sort(key=lambda f: f[:2])
     return [values for _, _, values in found[:most]]
+
+
+def drop_expired(
+    now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], age: PartitionAge, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Drop the partitions that are too old, at most ``most``, one by one; returns them as values by column.
+
+    ``now`` gives the table's state; ``drop`` deletes a partition's rows in a commit of its own.
+    """
+    gone = []
+    for values in expired_partitions(now(), age, most):
+        # By when they were written: one that was written to since it was looked at is not old any more.
+        if age.strategy == "update-time" and values not in expired_partitions(now(), age):
+            continue
+        drop(values)
+        gone.append(values)
+    return gone
+
+
+def expire_after_commit(
+    now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], state: TableState, identifier: int
+) -> None:
+    """Expire partitions after a batch commit to ``state``, if ``end-input.check-partition-expire`` asks for it.
+
+    As in Paimon, ``partition.expiration-check-interval`` does not matter then, and a table without partitions or
+    without ``partition.expiration-time`` is left alone.  The caller's commit is done: a failure is logged, and the next
+    commit makes up for it.
+    """
+    options = state.schema.opts
+    if identifier != BATCH_IDENTIFIER or not options.of(xo.END_INPUT) or not state.schema.partition_keys:
+        return
+    try:
+        age = PartitionAge.of(state.schema.options)
+        for values in drop_expired(now, drop, age, options.of(xo.MAX_NUM)) if age else ():
+            log.info("%s: partition %s expired", state.name, values)
+    except BitlakeError as e:
+        log.warning("%s: the commit is done, but partitions could not be expired: %s", state.name, e)
 
 
 class _Time:

@@ -22,6 +22,7 @@ from bitlake.table.append_update import delete_rows, discard_all, retrying, upda
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import check_options
 from bitlake.table.lsm.publish import Publisher, once_of
+from bitlake.table.partition_expiry import expire_after_commit
 from bitlake.table.partition_spec import overwrite_scope, physical_partition
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import Runner
@@ -143,9 +144,12 @@ class TableWrites:
         def step(state: TableState) -> Snapshot | None:
             files = self.partition_files(state, where)
             if state.schema.primary_keys:
-                return keyed.compact(self, state, files, full)
-            self.check_writable(state)
-            return compact_append(state, files, self.state, self._runner(), self._commit_user(state), full)
+                made = keyed.compact(self, state, files, full)
+            else:
+                self.check_writable(state)
+                made = compact_append(state, files, self.state, self._runner(), self._commit_user(state), full)
+            self.expire_due(state)
+            return made
 
         return retrying(self.state, step)
 
@@ -163,13 +167,13 @@ class TableWrites:
 
     def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
         """Who commits what is written to buckets."""
-        return Publisher(self.state, self._commit_user(state), self._runner(), identifier)
+        return Publisher(self.state, self._commit_user(state), self._runner(), self.expire_due, identifier)
 
     def commit_rows(
         self, state: TableState, gone: RowsGone, operation: str, files: Sequence[ManifestEntry] = ()
     ) -> Snapshot | None:
         """Publish rows taken out of an append table and new files in one snapshot; on failure all of it is deleted."""
-        return commit(
+        made = commit(
             self.store,
             state.paths,
             gone.plan(state.schema, files),
@@ -178,6 +182,8 @@ class TableWrites:
             operation=operation,
             on_failure=lambda: discard_all(state, gone, files),
         )
+        self.expire_due(state)
+        return made
 
     def commit_files(
         self,
@@ -192,11 +198,19 @@ class TableWrites:
         Raises :class:`bitlake.table.commit.OutcomeUnknown`, and keeps the files, if it may have been made all the same.
         """
         if not files and (overwrite is None or overwrite.dynamic):
+            self.expire_due(state, identifier)
             return None
         kind = "APPEND" if overwrite is None else "OVERWRITE"
         once = once_of(state, self._commit_user(state), identifier)
         plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite, once=once)
-        return self._commit(state, plan, operation, files, identifier)
+        made = self._commit(state, plan, operation, files, identifier)
+        if operation != "TRUNCATE":  # expiry drops partitions by it, and in Paimon it expires none either
+            self.expire_due(state, identifier)
+        return made
+
+    def expire_due(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> None:
+        """Expire partitions after a commit to ``state``, if the table asks for it; a failure is logged."""
+        expire_after_commit(self.state, self.truncate, state, identifier)
 
     def _commit(
         self,

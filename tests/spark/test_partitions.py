@@ -95,3 +95,28 @@ def test_a_table_like_a_branch(lake: bitlake.Lake, caplog: Any) -> None:
     with caplog.at_level(logging.WARNING, "bitlake"):
         lake.sql("CALL sys.delete_tag('t', 'none')")
     assert "has no tag 'none'" in caplog.text, "as in Paimon, which warns"
+
+
+@pytest.mark.parametrize("key", ["", "'primary-key' = 'id,dt', 'bucket' = '1',"])
+def test_batch_commits_expire_partitions(lake: Any, key: str) -> None:
+    """``end-input.check-partition-expire`` was refused."""
+    lake.sql(f"CREATE TABLE e (id INT, v INT, dt STRING) PARTITIONED BY (dt) TBLPROPERTIES ({key} 'x' = 'y')")
+    old = "INSERT INTO e VALUES (1, 1, '2020-01-01'), (2, 1, '2020-01-02'), (3, 1, 'none')"
+    statements = {
+        "INSERT INTO e VALUES (4, 1, 'none')": [(3, 1), (4, 1)],
+        "UPDATE e SET v = 2 WHERE id = 3": [(3, 2)],
+        "DELETE FROM e WHERE v + id = 4": [],
+        "MERGE INTO e USING (SELECT 3 AS k) AS s ON id = k WHEN MATCHED THEN UPDATE SET v = k": [(3, 3)],
+        "CALL sys.compact('e')": [(3, 1)],
+    }
+    for statement, left in statements.items():
+        lake.sql("ALTER TABLE e UNSET TBLPROPERTIES IF EXISTS ('end-input.check-partition-expire')")
+        lake.sql("TRUNCATE TABLE e")
+        lake.sql(old)
+        lake.sql(
+            "ALTER TABLE e SET TBLPROPERTIES ('end-input.check-partition-expire' = 'true', "
+            "'partition.expiration-time' = '7 d')"
+        )
+        lake.sql(statement)
+        found = sorted((r.id, r.v) for r in lake.sql("SELECT id, v FROM e").collect())
+        assert found == left, statement

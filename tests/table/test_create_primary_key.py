@@ -176,7 +176,6 @@ REFUSED = [
     ({"chain-table.enabled": "true"}, "would not be honoured"),
     ({"partition.timestamp-format.strict": "true"}, "would not be honoured"),
     ({"compaction.skip-expired-partitions": "true"}, "would not be honoured"),
-    ({"end-input.check-partition-expire": "true"}, "would not be honoured"),
     ({"deletion-vectors.enabled": "true", "lookup-wait": "false"}, "would not be honoured"),
     ({"changelog-producer.lookup-wait": "false"}, "would not be honoured"),
     ({"partition.expiration-time": "soon"}, "it takes a duration"),

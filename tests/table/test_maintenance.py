@@ -14,7 +14,7 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.table import live, maintenance
+from bitlake.table import live, partition_expiry
 from bitlake.table.partition_expiry import PartitionAge
 from bitlake.table.table import Table
 
@@ -177,7 +177,7 @@ def test_a_partition_that_is_written_to_meanwhile_does_not_expire_by_its_update_
 ) -> None:
     later = _clock.local_ms() + 2 * DAY
     monkeypatch.setattr(_clock, "local_ms", lambda: later)
-    looked = maintenance.expired_partitions
+    looked = partition_expiry.expired_partitions
     asked = []
 
     def and_then_rows_come(*args: Any) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def test_a_partition_that_is_written_to_meanwhile_does_not_expire_by_its_update_
         asked.append(1)
         return found
 
-    monkeypatch.setattr(maintenance, "expired_partitions", and_then_rows_come)
+    monkeypatch.setattr(partition_expiry, "expired_partitions", and_then_rows_come)
     gone = table.expire_partitions(PartitionAge(DAY, strategy="update-time"))
     assert [p["dt"] for p in gone] == ["2024-01-01"]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [3, 9]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 import bitlake
 from bitlake import _clock
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.table import keyed
 from bitlake.table.partition_expiry import PartitionAge
 from bitlake.table.table import Table
 
@@ -94,3 +96,128 @@ def test_what_no_partition_could_go_by_is_refused() -> None:
     ):
         with pytest.raises(InvalidRequest, match=why):
             age.check(["a", "b"])
+
+
+# --- end-input.check-partition-expire -------------------------------------------------------------------------------
+
+AFTER_COMMIT = {"end-input.check-partition-expire": "true", "partition.expiration-time": "1 d"}
+KEYED = {"primary-key": "id,a,b", "bucket": "1"}
+OLD, NEW = ("2024-05-01", "x"), ("2024-05-06", "x")
+
+
+def rows(*ids: int, at: tuple[str, str] = NEW) -> pa.Table:
+    return pa.table([list(ids), [at[0]] * len(ids), [at[1]] * len(ids)], schema=SCHEMA)
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.scan(["id"]).to_arrow().column("id").to_pylist())
+
+
+@pytest.fixture
+def aged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that makes a table with a partition that is too old (id 0) and one that is not (id 1)."""
+    monkeypatch.setattr(_clock, "local_ms", lambda: NOW)
+
+    def make(options: dict[str, str], partition_by: tuple[str, ...] = ("a", "b")) -> Table:
+        table = bitlake.connect(str(tmp_path / "lake")).create_table(
+            "t", SCHEMA, partition_by=partition_by, options={k: v for k, v in options.items() if k in KEYED}
+        )
+        table.append(rows(0, at=OLD))
+        table.append(rows(1))
+        table.alter_options({k: v for k, v in options.items() if k not in KEYED})
+        return table
+
+    return make
+
+
+@pytest.mark.parametrize("kind", [{}, KEYED], ids=["append", "keyed"])
+@pytest.mark.parametrize("name", ["append", "empty", "overwrite", "delete", "update", "compact"])
+def test_a_batch_commit_expires_partitions(aged: Any, kind: dict[str, str], name: str) -> None:
+    """``end-input.check-partition-expire`` was refused; Paimon's batch commits expire whatever the interval says."""
+    table = aged({**kind, **AFTER_COMMIT, "partition.expiration-check-interval": "30 d"})
+    wanted = {"append": [1, 2], "overwrite": [3], "delete": []}
+    match name:
+        case "append":
+            table.append(rows(2))
+        case "empty":
+            table.append(rows())
+        case "overwrite":
+            table.overwrite(rows(3), partition={"a": NEW[0], "b": NEW[1]})
+        case "delete":
+            table.delete("id = 1")
+        case "update":
+            if kind:
+                pytest.skip("nothing of these rows but their keys could be changed")
+            table.update({"id": 7}, "id = 1")
+            wanted["update"] = [7]
+        case "compact":
+            table.compact(full=True)
+    assert ids(table) == wanted.get(name, [1])
+    last = table.state().snapshot
+    assert last is not None and last.operation == "TRUNCATE" and table.verify().ok
+
+
+def test_rows_written_to_a_partition_that_is_too_old_go_again(aged: Any) -> None:
+    table = aged({**KEYED, **AFTER_COMMIT, "num-sorted-run.compaction-trigger": "1"})
+    table.append(rows(5, at=OLD))
+    assert ids(table) == [1]
+
+
+def test_a_commit_expires_at_most_so_many_partitions_and_each_once(aged: Any) -> None:
+    table = aged({**AFTER_COMMIT, "partition.expiration-max-num": "2"})
+    table.alter_options({"end-input.check-partition-expire": "false"})
+    for day in ("01", "02", "03", "04"):
+        table.append(rows(int(day), at=(f"2024-04-{day}", "x")))
+    table.alter_options({"end-input.check-partition-expire": "true"})
+    before = table.state().snapshot_id
+    table.append(rows(9))
+    assert ids(table) == [0, 1, 3, 4, 9]
+    assert table.state().snapshot_id == before + 3
+    table.append(rows(10))
+    assert ids(table) == [0, 1, 9, 10]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"partition.expiration-time": "1 d"},
+        {"end-input.check-partition-expire": "true"},
+        {**AFTER_COMMIT, "partition.expiration-time": "30 d"},
+        {**AFTER_COMMIT, "partition.expiration-strategy": "update-time"},
+    ],
+)
+def test_nothing_expires_that_is_not_asked_for(aged: Any, options: dict[str, str]) -> None:
+    table = aged(options)
+    table.append(rows(2))
+    assert ids(table) == [0, 1, 2]
+
+
+def test_a_table_without_partitions_is_left_alone(aged: Any) -> None:
+    table = aged(AFTER_COMMIT, ())
+    table.append(rows(2))
+    assert ids(table) == [0, 1, 2]
+
+
+def test_truncate_and_batches_of_streams_expire_nothing(aged: Any) -> None:
+    table = aged({**KEYED, **AFTER_COMMIT})
+    table.truncate({"a": NEW[0], "b": NEW[1]})
+    keyed.upsert(table.written_by("stream"), rows(4), identifier=3)
+    assert ids(table) == [0, 4]
+
+
+def test_a_write_stands_if_partitions_cannot_be_expired(
+    aged: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = aged(AFTER_COMMIT)
+
+    def fails(*_: Any) -> None:
+        raise StorageUnavailable("no answer")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "bitlake"):
+        patch.setattr(type(table), "truncate", fails)
+        snapshot = table.append(rows(2))
+    assert snapshot.id == table.state().snapshot_id and ids(table) == [0, 1, 2]
+    assert "partitions could not be expired: no answer" in caplog.text
+    table.append(rows(3))
+    assert ids(table) == [1, 2, 3]

@@ -60,6 +60,8 @@ class Publisher:
     now: Callable[[], TableState]
     user: str
     runner: Runner
+    written: Callable[[TableState, int], None]
+    """Called after the commits of a write, with the state that it was computed on and its identifier."""
     identifier: int = BATCH_IDENTIFIER
 
     def publish(
@@ -81,7 +83,18 @@ class Publisher:
         written again with higher sequence numbers, or with ``renumber`` false :class:`SequenceTaken` is raised (for
         rows that were computed from what they are to replace).
         """
-        changes = tuple(changes)
+        made = self._publish(state, tuple(changes), operation, overwrite, renumber)
+        self.written(state, self.identifier)
+        return made
+
+    def _publish(
+        self,
+        state: TableState,
+        changes: Sequence[BucketChange],
+        operation: str,
+        overwrite: Overwrite | None,
+        renumber: bool,
+    ) -> Snapshot | None:
         compactions = {(c.partition, c.bucket): c.compaction for c in changes if c.compaction}
         try:
             appended, moved = self._append(state, changes, operation, overwrite, renumber)
