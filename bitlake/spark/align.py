@@ -48,7 +48,9 @@ def by_name(
     """Pick the frame's columns by name, if ``nested`` members of structs too; what is missing is NULL.
 
     ``names``: which names are the same.  ``fill``: missing members of structs are NULL too, and not refused.
+    Raises :class:`InvalidRequest` for columns that the table lacks, or that ``names`` does not tell apart.
     """
+    names.check(table, [f.name for f in fields])
     have: dict[str, T.StructField] = {}
     for source in frame.schema.fields:
         if names.key(source.name) in have:

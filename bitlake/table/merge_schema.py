@@ -66,9 +66,10 @@ def _fields(
     names: Names,
     out: list[SchemaChange],
 ) -> None:
+    written = {f.name: f for f in fields}
     have = {names.key(f.name): f for f in fields}
     for name, made in columns:
-        field = have.get(names.key(name))
+        field = written.get(name) or have.get(names.key(name))
         if field is None:
             out.append(AddColumn((*path, name), replace(made, nullable=True)))
         else:

@@ -10,6 +10,8 @@ import pytest
 
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
+from bitlake.metadata.names import Names
+from bitlake.spark.align import by_name
 
 pytestmark = pytest.mark.spark
 SETTING = "spark.sql.caseSensitive"
@@ -316,6 +318,8 @@ def test_a_session_that_folds_refuses_what_it_cannot_tell_apart(lake: Any, spark
     ):
         with pytest.raises((InvalidRequest, AlreadyExists)):
             lake.sql(text)
+    with pytest.raises(InvalidRequest, match="columns 'a' and 'A', which this session cannot tell apart"):
+        by_name("t", spark.sql("SELECT 1 AS a"), lake.table("t").schema.fields, Names.FOLDED)
     assert lake.table("t").scan().to_arrow() == before
     assert answer(lake.sql, "SELECT id FROM t WHERE id > 3") == [(4,)]
 

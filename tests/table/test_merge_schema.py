@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.schema_change import AddColumn, RetypeColumn, SchemaChange
 from bitlake.sql.ddl_types import parse_ddl_type
@@ -30,6 +31,18 @@ def test_new_columns_and_members_are_added() -> None:
     assert changes("ARRAY<STRUCT<x: INT>>", f"ARRAY<{inner}>", ON) == (AddColumn(("c", "element", "y"), added),)
     assert changes("MAP<INT, STRUCT<x: INT>>", f"MAP<INT, {inner}>", ON) == (AddColumn(("c", "value", "y"), added),)
     assert changes(inner, "STRUCT<x: INT>", ON) == ()
+
+
+def test_names_are_taken_as_written_first_and_without_folding_only_so() -> None:
+    fields, highest = assign_ids([("a", parse_ddl_type("INT"), None), ("A", parse_ddl_type("STRING"), None)])
+    schema = TableSchema(0, fields, highest, (), (), {})
+    wide, text = parse_ddl_type("BIGINT"), parse_ddl_type("STRING")
+    for names in Names:
+        assert merged_changes("t", schema, [("a", wide)], WIDER, names) == (RetypeColumn(("a",), wide),)
+    inner = parse_ddl_type("STRUCT<x: INT>"), parse_ddl_type("STRUCT<X: STRING>")
+    schema = TableSchema(0, assign_ids([("s", inner[0], None)])[0], 1, (), (), {})
+    assert merged_changes("t", schema, [("s", inner[1])], ON, Names.EXACT) == (AddColumn(("s", "X"), text),)
+    assert merged_changes("t", schema, [("s", inner[1])], ON) == ()
 
 
 @pytest.mark.parametrize(
