@@ -35,9 +35,9 @@ stress: $(READY)
 	$(BIN)/python tests/stress/lsm.py --seconds $(or $(SECONDS),120) $(if $(MODES),--modes $(MODES))
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)
 
-## long      tests that start Spark processes of their own for a minute: a stream that is killed, a Spark Connect server
+## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute
 long: $(READY)
-	$(BIN)/python -m pytest -q -m long -n $(JOBS) tests/stress tests/spark $(ARGS)
+	$(BIN)/python -m pytest -q -m long -n $(JOBS) --dist loadgroup $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
 history: $(READY)

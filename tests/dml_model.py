@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from long import long
+
 import bitlake
 
 COLUMNS = "id BIGINT, a INT, b STRING, s STRUCT<x: INT, y: STRING>, p STRING"
-OPTIONS = {
+OPTIONS: dict[str, dict[str, str]] = {
     "vectors": {"deletion-vectors.enabled": "true", "file-index.bitmap.columns": "b"},
     "vectors64-bucketed": {
         "deletion-vectors.enabled": "true",
@@ -19,6 +21,8 @@ OPTIONS = {
     "copy-on-write": {},
     "copy-on-write-bucketed": {"bucket": "2", "bucket-key": "id"},
 }
+
+NAMES = ["vectors", "copy-on-write-bucketed", long("vectors64-bucketed"), long("copy-on-write")]
 
 
 class Model:

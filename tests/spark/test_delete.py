@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dml_model import OPTIONS, Model
+from dml_model import NAMES, OPTIONS, Model
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
@@ -18,7 +18,7 @@ def files_of(lake: bitlake.Lake) -> set[str]:
     return {e.file.file_name for e in lake.table("t").state().entries()}
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("where", ["driver", "executors"])
 def test_random_conditions(lake: bitlake.Lake, name: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "executors":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dml_model import OPTIONS
+from dml_model import NAMES, OPTIONS
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
@@ -117,7 +117,7 @@ def random_clauses(pick: random.Random) -> list[tuple[str, Test, Any, str]]:
     return out or random_clauses(pick)
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_random_merges(lake: bitlake.Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge_source, "LEAST_BYTES", 0)
     monkeypatch.setattr(merge_source, "MOST_KEYS", 10)

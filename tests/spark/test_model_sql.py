@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from long import long
 from pyspark.sql import SparkSession
 
 import bitlake
@@ -18,7 +19,7 @@ from bitlake.table.expire import Retention
 
 pytestmark = pytest.mark.spark
 
-STEPS = int(os.environ.get("BITLAKE_SQL_MODEL_STEPS", "25"))
+STEPS = int(os.environ.get("BITLAKE_SQL_MODEL_STEPS", "12"))
 TABLES = {
     "vectors": "'bucket' = '2', 'deletion-vectors.enabled' = 'true', 'changelog-producer' = 'lookup'",
     "merge-on-read": "'bucket' = '-1', 'dynamic-bucket.target-row-num' = '9', "
@@ -155,13 +156,13 @@ def _values(rows: list[Any]) -> str:
     return ", ".join(f"({', '.join(map(text, row))})" for row in rows)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(("name", "steps"), [*((n, STEPS) for n in TABLES), *(long(n, 40) for n in TABLES)])
 def test_random_statements_end_as_in_a_dictionary(
-    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, name: str
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, name: str, steps: int
 ) -> None:
     lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")), spark=spark)
     lake.sql("CREATE DATABASE d")
     lake.sql("USE d")
     run = _Run(lake, name)
-    for number in range(STEPS):
+    for number in range(steps):
         run.step(number)

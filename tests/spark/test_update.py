@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dml_model import OPTIONS, Model
+from dml_model import NAMES, OPTIONS, Model
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
@@ -23,7 +23,7 @@ SETS: list[tuple[dict[str, str], str]] = [
 ]
 
 
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_random_updates(lake: bitlake.Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "bucketed" not in name:
         monkeypatch.setattr(scan, "DRIVER_ROWS", -1)  # rows are read on executors

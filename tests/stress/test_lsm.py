@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_upserting_processes_and_a_compactor_lose_nothing() -> None:
     script = Path(__file__).with_name("lsm.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parents[2]), *sys.path])}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["keyed", "append"])
 def test_no_reader_of_what_is_kept_fails_while_all_else_goes(mode: str) -> None:
     script = Path(__file__).with_name("maintenance.py")

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pytest
 from builders import events
 from faults import distinct, each_call_failing, forget, strays
+from long import long
 
 import bitlake
 from bitlake.errors import StorageUnavailable
@@ -93,8 +94,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- storage that fails -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("dead", [False, True])
+@pytest.mark.parametrize(("dead", "after"), [(False, True), (True, False), long(False, False), long(True, True)])
 @pytest.mark.parametrize("work", WORK)
 def test_each_store_call_failing_in_turn(template: Path, tmp_path: Path, work: str, dead: bool, after: bool) -> None:
     shutil.copytree(template, tmp_path / "ideal")

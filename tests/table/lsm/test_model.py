@@ -243,7 +243,7 @@ class PrimaryKeyTable(RuleBasedStateMachine):
             self.kept[snapshot.id] = self.wanted()
 
 
-@pytest.mark.parametrize("seed", range(20 if "BITLAKE_MODEL_STEPS" in os.environ else 12))
+@pytest.mark.parametrize("seed", range(20 if "BITLAKE_MODEL_STEPS" in os.environ else 8))
 def test_whatever_is_done_the_table_reads_as_the_dictionary(seed: int) -> None:
     machine = type(f"Seed{seed}", (PrimaryKeyTable,), {"seed": seed})
     steps = int(os.environ.get("BITLAKE_MODEL_STEPS", "40"))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from faults import each_call_failing, strays
 from keyed_tables import DV, made, read, rows_of
+from long import long
 
 from bitlake.errors import CommitConflict, StorageUnavailable
 from bitlake.storage.local import LocalStore
@@ -214,7 +215,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("dead", "after"), [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize(("dead", "after"), [(False, True), (True, False), long(False, False)])
 @pytest.mark.parametrize("case", CASES)
 def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, tmp_path: Path) -> None:
     template = tmp_path / "template"
