@@ -18,7 +18,8 @@ that the rows were written with: the file's columns, keys and creation time.  It
 snapshot after step 4 (the schema again where there is no base).  A replacement of history changes or deletes the
 latest snapshot *before* looking for later ones a last time.  So either that look finds this commit, which then came
 first, or step 5 finds the base changed: the snapshot is withdrawn and the attempt repeated, or refused for another
-table.  A death between 3 and 5 leaves the snapshot: a problem only if history was replaced between 2 and 3.
+table.  A death between 3 and 5 leaves the snapshot.  If history was replaced between 2 and 3, that is a known hole: the
+snapshot comes after a gap, and an expiry takes it for the latest one.  To close it, snapshots must name their base.
 
 A failed attempt deletes what it wrote in step 2.  If step 3 *fails* instead of answering, its outcome is unknown:
 nothing is deleted, and the snapshot's ``uuid``, which no other commit has, tells later whether it took place.
