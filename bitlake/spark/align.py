@@ -111,7 +111,7 @@ def with_defaults(
 
 
 def with_default(table: str, source: T.StructField, field: DataField) -> Column | None:
-    """A column with the default of its field in place of NULLs; None if there is no default.
+    """A column whose NULLs are replaced by its field's default; None for a field without a default.
 
     The column is cast to the field's type first, so that the default keeps its own.
     """

@@ -307,8 +307,8 @@ class FileSystemCatalog:
 def delete_table(store: Store, root: str) -> None:
     """Delete a table's folder, its schemas first and in one step, so that no reader sees half a table.
 
-    Before that goes the journal of a fast-forward: one that runs sees that, and takes back what it wrote last.  After
-    it goes that of one that began in between: later ones see that there is no schema.
+    The journal of a fast-forward is deleted first: a running one sees that, and deletes what it wrote last.  It is
+    deleted again after the schemas, for a fast-forward that began in between.  Later ones find no schema and stop.
 
     A folder that is a link leads to what is not the lake's: only the link goes.
     """

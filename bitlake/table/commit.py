@@ -15,7 +15,7 @@ Order of writes, and what a crash *after* each step leaves behind:
 Steps 2 to 4 are right only for the table and the base snapshot that they started from.  Others may have replaced the
 table (DROP and CREATE, a rename) or its history (rollback, fast-forward) since.  A table is identified by the schema
 that the rows were written with: the file's columns, keys and creation time.  It is compared before step 2, and the base
-snapshot after step 4 (the schema again where there is no base).  A replacement of history changes or deletes the
+snapshot after step 4 (the schema again for a first commit).  A replacement of history changes or deletes the
 latest snapshot *before* looking for later ones a last time.  So either that look finds this commit, which then came
 first, or step 5 finds the base changed: the snapshot is withdrawn and the attempt repeated, or refused for another
 table.  A death between 3 and 5 leaves the snapshot.  If history was replaced between 2 and 3, that is a known hole: the

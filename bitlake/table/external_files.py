@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from bitlake.errors import BitlakeError
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.paths import TablePaths, parse_id
+from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.index_entries import index_entries, index_path
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import lines, listed_entries
 from bitlake.table.runner import REQUESTS, LocalRunner, delete_files
-from bitlake.table.versions import latest_schema, load_schema
+from bitlake.table.versions import latest_schema, load_schema, schema_ids
 
 log = logging.getLogger("bitlake")
 
@@ -53,8 +53,7 @@ def delete_external(store: Store, paths: TablePaths, files: list[str]) -> None:
 
 
 def _has_external_paths(store: Store, line: TablePaths) -> bool:
-    ids = (parse_id(name, "schema-") for name in store.names(line.schema_dir))
-    return any(opt.EXTERNAL_PATHS.name in load_schema(store, line, i).options for i in ids if i is not None)
+    return any(opt.EXTERNAL_PATHS.name in load_schema(store, line, i).options for i in schema_ids(store, line))
 
 
 def _snapshots(store: Store, line: TablePaths) -> Iterator[Snapshot]:

@@ -6,7 +6,7 @@ Here the new rows become visible by one step, and only then is the history repla
 
 1. ``snapshot/.fast-forward``, created only if absent, is the journal: the branch, its last snapshot, and what main
    loses.  The table is looked at afterwards: it must be the one that was opened.  The journal is never written again: a
-   drop of the table deletes it first, and nobody brings it back.  How far the
+   drop of the table deletes it first, and no step creates it again.  How far the
    fast-forward is, after steps 3 and 4, is in ``snapshot/.fast-forward-progress``.  Paimon passes over both.  While
    the journal exists, the branch cannot be deleted or renamed, nor main rolled back.  Who deletes or renames a branch
    creates ``branch/.leaving-<millis>-<id>-<name>`` before looking for a journal, and fast-forward looks for that after
@@ -66,6 +66,7 @@ from bitlake.table.versions import (
     latest_snapshot,
     load_schema,
     read_hint,
+    schema_ids,
     tag_names,
     tag_snapshot,
 )
@@ -292,7 +293,7 @@ class FastForward:
         if not ids:
             raise InvalidRequest(f"table '{self.name}': branch '{self.branch.branch}' has no snapshot to go forward to")
         head = load_snapshot(self.store, self.branch, ids[-1])
-        schemas = self._schema_ids(self.branch)
+        schemas = schema_ids(self.store, self.branch)
         kept = set(tag_names(self.store, self.branch))
         tags = {t: s.id for t, s in self._tagged(self.main).items() if t not in kept}
         writer = ManifestWriter(
@@ -307,7 +308,7 @@ class FastForward:
             lists=(base, base_size, delta, delta_size),
             schemas={
                 str(i): self.store.read(self.main.schema(i)).decode()
-                for i in self._schema_ids(self.main)
+                for i in schema_ids(self.store, self.main)
                 if i not in schemas and i > min(schemas, default=0)
             },
             tags=tuple(t for t, held in tags.items() if held >= ids[0]),
@@ -377,8 +378,8 @@ class FastForward:
     def _is_held(self, journal: _Journal) -> bool:
         """Whether a snapshot or tag of main, or of a branch that was made of that tag, names the manifest lists.
 
-        Whoever makes a tag looks afterwards whether its snapshot is still there, and whoever makes a branch whether its
-        tag is: so one of the two is seen here.
+        ``create_tag`` checks its snapshot again after writing the tag, and ``create_branch`` its tag after writing the
+        branch.  So either this call sees the tag or branch, or they are refused.
         """
         if self._made(journal):
             return True
@@ -388,13 +389,13 @@ class FastForward:
         return False
 
     def _expired(self, journal: _Journal) -> bool:
-        """Whether main's snapshots up to the switch have expired: there is no history to replace."""
+        """Whether main's snapshots up to the switch have expired, so that step 4 has nothing to replace."""
         return min(snapshot_ids(self.store, self.main), default=0) > journal.switch
 
     # --- schemas -----------------------------------------------------------------------------------------------------
 
     def _copy_schemas(self, journal: _Journal) -> None:
-        for number in self._schema_ids(self.branch):
+        for number in schema_ids(self.store, self.branch):
             data = self.store.read(self.branch.schema(number))
             self._check_here(journal)
             if self.store.create(self.main.schema(number), data):
@@ -409,10 +410,6 @@ class FastForward:
         except NotFound:
             return False
         return own.fields != new.fields
-
-    def _schema_ids(self, paths: TablePaths) -> list[int]:
-        found = (parse_id(name, "schema-") for name in self.store.names(paths.schema_dir))
-        return sorted(i for i in found if i is not None)
 
     # --- the switch --------------------------------------------------------------------------------------------------
 
@@ -479,7 +476,7 @@ class FastForward:
         """Step 4: what is before the switch becomes the branch's."""
         store = self.store
         ids = [] if self._expired(journal) else [i for i in snapshot_ids(store, self.branch) if i <= journal.head]
-        for number in self._schema_ids(self.branch):
+        for number in schema_ids(self.store, self.branch):
             self._replace_schema(journal, number)
         old = [
             s for s in self._snapshots(self.main, min(ids, default=journal.switch), journal.switch) if s.id not in ids
@@ -513,7 +510,9 @@ class FastForward:
     def _drop_schemas(self, journal: _Journal) -> None:
         """Delete main's own schemas unless a commit after the switch, or an ALTER TABLE, needs them."""
         numbers, last = [int(i) for i in journal.schemas], latest_snapshot(self.store, self.main)
-        if not numbers or max(self._schema_ids(self.main)) > max(numbers) or last is None or last.uuid != journal.uuid:
+        if not numbers or last is None or last.uuid != journal.uuid:
+            return
+        if max(schema_ids(self.store, self.main)) > max(numbers):
             return
         for number in numbers:
             self._delete(journal, self.main.schema(number))

@@ -25,7 +25,7 @@ from bitlake.table.incremental import (
     of_files,
 )
 from bitlake.table.links import check_history
-from bitlake.table.live import latest_schema_id, latest_snapshot_id, snapshot_ids
+from bitlake.table.live import latest_snapshot_id, snapshot_ids
 from bitlake.table.references import existing_snapshots, tag_names
 from bitlake.table.rollback import rollback
 from bitlake.table.scan import Scan
@@ -39,6 +39,7 @@ from bitlake.table.travel import (
     state_of,
 )
 from bitlake.table.travel import When as When
+from bitlake.table.versions import has_schema
 
 Moment = int | str | Tag
 """An end of a range of changes: a snapshot's id, or a tag."""
@@ -67,10 +68,10 @@ class TableHistory:
         try:
             yield state
         except BitlakeError as e:
-            if latest_schema_id(state.store, state.paths) is None:
+            if not has_schema(state.store, state.paths):
                 raise self._gone_meanwhile() from e
             raise
-        if latest_schema_id(state.store, state.paths) is None:
+        if not has_schema(state.store, state.paths):
             raise self._gone_meanwhile()
 
     def _gone_meanwhile(self) -> StorageUnavailable:

@@ -12,7 +12,7 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
 3. the LATEST hint names the fence;
 4. snapshots L down to T+1 are deleted.  Nobody reuses their ids while the fence exists.  A death leaves a part of
    them, which no reader of the latest snapshot sees and which expire;
-5. if there is no commit after the fence yet, snapshot T and the EARLIEST hint are written where only a tag still has
+5. unless a commit follows the fence already, snapshot T and the EARLIEST hint are written where only a tag still has
    T, and the LATEST hint and then the fence are deleted: T is the latest snapshot, and the next commit is T+1.
    Otherwise the fence stays, and the ids between T and it stay unused;
 6. snapshots that do not follow T without a gap are deleted: their writers started from the fence before it went.  These

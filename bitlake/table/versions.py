@@ -96,10 +96,15 @@ def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 
+def schema_ids(store: Store, paths: TablePaths) -> list[int]:
+    """The ids of a table's or branch's schemas, ascending."""
+    found = (parse_id(name, "schema-") for name in store.names(paths.schema_dir))
+    return sorted(i for i in found if i is not None)
+
+
 def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
     """The highest schema id; None if the table has no schema, that is, does not exist."""
-    found = (parse_id(name, "schema-") for name in store.names(paths.schema_dir))
-    return max((i for i in found if i is not None), default=None)
+    return max(schema_ids(store, paths), default=None)
 
 
 def has_schema(store: Store, paths: TablePaths) -> bool:

@@ -51,7 +51,7 @@ pytestmark = pytest.mark.spark
 
 
 def conditions(rows: int) -> list[str | None]:
-    """What to filter by: nothing, what no index knows, an index, bounds of pages, NULL, and nothing that is there."""
+    """Conditions: none, on a column without an index, with an index, by page bounds, on NULL, and without a match."""
     low = rows // 3
     return [
         None,

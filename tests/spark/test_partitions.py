@@ -34,7 +34,7 @@ def test_partitions_are_dropped_by_some_of_their_columns(lake: bitlake.Lake, tab
     assert sorted(ask(lake, "SELECT a FROM t")) == [[1], [2], [4], [5]]
     lake.sql("ALTER TABLE t DROP PARTITION (p = 1, d = '2024-01-01'), PARTITION (q = NULL)")
     assert sorted(ask(lake, "SELECT a FROM t")) == [[1], [2]]
-    lake.sql("ALTER TABLE t DROP PARTITION (p = 7)")  # nothing matches, and as in Paimon that is no error
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 7)")  # matches nothing; Paimon does not fail either
     with pytest.raises(NotFound, match="no partition"):
         lake.sql("ALTER TABLE t DROP PARTITION (p = 7, d = '2024-01-01', q = '1')")
     lake.sql("ALTER TABLE t DROP IF EXISTS PARTITION (q = '1', p = 7, d = '2024-01-01'), PARTITION (d = '2024-01-02')")

@@ -136,7 +136,7 @@ def test_every_command_after_one_that_died(template: Path, tmp_path: Path, first
         latest = [start, MODEL[4]] if first == "rollback" else [start]
         check(open_table(root), latest)
         report = open_table(root).verify()
-        # A death between a snapshot and the hint is no fault: readers notice.
+        # A death between a snapshot and the hint leaves no damage: readers notice.
         assert not [f for f in report.findings if f.code != "hint-wrong"], report.text()
         for name, work in every[number % len(THEN) :][:TRIED]:
             other = tmp_path / f"{root.name}-{name}"

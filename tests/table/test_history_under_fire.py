@@ -60,7 +60,7 @@ def test_each_change_a_death(template: tuple[Path, Lake], tmp_path: Path, operat
 
 
 def beside(template: tuple[Path, Lake], root: Path, outer: Operation, inner: Operation, at: int) -> bool:
-    """``inner`` before the call ``at`` of ``outer``; False if there is no such call."""
+    """Run ``inner`` before the call ``at`` of ``outer``; False if ``outer`` makes fewer calls."""
     known: dict[str, bool | None] = {}
 
     def run(operation: Operation, lake: bitlake.Lake, name: str) -> None:

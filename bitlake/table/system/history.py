@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bitlake.metadata.jackson import flat
-from bitlake.metadata.paths import parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.consumers import consumers
 from bitlake.table.live import load_schema, snapshot_ids
@@ -17,6 +16,7 @@ from bitlake.table.references import existing_snapshots
 from bitlake.table.state import TableState
 from bitlake.table.system.rows import Metadata, by_rows, columns, local_time
 from bitlake.table.tags import list_tags
+from bitlake.table.versions import schema_ids
 from bitlake.types.datatypes import field_to_json
 
 _SNAPSHOTS = columns(
@@ -93,8 +93,7 @@ def _schemas(state: TableState) -> Mapping[str, Any]:
 
 
 def _all_schemas(state: TableState) -> list[TableSchema]:
-    found = (parse_id(f.name, "schema-") for f in state.store.list(state.paths.schema_dir))
-    return [load_schema(state.store, state.paths, i) for i in sorted(i for i in found if i is not None)]
+    return [load_schema(state.store, state.paths, i) for i in schema_ids(state.store, state.paths)]
 
 
 def _schema_row(s: TableSchema) -> tuple[Any, ...]:

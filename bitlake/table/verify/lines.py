@@ -21,7 +21,7 @@ from bitlake.table.expiring import load_line
 from bitlake.table.fast_forward import unfinished_branch
 from bitlake.table.rollback import are_unused
 from bitlake.table.verify.findings import MOST_FINDINGS, Book, Finding, of_error
-from bitlake.table.versions import JOURNAL, branch_names, existing_snapshots, tag_names
+from bitlake.table.versions import JOURNAL, branch_names, existing_snapshots, schema_ids, tag_names
 from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
 
 _PLACE = "snapshot"
@@ -99,7 +99,7 @@ def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
 
 
 def _read_schemas(store: Store, line: Line, book: Book) -> None:
-    found = sorted(i for n in store.names(line.paths.schema_dir) if (i := parse_id(n, "schema-")) is not None)
+    found = schema_ids(store, line.paths)
     if not found and line.paths.branch is not None:
         book.add(Finding("branch-wrong", line.paths.branch_root, f"branch '{line.name}' has no schema"))
     elif not found:
