@@ -5,7 +5,7 @@ UTF-8 JSON, Jackson's pretty print, members in the order of :data:`_MEMBERS`; ab
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.errors import CorruptError, UnsupportedFeature
@@ -149,6 +149,20 @@ class Snapshot:
         except CorruptError as e:
             raise e.within(path) from e
         return found
+
+    def with_lists(self, base: tuple[str, int], delta: tuple[str, int]) -> Snapshot:
+        """The snapshot with other manifest lists, each a name and a size in bytes, an OVERWRITE without changelog."""
+        return replace(
+            self,
+            base_manifest_list=base[0],
+            base_manifest_list_size=base[1],
+            delta_manifest_list=delta[0],
+            delta_manifest_list_size=delta[1],
+            changelog_manifest_list=None,
+            changelog_manifest_list_size=None,
+            changelog_record_count=None,
+            commit_kind="OVERWRITE",
+        )
 
     @property
     def metadata_names(self) -> list[str]:

@@ -445,17 +445,9 @@ class FastForward:
         head = load_snapshot(self.store, self.branch, journal.head)
         base, base_size, delta, delta_size = journal.lists
         return replace(
-            head,
+            head.with_lists((base, base_size), (delta, delta_size)),
             id=number,
             uuid=journal.uuid,
-            base_manifest_list=base,
-            base_manifest_list_size=base_size,
-            delta_manifest_list=delta,
-            delta_manifest_list_size=delta_size,
-            changelog_manifest_list=None,
-            changelog_manifest_list_size=None,
-            changelog_record_count=None,
-            commit_kind="OVERWRITE",
             delta_record_count=head.total_record_count,
             properties={**head.properties, FORWARDED_TO: journal.branch},
             time_millis=_clock.now_ms(),

@@ -133,23 +133,15 @@ class _Rollback:
         state, target = self._state, self._target
         types = [f.type for f in state.schema.partition_fields]
         writer = ManifestWriter(self._store, self._paths, types, Options(state.schema.options))
-        base, base_size = writer.write_list(snapshot_manifests(self._store, self._paths, target))
-        delta, delta_size = writer.write_list(())
+        base = writer.write_list(snapshot_manifests(self._store, self._paths, target))
+        delta = writer.write_list(())
         return replace(
-            target,
+            target.with_lists(base, delta),
             version=VERSION,
             id=latest.id + 1,
             uuid=self._uuid,
-            base_manifest_list=base,
-            base_manifest_list_size=base_size,
-            delta_manifest_list=delta,
-            delta_manifest_list_size=delta_size,
-            changelog_manifest_list=None,
-            changelog_manifest_list_size=None,
-            changelog_record_count=None,
             commit_user=self._uuid,
             commit_identifier=BATCH_IDENTIFIER,
-            commit_kind="OVERWRITE",
             writer_version="bitlake",
             time_millis=_clock.now_ms(),
             delta_record_count=0,
