@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.lake_spark import SparkLake
+from bitlake.metadata.locations import DeferredRoots
 from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
 from bitlake.table.catalogs import REST, connect_catalog
@@ -70,7 +71,7 @@ def connect(
     ``external_paths`` are folders outside of the tables' own in which files of tables may be read, written and deleted
     (``data-file.external-paths``): absolute paths or URIs, with everything below them.  Left out, the Spark session's
     ``spark.bitlake.external-paths`` has them, with commas between; else there are none, and a table that names such
-    a file is refused.
+    a file is refused.  The session is asked once: when the lake first meets a path outside of a table's folder.
     """
     return Lake(
         path,
@@ -109,7 +110,7 @@ class Lake(SparkLake):
     ) -> None:
         self.path = str(path) if catalog == REST else _absolute(path)
         settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
-        self._external_paths = _external(spark) if external_paths is None else _listed(external_paths)
+        self._external_paths = _external(spark, settings) if external_paths is None else _listed(external_paths)
         self.catalog = connect_catalog(
             catalog, self.path, uri, catalog_options, storage_options, settings, self._external_paths
         )
@@ -287,13 +288,23 @@ def _listed(paths: Sequence[str]) -> list[str]:
     return [_absolute(path) for path in paths]
 
 
-def _external(spark: SparkSession | None) -> list[str]:
-    """The external paths that the session allows, or the active one if there is one."""
+def _external(spark: SparkSession | None, settings: Mapping[str, str]) -> Sequence[str]:
+    """The external paths that the session allows, or the active one if there is one.
+
+    ``settings`` are the session's, where they were fetched; else it is asked when the paths first matter.
+    """
+    if settings:
+        return _parted(settings.get(EXTERNAL_PATHS_CONF))
     if spark is None and "pyspark" not in sys.modules:
         return []
-    from bitlake.spark.session import setting
+    from bitlake.spark.session import known_session
 
-    return [p.strip() for p in (setting(spark, EXTERNAL_PATHS_CONF) or "").split(",") if p.strip()]
+    session = spark or known_session()
+    return [] if session is None else DeferredRoots(lambda: _parted(session.conf.get(EXTERNAL_PATHS_CONF, None)))
+
+
+def _parted(paths: str | None) -> list[str]:
+    return [p.strip() for p in (paths or "").split(",") if p.strip()]
 
 
 def _configured(spark: SparkSession | None) -> Mapping[str, str]:

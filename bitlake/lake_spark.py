@@ -25,7 +25,7 @@ class SparkLake:
     path: str
     catalog: FileSystemCatalog
     _storage_options: dict[str, str]
-    _external_paths: list[str]
+    _external_paths: Sequence[str]
     _catalog_options: dict[str, str]
     _spark: SparkSession | None
     _engine: SparkEngine | None

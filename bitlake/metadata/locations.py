@@ -7,8 +7,9 @@ Paths are compared by their segments, so that ``/data/ext`` does not hold ``/dat
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 from bitlake.errors import InvalidRequest
 
@@ -50,8 +51,60 @@ class Location:
         return self.scheme, self.authority
 
 
-def check_roots(roots: Iterable[str]) -> tuple[str, ...]:
-    """External roots as they were given, without trailing slashes; raises :class:`InvalidRequest` for no place."""
+class DeferredRoots(Sequence[str]):
+    """External roots that are asked for when they first matter, and then kept.
+
+    To ask a Spark session takes 1 to 2 ms, as long as a small table takes to be planned, and few tables have files
+    outside of their folders.  Pickled, they are a tuple: other processes cannot ask.
+    """
+
+    __slots__ = ("_ask", "_roots")
+
+    def __init__(self, ask: Callable[[], Iterable[str]]) -> None:
+        """``ask`` returns the roots as they were given.  Threads that come together all ask, and get the same."""
+        self._ask = ask
+        self._roots: tuple[str, ...] | None = None
+
+    @property
+    def _known(self) -> tuple[str, ...]:
+        if self._roots is None:
+            self._roots = _checked(self._ask())
+        return self._roots
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        return self._known[index]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DeferredRoots | tuple) and self._known == tuple(other))
+
+    def __hash__(self) -> int:
+        return hash(self._known)
+
+    def __reduce__(self) -> Any:
+        return tuple, (self._known,)
+
+    def __repr__(self) -> str:
+        return "DeferredRoots()" if self._roots is None else f"DeferredRoots{self._roots}"
+
+
+def check_roots(roots: Iterable[str]) -> Sequence[str]:
+    """External roots as they were given, without trailing slashes; raises :class:`InvalidRequest` for no place.
+
+    :class:`DeferredRoots` stay deferred, and raise the same when they are asked for.
+    """
+    return roots if isinstance(roots, DeferredRoots) else _checked(roots)
+
+
+def _checked(roots: Iterable[str]) -> tuple[str, ...]:
     out = []
     for root in roots:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from bitlake import _clock
@@ -45,12 +45,13 @@ class TablePaths:
     """Paths of one table, or of one branch of it.
 
     ``root`` is the table's folder as a path or URI without a trailing slash; ``external_roots`` are other folders
-    that may hold files of it, as :func:`bitlake.metadata.locations.check_roots` returns them.
+    that may hold files of it, as :func:`bitlake.metadata.locations.check_roots` returns them; nothing looks at them
+    before a path is outside of the table's folder, or files are deleted.
     """
 
     root: str
     branch: str | None = None
-    external_roots: tuple[str, ...] = ()
+    external_roots: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "root", self.root.rstrip("/") or "/")
@@ -73,7 +74,10 @@ class TablePaths:
 
         Raises :class:`InvalidRequest` unless it is in the table's folder or below an external root.
         """
-        if not is_file_name(path.rpartition("/")[2]) or allowing_root(path, self.roots) is None:
+        allowed = is_file_name(path.rpartition("/")[2]) and any(
+            allowing_root(path, roots) is not None for roots in ((self.root,), self.external_roots)
+        )
+        if not allowed:
             raise refusal(self.root, path, what)
         return path
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from bitlake.metadata.names import Names
 from bitlake.progress.board import in_notebook
@@ -32,10 +33,13 @@ def settings(spark: SparkSession | None) -> dict[str, str]:
     return {} if session is None else dict(session.conf.getAll)
 
 
-def setting(spark: SparkSession | None, name: str) -> str | None:
-    """One setting of a session (of the active one without one); None if it is not set."""
-    session = spark or SparkSession.getActiveSession()
-    return None if session is None else session.conf.get(name, None)
+def known_session() -> SparkSession | None:
+    """The active session; in most cases without a round trip to the JVM, which only knows whether it is still active.
+
+    PySpark's ``getActiveSession`` returns the very object, after three round trips.  Spark Connect makes none.
+    """
+    session: SparkSession | None = None if is_remote() else getattr(SparkSession, "_activeSession", None)
+    return session or SparkSession.getActiveSession()
 
 
 class SessionConf:

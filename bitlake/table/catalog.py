@@ -67,7 +67,7 @@ class FileSystemCatalog:
     shows_progress = True
     """Whether long jobs on its tables may show a bar, where somebody watches."""
 
-    external_roots: tuple[str, ...] = ()
+    external_roots: Sequence[str] = ()
     """Folders that may hold files of its tables besides the tables' own."""
 
     def __init__(self, store: Store, warehouse: str) -> None:

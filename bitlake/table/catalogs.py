@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata.locations import check_roots
+from bitlake.metadata.locations import DeferredRoots, check_roots
 from bitlake.storage import Store, open_store
 from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import FileSystemCatalog
@@ -63,11 +63,16 @@ def open_store_for(
     configured: Mapping[str, str] | None,
     external_paths: Sequence[str],
 ) -> Store:
-    """The store of a folder, which also reaches the external paths, wherever they are."""
+    """The store of a folder, which also reaches the external paths, wherever they are.
+
+    Where these are not known yet, it reaches whatever store one will be in; options are for one of them, or wrong.
+    """
     roots = check_roots(external_paths)
     home = scheme_of(folder), urlsplit(folder).netloc
-    if all((scheme_of(r), urlsplit(r).netloc) == home or scheme_of(r) == home[0] == "file" for r in roots):
-        return open_store(folder, options, configured=configured)
+    if options or home[0] != "file" or not isinstance(roots, DeferredRoots):
+        places = [(scheme_of(r), urlsplit(r).netloc) for r in roots]
+        if all(place == home or place[0] == home[0] == "file" for place in places):
+            return open_store(folder, options, configured=configured)
     from bitlake.storage.resolving import ResolvingStore
 
     return ResolvingStore(options, configured, folder)

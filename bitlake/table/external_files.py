@@ -49,7 +49,8 @@ def external_files(store: Store, paths: TablePaths) -> list[str]:
 
 def delete_external(store: Store, paths: TablePaths, files: list[str]) -> None:
     """Delete what :func:`external_files` found before the table went."""
-    delete_files(store, files, LocalRunner(REQUESTS), paths.roots)
+    if files:
+        delete_files(store, files, LocalRunner(REQUESTS), paths.roots)
 
 
 def _has_external_paths(store: Store, line: TablePaths) -> bool:

@@ -26,7 +26,6 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.predicate.evaluate import evaluate
 from bitlake.predicate.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
 from bitlake.storage import Store
-from bitlake.storage.local import LocalStore
 from bitlake.table.advise.questions import leaves_of
 from bitlake.table.advise.sample import Run, read_column
 from bitlake.table.data_file import indexed_columns
@@ -154,7 +153,8 @@ def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSche
     source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
     if source is None:
         return 0.0, False
-    clock = time.thread_time if isinstance(store, LocalStore) and has_pages(run.task) else time.perf_counter
+    here = store.local_path(run.task.path) is not None and has_pages(run.task)
+    clock = time.thread_time if here else time.perf_counter
     rows = first = 0
     coded = False
     began = ended = started = clock()
