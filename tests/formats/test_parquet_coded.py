@@ -88,6 +88,24 @@ def test_one_page_alone_is_pyarrows(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [["text"]]
 
 
+@pytest.mark.parametrize("distinct", [1, 2, 3, 5, 9, 60, 1_000, 40_000])
+def test_few_scattered_rows_of_many_pages_are_one_chunk(monkeypatch: pytest.MonkeyPatch, distinct: int) -> None:
+    """A text column was a chunk a page, and so a batch a page whatever came with it."""
+    seen = _watched(monkeypatch)
+    rng = np.random.default_rng(distinct)
+    few = rng.integers(0, distinct, 80_000)
+    few[5_000:30_000] = 0  # runs of one code beside packed ones
+    named = {"text": [f"value {i}" for i in few.tolist()]} if distinct <= 60 else {}
+    table = pa.table({"number": few, **named})
+    sizes = {"max_rows_per_page": 4_000, "data_page_size": 1 << 20, "dictionary_pagesize_limit": 1 << 22}
+    source = Source(parquet(table, **{**OPTIONS, "write_batch_size": 1_000}, **sizes))
+    rows = np.sort(rng.choice(80_000, 800, replace=False))
+    found, _ = read_rows(source.footer(), source.fetch_ranges, rows, table.column_names)
+    assert found.equals(table.take(pa.array(rows)))
+    assert [c.num_chunks for c in found.columns] == [1] * found.num_columns
+    assert seen == []
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_damaged_codes_end_in_values_or_are_refused(data: st.DataObject) -> None:
@@ -100,6 +118,8 @@ def test_damaged_codes_end_in_values_or_are_refused(data: st.DataObject) -> None
     cuts = [(chunk.start, int(pages.offsets[0])), (int(pages.offsets[0]), int(pages.ends[0]))]
     split = [decode.split_page(memoryview(source.data)[a:b]) for a, b in cuts]
     gatherer = CodedGatherer(footer.leaves[0], footer.schema.field(0).type)
+    few: Any = np.array([0, 7, 8, 200, 399])
+    chosen, count = data.draw(st.sampled_from([(slice(0, 400), 400), (few, 5)]))
     stated: list[PageBytes] = [p for p in split if p is not None]
     good = len(stated) == 2
     for page in stated:
@@ -110,8 +130,8 @@ def test_damaged_codes_end_in_values_or_are_refused(data: st.DataObject) -> None
         if good and page.kind == decode.DICTIONARY_PAGE:
             good = gatherer.dictionary(values, page, 0)
         elif good:
-            good = gatherer.add(values, page, 0, slice(0, 400))
+            good = gatherer.add(values, page, 0, chosen)
     if good:
         found = gatherer.array()
         found.validate(full=False)
-        assert len(found) == 400
+        assert len(found) == count
