@@ -19,7 +19,7 @@ from bitlake.predicate.dialect import SparkSql
 from bitlake.predicate.parse import from_sqlglot
 from bitlake.spark.context import EngineContext
 from bitlake.spark.keyed import delete_hits, delete_keyed
-from bitlake.spark.positions import gather
+from bitlake.spark.positions import DRIVER_ROWS, gather
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import DRIVER_BYTES
 from bitlake.spark.shortcut import exact_scan
@@ -78,10 +78,10 @@ def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
     if schema.opts.of(opt.DV_ENABLED) and not schema.primary_keys:
         try:
             # Rows deleted before are found again, which does no harm and lets Spark's own reader find the others.
-            return gather(target.query(before, after, positions=True, deleted_too=True), doing).hits
+            return gather(target.query(before, after, positions=True, deleted_too=True), doing, _rows(target)).hits
         except (InvalidRequest, StorageUnavailable):
             pass  # a value that cannot be computed: maybe one of a deleted row
-    return gather(target.query(before, after, positions=True), doing).hits
+    return gather(target.query(before, after, positions=True), doing, _rows(target)).hits
 
 
 def keyed_hits(target: Target, condition: str | None) -> dict[str, BitMap] | None:
@@ -103,10 +103,19 @@ def keyed_hits(target: Target, condition: str | None) -> dict[str, BitMap] | Non
         before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
         query = partial(target.query, before, f"WHERE {condition}", positions=True, deleted_too=True)
         try:
-            hits = live_hits(target.state, gather(query(), f"deleting from table '{target.table.name}'").hits)
+            doing = f"deleting from table '{target.table.name}'"
+            hits = live_hits(target.state, gather(query(), doing, _rows(target)).hits)
         except (InvalidRequest, StorageUnavailable):
             return None
     return hits if sum(map(len, hits.values())) <= MOST_HITS else None
+
+
+def _rows(target: Target) -> int:
+    """The rows in a table's files, of which a query of the table alone gives each at most once."""
+    snapshot = target.state.snapshot
+    if snapshot is not None and snapshot.total_record_count > DRIVER_ROWS:
+        return snapshot.total_record_count  # of many files the sum below would take its time
+    return sum(e.file.row_count for e in target.state.entries())
 
 
 def runner_for(target: Target, scan: Scan) -> Runner:

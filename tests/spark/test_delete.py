@@ -9,7 +9,7 @@ from dml_model import NAMES, OPTIONS, Model
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.spark import delete, scan
+from bitlake.spark import delete, positions, scan
 
 pytestmark = pytest.mark.spark
 
@@ -25,6 +25,7 @@ def test_random_conditions(lake: bitlake.Lake, name: str, where: str, monkeypatc
         if "bucketed" in name:
             pytest.skip("the same as without buckets")
         monkeypatch.setattr(scan, "DRIVER_ROWS", -1)
+        monkeypatch.setattr(positions, "DRIVER_ROWS", -1)
         monkeypatch.setattr(delete, "DRIVER_BYTES", 0)
     model = Model(lake, OPTIONS[name], seed=len(name), partitioned=name in ("vectors", "copy-on-write"))
     for turn in range(4):
@@ -98,6 +99,34 @@ def test_what_an_index_answers_starts_no_job(lake: bitlake.Lake, monkeypatch: py
     assert lake.sql("DELETE FROM t AS target WHERE target.b = 'x'").collect()[0][0] == count
     model.rows = [r for r in rows if r[2] != "x"]
     model.check()
+
+
+@pytest.mark.parametrize("key", ["", "id"])
+def test_rows_of_a_small_table_are_gathered_without_python_workers(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """They took longer to start and to be spoken to than Spark took to find the rows."""
+    options = {"deletion-vectors.enabled": "true"} | ({"primary-key": key, "bucket": "2"} if key else {})
+    made = ", ".join(f"'{k}' = '{v}'" for k, v in options.items())
+    lake.sql(f"CREATE TABLE t (id BIGINT NOT NULL, b STRING) TBLPROPERTIES ({made})")
+    lake.sql("INSERT INTO t SELECT id, concat('b', id) FROM range(1000)")
+    workers, frame = [], type(lake.spark.range(1))
+    plain = frame.mapInArrow
+
+    def counted(*args: Any, **named: Any) -> Any:
+        workers.append(1)
+        return plain(*args, **named)
+
+    monkeypatch.setattr(frame, "mapInArrow", counted)
+    assert lake.sql("DELETE FROM t WHERE id % 10 = 7").collect()[0][0] == 100
+    assert workers == []
+    monkeypatch.setattr(positions, "DRIVER_ROWS", 999)  # one less than the table's files have
+    monkeypatch.setattr(delete, "DRIVER_ROWS", 999)
+    assert lake.sql("DELETE FROM t WHERE id % 10 IN (6, 7)").collect()[0][0] == 100
+    assert workers == [1]
+    assert [r[0] for r in lake.sql("SELECT id FROM t ORDER BY 1").collect()] == [
+        i for i in range(1000) if i % 10 not in (6, 7)
+    ]
 
 
 def test_a_concurrent_delete_of_the_same_rows_is_done_once(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
