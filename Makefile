@@ -28,7 +28,7 @@ demo: $(READY)
 # Compiled once, and not again by each of the hundreds of processes that tests and Spark start.
 test: $(READY)
 	@$(BIN)/python -m compileall -q bitlake
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 ## stress    two upserting processes and a compactor, SECONDS=120 in each of MODES (tests/stress/lsm.py); streams killed KILLS=10 times
 stress: $(READY)
@@ -37,7 +37,7 @@ stress: $(READY)
 
 ## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute
 long: $(READY)
-	$(BIN)/python -m pytest -q -m long -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -q -m long -n $(JOBS) --dist loadfile $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
 history: $(READY)
@@ -83,7 +83,7 @@ versions: $(READY) $(OLDEST)/.ready
 interop: $(READY)
 	@$(MAKE) --no-print-directory $(PYPAIMON)/.ready || echo "pypaimon cannot be installed here: what needs it is skipped"
 	@$(BIN)/python tests/interop/paimon_java.py
-	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadgroup tests/interop $(ARGS)
+	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadfile tests/interop $(ARGS)
 
 ## mutation  MUTANTS=300 one-operator changes of the engine, each of which a test must notice (SEED=, ROOMS= to choose)
 mutation: $(READY)

@@ -30,13 +30,21 @@ SPARK_FIXTURES = {"spark"}
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark Spark tests, keep them in one xdist worker (one session), and start them first: they take longest."""
+    """Mark Spark tests, and start them first: they take longest."""
     for item in items:
         if SPARK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("spark")
-        if item.get_closest_marker("spark") and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # stable: order inside a group stays
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)  # stable: order inside a file stays
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``, Spark tests run in one process as long as there are others for the rest."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from scheduling import SparkInOnePlace
+
+    return SparkInOnePlace(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,36 @@
+"""Which test process runs which file: pytest-xdist's ``loadfile``, with Spark in one process and the rest elsewhere.
+
+A Spark session takes long to start and longer to warm up, and what a file's tests share is made once where they run in
+one process.  Whoever has nothing left of its own kind takes what is left of the other.  (xdist's own ``loadgroup`` does
+nothing with pytest 9.2, pytest-dev/pytest-xdist#1386: each test then runs anywhere, and both processes start Spark.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from xdist.scheduler import LoadFileScheduling
+
+_ASKS_FOR_SESSION = re.compile(r"\bspark: Any\b")
+
+
+class SparkInOnePlace(LoadFileScheduling):
+    """Whole files; the first process prefers those that use Spark, the others those that do not."""
+
+    def __init__(self, config: Any, log: Any) -> None:
+        super().__init__(config, log)
+        self._known: dict[str, bool] = {}
+
+    def _assign_work_unit(self, node: Any) -> None:
+        prefers_spark = node is self.nodes[0]
+        scope = next((s for s in self.workqueue if self._uses_spark(s) == prefers_spark), next(iter(self.workqueue)))
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _uses_spark(self, file: str) -> bool:
+        """Whether tests of a file ask for a session: told by its text, since ids of tests are all that comes here."""
+        if file not in self._known:
+            path = self.config.rootpath / file
+            self._known[file] = "spark" in path.parts[:-1] or _ASKS_FOR_SESSION.search(path.read_text()) is not None
+        return self._known[file]
