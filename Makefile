@@ -6,6 +6,7 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/spark-classes
 PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
 DOCS := .venv-docs
@@ -25,10 +26,11 @@ demo: $(READY)
 	@$(BIN)/python -m bitlake.demo
 
 ## test      the whole suite that needs nothing but PyPI (Spark tests included)
-# Compiled once, and not again by each of the hundreds of processes that tests and Spark start.
-test: $(READY)
+# Compiled once (pytest's own copies of the tests too), and not again by each of the hundreds of processes that tests and
+# Spark start.
+test: $(READY) $(CLASSES)
 	@$(BIN)/python -m compileall -q bitlake
-	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(ARGS)
 
 ## stress    two upserting processes and a compactor, SECONDS=120 in each of MODES (tests/stress/lsm.py); streams killed KILLS=10 times
 stress: $(READY)
@@ -36,7 +38,7 @@ stress: $(READY)
 	$(BIN)/python tests/stress/stream.py --kills $(or $(KILLS),10)
 
 ## long      more cases of the suite's random and crash tests, and those that start processes of their own for a minute
-long: $(READY)
+long: $(READY) $(CLASSES)
 	$(BIN)/python -m pytest -q -m long -n $(JOBS) --dist loadfile $(ARGS)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
@@ -138,6 +140,12 @@ $(READY): pyproject.toml requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@echo "[3/3] $(VENV): bitlake itself, editable"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+# Spark's classes, kept for the sessions of tests: a stamp, since not every Java can keep them.  A new environment has none.
+$(CLASSES): tests/spark_classes.py | $(READY)
+	@echo "[1/1] $@.jsa: Spark's classes, so that sessions of tests start in half the time (half a minute, once)"
+	@$(BIN)/python tests/spark_classes.py $@.jsa
 	@touch $@
 
 # What makes the documentation site, with bitlake's own needs (not Spark) for the notebook.

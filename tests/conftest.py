@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +23,21 @@ settings.register_profile(
 settings.load_profile("bitlake")
 
 # A session lasts minutes, and each query is new code: on two cores Java's optimising compiler and its concurrent
-# collector take more time than they give back.  Processes that tests start have the same.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC")
+# collector take more time than they give back, and a heap that begins small is collected again and again.  Processes
+# that tests start have the same.
+_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms768m -Xmn512m -XX:MetaspaceSize=512m"
+)
+
+# Spark's classes as a Java process keeps them once it has loaded and verified them, half of what a session takes to
+# start: made by `make test` (tests/spark_classes.py), and ignored by a Java or a Spark that it is not of.
+_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
+if _CLASSES.exists():
+    _JAVA += f" -XX:SharedArchiveFile={_CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA)
+
+_path = [str(Path(__file__).with_name("spark_python")), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(p for p in _path if p)
 
 # Fixtures that start a Spark session; a test that asks for one (also through another fixture) is a Spark test.
 SPARK_FIXTURES = {"spark"}

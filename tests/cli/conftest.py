@@ -35,9 +35,9 @@ Cli = Callable[..., Done]
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """A user's environment: no terminal, byte code kept, home in a folder of the test."""
+    """A user's environment: no terminal, byte code kept where it is, home in a folder of the test."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("BITLAKE_", "PYTHON")) and k != "NO_COLOR"}
-    paths = {"PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(folder / "byte-code"), "HOME": str(folder)}
+    paths = {"PYTHONPATH": str(ROOT), "HOME": str(folder)}
     return {**kept, **paths, "XDG_STATE_HOME": str(folder / "state"), "TZ": "UTC", **more}
 
 

@@ -1,0 +1,25 @@
+"""What each Python process that the tests' Spark starts does first; ``tests/conftest.py`` puts this folder on its path.
+
+Spark puts its archives at the front of a worker's path.  Modules in a zip have no byte code, so that each process
+compiles PySpark anew, and each task reads the tables of contents again: the same modules lie unpacked beside them.
+A daemon forks a worker for a minute of use; what all of them need (and nothing of bitlake, which a worker must find by
+itself) is loaded before.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if any(p.endswith("pyspark.zip") for p in sys.path):
+    sys.path[:] = [p for p in sys.path if not p.endswith((".zip", ".jar"))]
+    if "pyspark.daemon" in sys.orig_argv[1:]:
+        import gc
+        import importlib
+
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process that forks has one thread
+        gc.disable()
+        for name in ("numpy", "pandas", "pyarrow.parquet", "pyspark.worker", sys.orig_argv[-1]):
+            importlib.import_module(name)
+        gc.enable()
+        gc.freeze()  # a worker collects after each task
