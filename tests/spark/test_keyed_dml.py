@@ -10,7 +10,7 @@ from long import long
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.spark import keyed
+from bitlake.spark import delete, keyed
 from bitlake.spark import scan as spark_scan
 
 pytestmark = pytest.mark.spark
@@ -177,3 +177,19 @@ def test_what_is_refused(lake: bitlake.Lake, options: dict[str, str], text: str,
     with pytest.raises(error, match=message):
         lake.sql(text)
     assert lake.table("t").state().snapshot_id == before
+
+
+@pytest.mark.parametrize("by_places", [True, False])
+def test_changes_have_the_values_of_rows_that_sql_deleted(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, by_places: bool
+) -> None:
+    """DELETE wrote keys alone, also where rows are found by their places, and changes showed NULL for the rest."""
+    create(lake, TABLES["vectors"])
+    lake.sql("INSERT INTO t SELECT id, id * 2, concat('b', id), 'p' FROM range(10)")
+    before = lake.table("t").state().snapshot_id
+    if not by_places:
+        monkeypatch.setattr(delete, "MOST_HITS", -1)
+    assert lake.sql("DELETE FROM t WHERE id % 4 = 3").collect()[0][0] == 2
+    log = lake.table("t$audit_log").scan(incremental_between=(before, lake.table("t").state().snapshot_id))
+    rows = sorted(tuple(r.values()) for r in log.select(("rowkind", "id", "a", "b", "p")).to_arrow().to_pylist())
+    assert rows == [("-D", 3, 6, "b3", "p"), ("-D", 7, 14, "b7", "p")]
