@@ -44,7 +44,7 @@ class ResolvingStore(Store):
         ResolvingStore.__init__(self, *state)
 
     def _at(self, path: str) -> Store:
-        scheme = scheme_of(path)
+        scheme = "file" if path[:1] == "/" else scheme_of(path)
         key = (scheme, "" if scheme == "file" else urlsplit(path).netloc)
         found = self._stores.get(key)
         if found is None:
