@@ -6,20 +6,21 @@ Order of writes, and what a crash *after* each step leaves behind:
 2. merged deletion vector files, if another writer's must be merged with; delta manifests; merged manifests, the base
    list, the delta list; changelog manifests and list; the index manifest: orphans too;
 3. ``snapshot-<id>``, created only if absent: **the commit**.  Before it readers see the old table, after it the new;
-4. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
-   is noticed because the next snapshot exists, and none is ever written before its snapshot;
-5. nothing is written: the base snapshot is read again, and must be the one of step 2 (below);
+4. nothing is written: the base snapshot is read again, and must be the one of step 2 (below);
+5. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
+   is noticed because the next snapshot exists.  None is ever written before its snapshot is known to be part of the
+   table, and it is deleted if that snapshot was rolled back meanwhile;
 6. the tags that the table's options ask for (:mod:`bitlake.table.auto_tags`): the next commit makes up for them;
    the marks of complete partitions (:mod:`bitlake.table.partition_done`): the next write to them makes up for them.
 
-Steps 2 to 4 are right only for the table and the base snapshot that they started from.  Others may have replaced the
+Steps 2 and 3 are right only for the table and the base snapshot that they started from.  Others may have replaced the
 table (DROP and CREATE, a rename) or its history (rollback, fast-forward) since.  A table is identified by the schema
 that the rows were written with: the file's columns, keys and creation time.  It is compared before step 2, and the base
-snapshot after step 4 (the schema again for a first commit).  A replacement of history changes or deletes the
+snapshot in step 4 (the schema again for a first commit).  A replacement of history changes or deletes the
 latest snapshot *before* looking for later ones a last time.  So either that look finds this commit, which then came
-first, or step 5 finds the base changed: the snapshot is withdrawn and the attempt repeated, or refused for another
-table.  A death between 3 and 5 leaves the snapshot.  If history was replaced between 2 and 3, that is a known hole: the
-snapshot comes after a gap, and an expiry takes it for the latest one.  To close it, snapshots must name their base.
+first, or step 4 finds the base changed: the snapshot is withdrawn and the attempt repeated, or refused for another
+table.  A death between 3 and 4 leaves the snapshot.  If its base was removed, it is a stray, which is no part of the
+table (:mod:`bitlake.table.strays`).
 
 A failed attempt deletes what it wrote in step 2.  If step 3 *fails* instead of answering, its outcome is unknown:
 nothing is deleted, and the snapshot's ``uuid``, which no other commit has, tells later whether it took place.
@@ -31,6 +32,7 @@ far more often than ``commit.max-retries``, which counts failures of the storage
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -68,6 +70,7 @@ from bitlake.table.live import (
 from bitlake.table.manifests import ManifestWriter
 from bitlake.table.partition_done import mark_written
 from bitlake.table.state import TableState
+from bitlake.table.strays import create_snapshot, on_base
 from bitlake.table.versions import is_same_table, read_hint
 from bitlake.words import counted
 
@@ -321,7 +324,7 @@ class _Committer:
         statistics = plan.statistics
         if statistics is None and latest is not None and latest.schema_id == schema_id:
             statistics = latest.statistics
-        return Snapshot(
+        made = Snapshot(
             uuid=self.uuid,
             id=1 if latest is None else latest.id + 1,
             schema_id=schema_id,
@@ -345,13 +348,14 @@ class _Committer:
             next_row_id=(None if latest is None else latest.next_row_id) or 0,
             operation=self.operation,
         )
+        return on_base(made, latest)
 
     def _publish(self, snapshot: Snapshot) -> None:
         """Create the snapshot file; raises :class:`_Lost` or :class:`_Unknown` unless it is there now and is ours."""
         if self._is_past(snapshot.id):
             raise _Lost
         try:
-            if self.store.create(self.paths.snapshot(snapshot.id), snapshot.to_json().encode()):
+            if create_snapshot(self.store, self.paths, snapshot, self.base):
                 return
         except (AccessDenied, StorageFull):
             raise  # a store that refuses has not done it
@@ -385,27 +389,32 @@ class _Committer:
         return first is not None and first > snapshot_id and self.store.exists(self.paths.snapshot(first))
 
     def _confirm(self, snapshot: Snapshot) -> None:
-        """Write the hints, and check that the commit is part of the table that it was made for.
+        """Check that the commit is part of the table that it was made for, and write the hints.
 
         Raises :class:`_Lost` after withdrawing a snapshot whose base was replaced, and :class:`_Unknown`.
         """
-        hints = [self.paths.latest_hint] if snapshot.id > 1 else [self.paths.earliest_hint, self.paths.latest_hint]
-        for hint in hints:  # whether that works changes nothing
-            try:
-                self.store.write(hint, str(snapshot.id).encode())
-            except StorageUnavailable:
-                continue
         base = self.tried.get(snapshot.id, self.base)
         try:
-            if self._follows(base, snapshot) or not self._withdraw(snapshot):
-                return
+            follows = self._follows(base, snapshot) or not self._withdraw(snapshot)
         except OutcomeUnknown:
             raise
         except StorageUnavailable as e:
             self.tried[snapshot.id] = base
             raise _Unknown from e
-        self.tried.pop(snapshot.id, None)
-        raise _Lost
+        if not follows:
+            self.tried.pop(snapshot.id, None)
+            raise _Lost
+        self._write_hints(snapshot)
+
+    def _write_hints(self, snapshot: Snapshot) -> None:
+        """Whether that works changes nothing."""
+        hints = [self.paths.latest_hint] if snapshot.id > 1 else [self.paths.earliest_hint, self.paths.latest_hint]
+        for hint in hints:
+            with contextlib.suppress(StorageUnavailable):
+                self.store.write(hint, str(snapshot.id).encode())
+        with contextlib.suppress(StorageUnavailable):
+            if not self.store.exists(self.paths.snapshot(snapshot.id)):
+                self.store.delete(self.paths.latest_hint)  # it was rolled back meanwhile, and Paimon believes a hint
 
     def _follows(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
         """Whether the snapshot's predecessor is the one that it was made from, or has expired since."""

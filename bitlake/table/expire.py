@@ -40,8 +40,9 @@ from bitlake.table.links import check_history
 from bitlake.table.live import earliest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
-from bitlake.table.rollback import rolled_back_to
+from bitlake.table.restored import rolled_back_to
 from bitlake.table.runner import REQUESTS, LocalRunner, delete_files
+from bitlake.table.strays import delete_strays
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,9 @@ def expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
 
 def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
     check_history(store, paths)
+    line = load_line(store, paths)
+    if line.records:
+        delete_strays(store, paths, line.announced)
     going = _range(store, paths, schema, retention)
     if going.end <= going.first:
         return Expiry(going.first, going.first)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from bitlake import _clock
 from bitlake.errors import NotFound
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.storage import Store
+from bitlake.table.strays import find_strays, is_record
 
 PREFIX = ".expiring-"
 HOLD = ".rolling-back-"
@@ -31,13 +32,18 @@ _PAUSE = 0.006  # seconds; all pauses together are a second and a bit
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of snapshots as its folder was: the ids there, ascending, and the expiries that have begun."""
+    """A line of snapshots as its folder was: the ids there, ascending, and the expiries that have begun.
+
+    Strays (:mod:`bitlake.table.strays`) are left out.
+    """
 
     ids: tuple[int, ...]
     markers: tuple[str, ...]
     """The names of their files."""
     holds: tuple[str, ...] = ()
     """The names of the files of rollbacks that are under way, or died."""
+    records: tuple[str, ...] = ()
+    """The names of the files that tell which snapshots are strays."""
 
     @property
     def held(self) -> int | None:
@@ -64,9 +70,15 @@ class Line:
 def load_line(store: Store, paths: TablePaths) -> Line:
     """The snapshots of a table or branch and what is known of their going, by one listing."""
     names = store.names(paths.snapshot_dir)
-    ids = (parse_id(name, "snapshot-") for name in names)
-    markers, holds = (tuple(n for n in names if n.startswith(prefix)) for prefix in (PREFIX, HOLD))
-    return Line(tuple(sorted(i for i in ids if i is not None)), tuple(n for n in markers if end_of(n)), holds)
+    ids = sorted(i for i in (parse_id(name, "snapshot-") for name in names) if i is not None)
+    files = [name for name in names if name.startswith(".")]
+    markers, holds = (tuple(n for n in files if n.startswith(prefix)) for prefix in (PREFIX, HOLD))
+    records = tuple(n for n in files if is_record(n))
+    line = Line(tuple(ids), tuple(n for n in markers if end_of(n)), holds, records)
+    if not records:
+        return line
+    strays = find_strays(store, paths, records, ids, line.announced)
+    return replace(line, ids=tuple(i for i in ids if i not in strays))
 
 
 def has_expired(store: Store, paths: TablePaths, snapshot_id: int | None) -> bool:

@@ -17,13 +17,14 @@ Here the new rows become visible by one step, and only then is the history repla
 3. ``snapshot-<m+1>``, created only if absent, where m is main's last one: **the switch**.  It names the manifests of
    the branch's last snapshot, all of them as its delta, so that expiry and orphan removal see which files it needs,
    whatever snapshot is before it.  Writers based on m lose the race for the name, and go on from here.
-4. Between f, the branch's first snapshot, and m: the branch's snapshots replace main's, and others are deleted; so are
-   schemas and tags of main that the branch lacks.  If schemas were deleted, step 3 is repeated, for a writer may have
-   looked at the schemas before.
-5. The last snapshot gets the branch's number.  If that is lower, the one of step 3 is deleted; if it is higher, the ids
-   up to it are created one by one, as in step 3, and then replaced by the branch's own.  If another writer has
-   committed on top, or an expiry takes the branch's number, this step is left out: the rows are right, and the ids
-   have a gap.
+4. What main loses between f, the branch's first snapshot, and m is recorded (:mod:`bitlake.table.strays`).  Then the
+   branch's snapshots replace main's, and others are deleted; so are schemas and tags of main that the branch lacks.  If
+   schemas were deleted, step 3 is repeated, for a writer may have looked at the schemas before.
+5. The last snapshot gets the branch's number.  If that is lower, those of step 3 are deleted, and then recorded; if a
+   commit followed them meanwhile, the last one is written again instead.  If it is higher, the ids up to it are created
+   one by one, as in step 3, and then replaced: by the branch's own, and those that the branch lacks by **fillers** with
+   the files of snapshot m, so that a writer that started from m finds no id free.  If another writer has committed on
+   top, or an expiry takes the branch's number, this step is left out: the rows are right, and the ids have a gap.
 6. The hints; then the manifest lists of step 3, unless a tag or a branch holds their snapshot; then the journal.
 
 The journal is read again before and after each change of steps 2 to 6.  If it is gone, so is the table, and perhaps
@@ -37,8 +38,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from bitlake import _clock
 from bitlake.errors import (
@@ -58,6 +60,8 @@ from bitlake.storage import Store
 from bitlake.table.expiring import HOLD, load_line, new_hold
 from bitlake.table.live import load_snapshot, snapshot_ids, snapshot_manifests
 from bitlake.table.manifests import ManifestWriter
+from bitlake.table.restored import restore_snapshot
+from bitlake.table.strays import RemovalRecord, create_snapshot, name_of, on_base
 from bitlake.table.versions import (
     JOURNAL,
     branch_names,
@@ -220,7 +224,7 @@ class FastForward:
     name: str
     """The table's name, for messages."""
     schema: TableSchema
-    user: str = field(default_factory=_clock.new_uuid)
+    record: RemovalRecord | None = field(default=None, init=False)
 
     @property
     def _path(self) -> str:
@@ -237,6 +241,8 @@ class FastForward:
         hold = f"{self.main.snapshot_dir}/{new_hold(first.id, journal.uuid)}"
         self.store.create(hold, first.to_json().encode())
         try:
+            if load_line(self.store, self.main).records:
+                self._record(journal, (), self._snapshots(self.branch, 0))
             if journal.stage == _BEGUN:
                 self._copy_schemas(journal)
                 journal = self._save(replace(journal, stage=_SWITCHED, switch=self._switch(journal)))
@@ -419,43 +425,55 @@ class FastForward:
             base = latest_snapshot(self.store, self.main)
             if base is not None and base.uuid == journal.uuid:
                 return self._made(journal)[0]
-            made = self._head(journal, 1 if base is None else base.id + 1)
+            made = self._head(journal, base)
             if self._create(journal, made, base):
                 return made.id
         raise CommitConflict(f"table '{self.name}': other writers were first {_TRIES} times; try again")
 
     def _create(self, journal: _Journal, made: Snapshot, base: Snapshot | None) -> bool:
         self._check_here(journal)
-        if not self.store.create(self.main.snapshot(made.id), made.to_json().encode()):
+        if not create_snapshot(self.store, self.main, made, base):
             return False
-        self.store.write(self.main.latest_hint, str(made.id).encode())
-        try:
-            if self._is_here(journal) and (base is None or load_snapshot(self.store, self.main, base.id) == base):
+        if self._follows(journal, made, base):
+            self.store.write(self.main.latest_hint, str(made.id).encode())
+            if self._is_here(journal):
                 return True
-        except NotFound:
-            if snapshot_ids(self.store, self.main)[:1] == [made.id]:
-                return True  # expired since
         # Rolled back meanwhile, or the table was dropped.
         self.store.delete(self.main.latest_hint)
         self.store.delete(self.main.snapshot(made.id))
         return False
 
-    def _head(self, journal: _Journal, number: int) -> Snapshot:
-        """The branch's last snapshot as main's snapshot of a number."""
+    def _follows(self, journal: _Journal, made: Snapshot, base: Snapshot | None) -> bool:
+        try:
+            return self._is_here(journal) and (base is None or load_snapshot(self.store, self.main, base.id) == base)
+        except NotFound:
+            return snapshot_ids(self.store, self.main)[:1] == [made.id]  # expired since
+
+    def _head(self, journal: _Journal, base: Snapshot | None) -> Snapshot:
+        """The branch's last snapshot as main's next one after ``base``."""
         head = load_snapshot(self.store, self.branch, journal.head)
-        base, base_size, delta, delta_size = journal.lists
-        return replace(
-            head.with_lists((base, base_size), (delta, delta_size)),
-            id=number,
+        list_, list_size, delta, delta_size = journal.lists
+        made = replace(
+            head.with_lists((list_, list_size), (delta, delta_size)),
+            id=1 if base is None else base.id + 1,
             uuid=journal.uuid,
             delta_record_count=head.total_record_count,
             properties={**head.properties, FORWARDED_TO: journal.branch},
             time_millis=_clock.now_ms(),
         )
+        return on_base(made, base)
 
     def _made(self, journal: _Journal) -> list[int]:
         """Main's snapshots that steps 3 and 5 created, ascending."""
-        return [s.id for s in self._snapshots(self.main, journal.switch or 1) if s.uuid == journal.uuid]
+        return [s.id for s in self._snapshots_made(journal)]
+
+    def _snapshots_made(self, journal: _Journal) -> Iterator[Snapshot]:
+        return (s for s in self._snapshots(self.main, journal.switch or 1) if s.uuid == journal.uuid)
+
+    def _record(self, journal: _Journal, lost: Iterable[Snapshot], returned: Iterable[Snapshot] = ()) -> None:
+        if self.record is None:
+            self.record = RemovalRecord(self.main, journal.uuid, partial(self._write, journal))
+        self.record.add(lost, returned)
 
     def _snapshots(self, paths: TablePaths, first: int, end: int | None = None) -> Iterator[Snapshot]:
         """The snapshots from one id to another, which is not included."""
@@ -473,6 +491,9 @@ class FastForward:
         old = [
             s for s in self._snapshots(self.main, min(ids, default=journal.switch), journal.switch) if s.id not in ids
         ]
+        kept = {(s.id, name_of(s)) for s in self._snapshots(self.branch, 0)}
+        lost = self._snapshots(self.main, min(ids, default=journal.switch), journal.switch)
+        self._record(journal, (s for s in lost if (s.id, name_of(s)) not in kept))
         end = self._expiring()
         for number in ids:
             if end <= number < journal.switch:
@@ -509,11 +530,7 @@ class FastForward:
         for number in numbers:
             self._delete(journal, self.main.schema(number))
         base = latest_snapshot(self.store, self.main)
-        if (
-            base is not None
-            and base.uuid == journal.uuid
-            and self._create(journal, self._head(journal, base.id + 1), base)
-        ):
+        if base is not None and base.uuid == journal.uuid and self._create(journal, self._head(journal, base), base):
             return
         for number in numbers:
             self._check_here(journal)
@@ -526,24 +543,44 @@ class FastForward:
         store, head = self.store, load_snapshot(self.store, self.branch, journal.head)
         base = latest_snapshot(store, self.main)
         while base is not None and base.uuid == journal.uuid and base.id < head.id:
-            if not self._create(journal, head if base.id + 1 == head.id else self._head(journal, base.id + 1), base):
+            if not self._create(journal, head if base.id + 1 == head.id else self._head(journal, base), base):
                 break
             base = latest_snapshot(store, self.main)
-        made = self._made(journal)
+        made = list(self._snapshots_made(journal))
         if base is not None and base.uuid == journal.uuid and base.id >= head.id and head.id >= self._expiring():
             # The rows are the same before and after each of these calls; without LATEST readers list the folder.
             self._write(journal, self.main.snapshot(head.id), head.to_json().encode())
             self._delete(journal, self.main.latest_hint)
-            for number in reversed([i for i in made if i > head.id]):
+            for number in reversed([s.id for s in made if s.id > head.id]):
                 self._delete(journal, self.main.snapshot(number))
+            if snapshot_ids(store, self.main)[-1:] == [head.id]:
+                self._record(journal, made)
+            elif base.id > head.id:  # a commit followed meanwhile: its base tells why there is a gap
+                self._write(journal, self.main.snapshot(base.id), base.to_json().encode())
         if head not in self._snapshots(self.main, head.id, head.id + 1):
             return  # another commit came on top of those that were created
-        ids = set(snapshot_ids(store, self.branch))
-        for number in made:
-            if number < head.id and number in ids:
-                self._write(journal, self.main.snapshot(number), store.read(self.branch.snapshot(number)))
-            elif number < head.id:
-                self._delete(journal, self.main.snapshot(number))
+        self._replace_made(journal, [s.id for s in made if s.id < head.id])
+
+    def _replace_made(self, journal: _Journal, numbers: list[int]) -> None:
+        """Replace snapshots of step 5 by the branch's own, or by fillers."""
+        ids = set(snapshot_ids(self.store, self.branch))
+        last = next(self._snapshots(self.main, journal.switch - 1, journal.switch), None)
+        spare = [number for number in numbers if number not in ids]
+        filler = None if last is None or not spare else self._make_filler(last)
+        for number in numbers:
+            path = self.main.snapshot(number)
+            if number in ids:
+                self._write(journal, path, self.store.read(self.branch.snapshot(number)))
+            elif filler is not None:
+                before = next(self._snapshots(self.main, number - 1, number), None)
+                self._write(journal, path, on_base(replace(filler, id=number), before).to_json().encode())
+            else:
+                self._delete(journal, path)
+
+    def _make_filler(self, last: Snapshot) -> Snapshot:
+        """A snapshot with the files of main's last one before the switch."""
+        uuid = _clock.new_uuid()
+        return restore_snapshot(self.store, self.main, self.schema, last, last.id + 1, uuid, last.time_millis)
 
     def _finish(self, journal: _Journal) -> None:
         ids = snapshot_ids(self.store, self.main)

@@ -20,6 +20,7 @@ from bitlake.table.auto_tags import create_automatic_tags
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
 from bitlake.table.expire import Expiry, Retention
+from bitlake.table.expiring import load_line
 from bitlake.table.history import TableHistory
 from bitlake.table.index_changes import Bucket, IndexChange
 from bitlake.table.index_entries import index_entries
@@ -32,6 +33,7 @@ from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.references import branch_names, tag_names
 from bitlake.table.runner import REQUESTS, LocalRunner, Runner, delete_files
 from bitlake.table.state import TableState
+from bitlake.table.strays import delete_strays
 
 if TYPE_CHECKING:
     from bitlake.table.verify import VerifyReport
@@ -147,7 +149,15 @@ class TableMaintenance(TableHistory):
         if not dry_run:
             delete_files(state.store, [o.path for o in found], runner, state.paths.roots)
             self._remove_empty(state.store, f"{state.paths.root}/{STAGING}")
+            for branch in (None, *branch_names(state.store, state.paths)):
+                self._remove_records(state.store, state.paths.on_branch(branch), limit)
         return found
+
+    def _remove_records(self, store: Store, paths: TablePaths, older_than_ms: int) -> None:
+        line = load_line(store, paths)
+        if line.records:
+            check_history(store, paths)
+            delete_strays(store, paths, line.announced, older_than_ms)
 
     def _remove_empty(self, store: Store, folder: str) -> None:
         """Delete staging folders that nothing is in."""

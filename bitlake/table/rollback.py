@@ -10,15 +10,21 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
    Before it readers see L, after it T.  A writer that started from L loses the race for this id and starts again from
    the fence; a commit that takes the id first is one more snapshot to roll back;
 3. the LATEST hint names the fence;
-4. snapshots L down to T+1 are deleted.  Nobody reuses their ids while the fence exists.  A death leaves a part of
+4. ``snapshot/.removed-<millis>-<id>`` records the snapshots T+1 to L (:mod:`bitlake.table.strays`): their ids may be
+   used again, and whoever based a commit on one of them and dies leaves a stray;
+5. ``snapshot-<T+1>`` is replaced by a copy of the fence, the **filler**: a writer that started from T long ago cannot
+   commit below the fence.  Readers of older snapshots see T there;
+6. snapshots L down to T+2 are deleted.  Nobody reuses their ids while the fence exists.  A death leaves a part of
    them, which no reader of the latest snapshot sees and which expire;
-5. unless a commit follows the fence already, snapshot T and the EARLIEST hint are written where only a tag still has
-   T, and the LATEST hint and then the fence are deleted: T is the latest snapshot, and the next commit is T+1.
-   Otherwise the fence stays, and the ids between T and it stay unused;
-6. snapshots that do not follow T without a gap are deleted: their writers started from the fence before it went.  These
-   commits took place before the rollback ended, and were rolled back.  A writer that checks its base snapshot after
-   that (:mod:`bitlake.table.commit`) withdraws its snapshot and starts again from T;
-7. the hint LATEST is written, the hold deleted.
+7. unless a commit follows the fence already, the fence is recorded as well, snapshot T and the EARLIEST hint are
+   written where only a tag still has T, and the LATEST hint and then the fence are deleted.  Otherwise the fence and
+   the filler stay, and the ids between them stay unused;
+8. snapshots that do not follow T without a gap are recorded and deleted: their writers started from the fence before it
+   went.  These commits took place before the rollback ended, and were rolled back.  A writer that checks its base
+   snapshot after that (:mod:`bitlake.table.commit`) withdraws its snapshot and starts again;
+9. the same is done with the filler: T is the latest snapshot, and the next commit is T+1.  A filler that a commit
+   follows stays;
+10. the hint LATEST is written, the hold deleted.
 
 A second call after a death finds the fence as the latest snapshot, or what was committed on it, and rolls that back in
 the same way.  A rollback that finds its fence gone stops: another one has replaced it.  Before each deletion it looks;
@@ -30,26 +36,23 @@ hold.  Files that only snapshots after T name become orphans.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.metadata.options import Options
-from bitlake.metadata.paths import TablePaths, parse_id
-from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.expiring import load_line, new_hold
 from bitlake.table.fast_forward import check_no_fast_forward, is_switch
-from bitlake.table.live import latest_snapshot, snapshot_ids, snapshot_manifests
-from bitlake.table.manifests import ManifestWriter
+from bitlake.table.live import latest_snapshot, snapshot_ids
+from bitlake.table.restored import restore_snapshot, rolled_back_to
 from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.state import TableState
+from bitlake.table.strays import RemovalRecord, create_snapshot, on_base
 from bitlake.table.versions import existing_snapshots, kept_words, read_hint, tag_names, tag_snapshot
-
-ROLLED_BACK_TO = "bitlake.rolled-back-to"
-"""The property of a fence: the snapshot whose files it has."""
 
 
 def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
@@ -70,7 +73,7 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
 
 
 class _Rollback:
-    """One call of :func:`rollback`; ``uuid`` identifies its fence."""
+    """One call of :func:`rollback`; ``uuid`` identifies its fence and its filler."""
 
     def __init__(self, state: TableState, target: Snapshot, uuid: str) -> None:
         self._state = state
@@ -78,24 +81,39 @@ class _Rollback:
         self._paths = state.paths
         self._target = target
         self._uuid = uuid
+        self._removed = RemovalRecord(state.paths, uuid, state.store.write)
         self._only_tagged = False
 
     def run(self) -> list[int]:
         fence = self._publish_fence()
         if fence is None:
             return []
-        store, paths, target = self._store, self._paths, self._target
+        store, paths = self._store, self._paths
         store.write(paths.latest_hint, str(fence.id).encode())
-        ids = snapshot_ids(store, paths)
-        gone = [i for i in ids if target.id < i < fence.id]
-        for number in reversed(gone):
-            if not self._is_there(fence):
-                break
-            store.delete(paths.snapshot(number))
-        else:
+        gone = [i for i in snapshot_ids(store, paths) if self._target.id < i < fence.id]
+        self._removed.add(s for s in self._load(gone) if s is not None)
+        if self._clear(gone, fence):
             self._remove_fence(fence)
         self._check_hint()
         return gone
+
+    def _clear(self, gone: Sequence[int], fence: Snapshot) -> bool:
+        """Delete the snapshots between the target and the fence; False if another rollback replaced the fence."""
+        filler = self._make_filler(fence)
+        if filler is not None and self._is_there(fence):
+            self._store.write(self._paths.snapshot(filler.id), filler.to_json().encode())
+        for number in reversed(gone):
+            if not self._is_there(fence):
+                return False
+            if filler is None or number != filler.id:
+                self._store.delete(self._paths.snapshot(number))
+        return True
+
+    def _make_filler(self, fence: Snapshot) -> Snapshot | None:
+        """The copy of the fence that follows the target; None where only a tag has the target."""
+        if not self._is_there(self._target):
+            return None
+        return on_base(replace(fence, id=self._target.id + 1), self._target)
 
     def _publish_fence(self) -> Snapshot | None:
         """The fence, once it is the latest snapshot; None if the target is the latest one already."""
@@ -105,7 +123,7 @@ class _Rollback:
             if latest is None or latest == self._target:
                 return None
             fence = self._make_fence(latest)
-            if not self._store.create(self._paths.snapshot(fence.id), fence.to_json().encode()):
+            if not create_snapshot(self._store, self._paths, fence, latest):
                 continue  # a writer was first: its commit is rolled back as well
             if self._is_there(latest) or not self._is_there(fence):
                 return fence
@@ -116,9 +134,7 @@ class _Rollback:
         state, target = self._state, self._target
         _check_not_expiring(state, target.id)
         line = snapshot_ids(self._store, self._paths)
-        later = LocalRunner(REQUESTS).run(
-            [i for i in line if i > target.id], partial(_loaded, self._store, self._paths)
-        )
+        later = self._load(i for i in line if i > target.id)
         ends = [rolled_back_to(s) for s in later if s is not None]
         rolled_back = any(end is not None and end < target.id for end in ends)
         tagged = any(tag_snapshot(self._store, self._paths, t) == target for t in tag_names(self._store, self._paths))
@@ -131,40 +147,39 @@ class _Rollback:
 
     def _make_fence(self, latest: Snapshot) -> Snapshot:
         state, target = self._state, self._target
-        types = [f.type for f in state.schema.partition_fields]
-        writer = ManifestWriter(self._store, self._paths, types, Options(state.schema.options))
-        base = writer.write_list(snapshot_manifests(self._store, self._paths, target))
-        delta = writer.write_list(())
-        return replace(
-            target.with_lists(base, delta),
-            version=VERSION,
-            id=latest.id + 1,
-            uuid=self._uuid,
-            commit_user=self._uuid,
-            commit_identifier=BATCH_IDENTIFIER,
-            writer_version="bitlake",
-            time_millis=_clock.now_ms(),
-            delta_record_count=0,
-            properties={**target.properties, ROLLED_BACK_TO: str(target.id)},
-            next_row_id=max((n for n in (latest.next_row_id, target.next_row_id) if n is not None), default=None),
-            operation=None,
+        fence = restore_snapshot(
+            self._store, self._paths, state.schema, target, latest.id + 1, self._uuid, _clock.now_ms()
         )
+        rows = [n for n in (latest.next_row_id, target.next_row_id) if n is not None]
+        return replace(on_base(fence, latest), next_row_id=max(rows, default=None))
 
     def _remove_fence(self, fence: Snapshot) -> None:
         """Make the target the latest snapshot, unless there are commits after the fence."""
-        store, paths = self._store, self._paths
+        store, paths, target = self._store, self._paths, self._target
         if snapshot_ids(store, paths)[-1:] != [fence.id] or not self._is_there(fence):
             return
+        self._removed.add([fence])
         if self._only_tagged:
-            store.create(paths.snapshot(self._target.id), self._target.to_json().encode())
-            store.write(paths.earliest_hint, str(self._target.id).encode())
+            store.create(paths.snapshot(target.id), target.to_json().encode())
+            store.write(paths.earliest_hint, str(target.id).encode())
         # Without the hint readers list the folder, and see the fence until it goes.
         store.delete(paths.latest_hint)
         store.delete(paths.snapshot(fence.id))
+        self._delete_after_gap()
+        filler = self._make_filler(fence)
+        if filler is not None and snapshot_ids(store, paths)[-1:] == [filler.id] and self._is_there(filler):
+            self._removed.add([filler])
+            store.delete(paths.snapshot(filler.id))
+            self._delete_after_gap()
+        store.write(paths.latest_hint, str(max(snapshot_ids(store, paths), default=target.id)).encode())
+
+    def _delete_after_gap(self) -> None:
+        """Delete the snapshots later than the target that do not follow it without a gap."""
+        store, paths = self._store, self._paths
         while strays := _after_gap(snapshot_ids(store, paths), self._target.id):
+            self._removed.add(s for s in self._load(strays) if s is not None)
             for number in reversed(strays):
                 store.delete(paths.snapshot(number))
-        store.write(paths.latest_hint, str(self._target.id).encode())
 
     def _check_hint(self) -> None:
         """Delete a hint that names a snapshot which another rollback removed: Paimon believes it."""
@@ -172,13 +187,11 @@ class _Rollback:
         if hint is not None and not self._store.exists(self._paths.snapshot(hint)):
             self._store.delete(self._paths.latest_hint)
 
+    def _load(self, ids: Iterable[int]) -> list[Snapshot | None]:
+        return LocalRunner(REQUESTS).run(list(ids), partial(_loaded, self._store, self._paths))
+
     def _is_there(self, snapshot: Snapshot) -> bool:
         return _loaded(self._store, self._paths, snapshot.id) == snapshot
-
-
-def rolled_back_to(snapshot: Snapshot) -> int | None:
-    """The id of the snapshot whose files a fence has; None for any other snapshot."""
-    return parse_id(snapshot.properties.get(ROLLED_BACK_TO, ""), "")
 
 
 def are_unused(snapshot: Snapshot, first: int) -> bool:

@@ -15,6 +15,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.storage import Store
 from bitlake.table.cache import Cache
+from bitlake.table.expiring import load_line, steadily
 
 JOURNAL = ".fast-forward"
 """The file in the snapshot folder of a table whose fast-forward (:mod:`bitlake.table.fast_forward`) is under way."""
@@ -32,9 +33,8 @@ def clear_versions() -> None:
 
 
 def snapshot_ids(store: Store, paths: TablePaths) -> list[int]:
-    """The ids of all snapshot files, ascending; names that are no snapshots are ignored."""
-    found = (parse_id(name, "snapshot-") for name in store.names(paths.snapshot_dir))
-    return sorted(i for i in found if i is not None)
+    """The ids of all snapshot files, ascending, without strays (:mod:`bitlake.table.strays`)."""
+    return list(load_line(store, paths).ids)
 
 
 def latest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
@@ -89,8 +89,12 @@ def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
             return load_snapshot(store, paths, hint)
         except NotFound:
             pass
-    latest = max(snapshot_ids(store, paths), default=None)
-    return None if latest is None else load_snapshot(store, paths, latest)
+
+    def listed() -> Snapshot | None:
+        latest = max(snapshot_ids(store, paths), default=None)
+        return None if latest is None else load_snapshot(store, paths, latest)
+
+    return steadily(listed)  # a rollback may delete it between listing and reading
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound
 from bitlake.storage.local import LocalStore
 from bitlake.table.expire import Retention
+from bitlake.table.strays import REMOVED
 from bitlake.table.table import Table
 from bitlake.table.versions import JOURNAL
 
@@ -56,8 +57,9 @@ def prepared(root: Path, main: int, branch: int) -> Table:
 
 
 def files(table: Table, folder: str) -> dict[str, bytes]:
-    """What is in a folder of main, or for ``branch`` of the branch."""
-    return {p.name: p.read_bytes() for p in Path(table.path, folder).iterdir() if p.name.isupper() is False}
+    """What is in a folder of main, or for ``branch`` of the branch, without hints and the record of a day."""
+    found = Path(table.path, folder).iterdir()
+    return {p.name: p.read_bytes() for p in found if not p.name.isupper() and not p.name.startswith(REMOVED)}
 
 
 def check_complete(table: Table, main: int, branch: int) -> None:

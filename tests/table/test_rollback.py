@@ -25,6 +25,7 @@ from bitlake.table.commit import commit
 from bitlake.table.expire import Retention
 from bitlake.table.expiring import load_line
 from bitlake.table.feed import Feed, Position
+from bitlake.table.strays import BASE, REMOVED
 from bitlake.table.table import Table
 from bitlake.table.versions import read_hint
 
@@ -237,17 +238,26 @@ def test_rollback_to_a_tag_while_the_tag_is_deleted(template: Path, tmp_path: Pa
         check(found, [MODEL[5]] if one == "done" else [[5, 6, 7]], f"{one} at call {at}", seen)
 
 
-def test_a_rollback_leaves_no_gap_and_no_file_of_its_own(template: Path, tmp_path: Path) -> None:
+def test_a_rollback_leaves_no_gap_and_for_a_day_its_record(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As Paimon leaves it: the later snapshots are gone, and the next commit takes the first of their ids."""
     shutil.copytree(template, tmp_path / "lake")
     table = bitlake.connect(str(tmp_path / "lake")).table("t")
     assert table.rollback(4) == (6, 4)
-    names = sorted(path.name for path in Path(table.path, "snapshot").iterdir())
+    folder = Path(table.path, "snapshot")
+    record, *names = sorted(path.name for path in folder.iterdir())
+    assert record.startswith(REMOVED)
     assert names == ["EARLIEST", "LATEST", *(f"snapshot-{i}" for i in range(1, 5))]
-    assert Path(table.path, "snapshot", "LATEST").read_text() == "4"
+    assert (folder / "LATEST").read_text() == "4"
+    base = table.snapshots()[-1]
     made = table.append(rows(99))
-    assert made is not None and made.id == 5 and made.properties == {}
+    assert made is not None and made.id == 5 and made.properties == {BASE: base.uuid}
     assert ids(table) == [3, 4, 99]
+    now = _clock.now_ms()
+    monkeypatch.setattr(_clock, "now_ms", lambda: now + DAY_MS + 1)
+    table.expire_snapshots(Retention(100, 100))
+    assert sorted(path.name for path in folder.iterdir()) == [*names, "snapshot-5"]
 
 
 def test_commits_after_a_killed_rollback(template: Path, tmp_path: Path) -> None:
@@ -276,12 +286,12 @@ def test_changes_over_the_ids_that_a_rollback_left_unused(template: Path, tmp_pa
     """``changes`` and streams took the ids that a killed rollback leaves unused for expired snapshots, for ever."""
     shutil.copytree(template, tmp_path / "lake")
     plain = bitlake.connect(str(tmp_path / "lake")).table("t")
-    # As above, and the two snapshots that were rolled back.
-    dying = Table(plain.name, plain.path, FaultyStore(plain.store, 7, dead=True, only=WRITES))
+    # As above, the record, the filler, and it deleted snapshot 6.
+    dying = Table(plain.name, plain.path, FaultyStore(plain.store, 8, dead=True, only=WRITES))
     with pytest.raises(StorageUnavailable):
         dying.rollback(4)
     plain.append(rows(99))
-    assert load_line(plain.store, plain.state().paths).ids == (1, 2, 3, 4, 7, 8)
+    assert load_line(plain.store, plain.state().paths).ids == (1, 2, 3, 4, 5, 7, 8)
     assert not plain.verify().findings
     assert plain.changes(4, 8, kinds=False).to_arrow().column("id").to_pylist() == [99]
     feed = Feed(plain, kinds=False)

@@ -20,7 +20,8 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.table.fast_forward import is_switch
 from bitlake.table.merge.sections import key_place
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.rollback import rolled_back_to
+from bitlake.table.restored import rolled_back_to
+from bitlake.table.strays import BASE, name_of
 from bitlake.table.verify.findings import Book, Finding
 from bitlake.table.verify.lines import Line, Moment
 
@@ -204,11 +205,13 @@ class HistoryCheck:
     def _follows(self, last: Moment, moment: Moment) -> bool:
         """Whether a snapshot begins with what the one before ended with.
 
-        A rollback's or fast-forward's has the files of another one, and while a fast-forward is unfinished main has
-        snapshots of two histories.
+        A rollback's or fast-forward's has the files of another one, and so has the snapshot before one that a killed
+        rollback left.  While a fast-forward is unfinished main has snapshots of two histories.
         """
         snapshot = moment.snapshot
         if last.snapshot.id + 1 != snapshot.id or self._line.forwarding:
+            return False
+        if rolled_back_to(last.snapshot) is not None and snapshot.properties.get(BASE) != name_of(last.snapshot):
             return False
         return rolled_back_to(snapshot) is None and not is_switch(snapshot)
 

@@ -1,0 +1,204 @@
+"""Strays: snapshots whose base a rollback or fast-forward has removed, and whose writer died before it could see that.
+
+A commit is right only on the base that it was computed from.  Its writer creates the snapshot, then looks at the base
+again, and withdraws the snapshot if that is gone (:mod:`bitlake.table.commit`).  If it dies between these two steps,
+the snapshot stays: after a gap in the ids, or, when later commits reach it, on a snapshot that it does not follow.
+Nobody was told that it took place, and it lacks what was committed since.  So it is no part of the table:
+
+* each snapshot names its base in the property ``bitlake.base``: the uuid, or the delta manifest list of one without;
+* whoever removes a snapshot whose id is used again says so before, in ``snapshot/.removed-<millis>-<uuid>``: a JSON
+  object whose ``snapshots`` are the ids and names of the removed ones, and whose ``by`` is the uuid of the snapshots
+  that take their place.  ``returned`` are those that a branch has kept, and that a fast-forward brings back.  Paimon
+  passes over the file;
+* a snapshot is a stray if others removed its base, and neither that one nor the snapshot itself has come back.
+
+Listings leave strays out.  A commit that needs the id of one deletes it; so do expiry and orphan removal, which also
+delete the records of a day ago: a writer that paused for longer between its two steps is not found out.
+``snapshot/.stray-<hash of the name>``, created only if absent, says that a stray is being deleted: a second deletion
+could meet the commit that took its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from bitlake import _clock
+from bitlake.errors import CorruptError, NotFound
+from bitlake.metadata.jackson import JSON_BYTES, load_object
+from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.storage import Store
+from bitlake.table.runner import REQUESTS, LocalRunner
+
+BASE = "bitlake.base"
+"""The property of a snapshot: the name of its base, as :func:`name_of` forms it."""
+REMOVED = ".removed-"
+_DELETING = ".stray-"
+_KEPT_MS = 86_400_000
+_DEAD_MS = 600_000
+"""After ten minutes who began to delete a stray has died: it takes three calls of the store."""
+_Named = tuple[int, str]
+"""The id and the name of a snapshot."""
+
+
+def name_of(snapshot: Snapshot) -> str:
+    """What identifies a snapshot, whatever its id: the uuid, or the delta manifest list of one without."""
+    return snapshot.uuid or snapshot.delta_manifest_list
+
+
+def is_record(name: str) -> bool:
+    """Whether a file of a snapshot folder tells of strays."""
+    return name.startswith((REMOVED, _DELETING))
+
+
+def on_base(snapshot: Snapshot, base: Snapshot | None) -> Snapshot:
+    """The snapshot, naming the base that it was made from; None for the first one of a table."""
+    properties = {k: v for k, v in snapshot.properties.items() if k != BASE}
+    return replace(snapshot, properties=properties if base is None else {**properties, BASE: name_of(base)})
+
+
+def create_snapshot(store: Store, paths: TablePaths, snapshot: Snapshot, base: Snapshot | None) -> bool:
+    """Create a snapshot's file if it is absent, or a stray's; False if another snapshot has the id.
+
+    ``base``: as the snapshot names it.  Whoever calls this looks at the base again afterwards.
+    """
+    path, data = paths.snapshot(snapshot.id), snapshot.to_json().encode()
+    return store.create(path, data) or (_make_room(store, paths, snapshot.id, base) and store.create(path, data))
+
+
+class RemovalRecord:
+    """The record of one rollback or fast-forward: what it removes, before it does."""
+
+    def __init__(self, paths: TablePaths, uuid: str, write: Callable[[str, bytes], None]) -> None:
+        self._path = f"{paths.snapshot_dir}/{REMOVED}{_clock.now_ms()}-{uuid}"
+        self._uuid = uuid
+        self._write = write
+        self._removed: set[_Named] = set()
+        self._returned: set[_Named] = set()
+
+    def add(self, removed: Iterable[Snapshot], returned: Iterable[Snapshot] = ()) -> None:
+        """Record that snapshots are going to be removed, or to come back; does nothing for none."""
+        count = len(self._removed) + len(self._returned)
+        self._removed |= {(s.id, name_of(s)) for s in removed}
+        self._returned |= {(s.id, name_of(s)) for s in returned}
+        if len(self._removed) + len(self._returned) > count:
+            record = {"by": self._uuid, "snapshots": sorted(self._removed), "returned": sorted(self._returned)}
+            self._write(self._path, json.dumps(record).encode())
+
+
+@dataclass(slots=True)
+class _Removals:
+    """What all records of a folder say; mutable."""
+
+    removed: dict[_Named, set[str]] = field(default_factory=dict)
+    """Removed snapshots, and the uuids of the snapshots that took their place."""
+    returned: set[_Named] = field(default_factory=set)
+
+
+def find_strays(
+    store: Store, paths: TablePaths, names: Sequence[str], ids: Sequence[int], announced: int
+) -> dict[int, Snapshot]:
+    """The strays among the snapshots ``ids`` of a folder with these ``names``.
+
+    The snapshots before ``announced`` are expiring: they may go in any order.
+    Raises :class:`CorruptError` for a record that cannot be read.
+    """
+    known = _read_records(store, paths, names)
+    removed, returned = known.removed, known.returned | known.removed.keys()
+    there, found = set(ids), dict[int, Snapshot]()
+    asked = sorted({number + 1 for number, _ in removed if number >= announced} & there)
+    for snapshot in LocalRunner(REQUESTS).run(asked, partial(_read, store, paths)):
+        if snapshot is None or (snapshot.id, name_of(snapshot)) in returned:
+            continue
+        number, base = snapshot.id - 1, snapshot.properties.get(BASE)
+        if base is None or snapshot.uuid in removed.get((number, base), {snapshot.uuid}):
+            continue
+        before = _read(store, paths, number) if number in there and number not in found else None
+        if before is None or name_of(before) != base:
+            found[snapshot.id] = snapshot
+    return found
+
+
+def _read_records(store: Store, paths: TablePaths, names: Iterable[str]) -> _Removals:
+    found = _Removals()
+    for name in names:
+        if name.startswith(REMOVED):
+            path = f"{paths.snapshot_dir}/{name}"
+            try:
+                record = load_object(store.read(path, JSON_BYTES), path)
+            except NotFound:
+                continue
+            by = record.text("by")
+            for named in _named(record.list("snapshots"), "snapshots", path):
+                found.removed.setdefault(named, set()).add(by)
+            found.returned.update(_named(record.list("returned"), "returned", path))
+    return found
+
+
+def _named(found: list[Any], member: str, path: str) -> Iterator[_Named]:
+    for item in found:
+        if type(item) is not list or [type(v) for v in item] != [int, str]:
+            raise CorruptError(f"'{member}' must be ids, each with a name", None, path)
+        yield item[0], item[1]
+
+
+def delete_strays(store: Store, paths: TablePaths, announced: int, older_than_ms: int | None = None) -> None:
+    """Delete the strays of a table or branch, then the records from before a time (default: a day ago)."""
+    names = store.names(paths.snapshot_dir)
+    records = [name for name in names if name.startswith(REMOVED)]
+    ids = [i for i in (parse_id(name, "snapshot-") for name in names) if i is not None]
+    for stray in find_strays(store, paths, records, ids, announced).values():
+        _delete(store, paths, stray)
+    since = _clock.now_ms() - _KEPT_MS if older_than_ms is None else older_than_ms
+    for name in records:
+        made = parse_id(name.removeprefix(REMOVED).partition("-")[0], "")
+        if made is not None and made < since:
+            store.delete(f"{paths.snapshot_dir}/{name}")
+    for name in names:
+        path = f"{paths.snapshot_dir}/{name}"
+        if name.startswith(_DELETING) and (_begun(store, path) or since) < since:
+            store.delete(path)
+
+
+def _make_room(store: Store, paths: TablePaths, number: int, base: Snapshot | None) -> bool:
+    """Delete the snapshot that has an id if it is a stray; whether it was deleted."""
+    found = _read(store, paths, number)
+    if found is None or BASE not in found.properties or (base and found.properties[BASE] == name_of(base)):
+        return False
+    names = store.names(paths.snapshot_dir)
+    # The base of who calls is the latest snapshot: no expiry takes it.
+    stray = find_strays(store, paths, names, [i for i in (number - 1, number) if i], 0).get(number)
+    return stray is not None and _delete(store, paths, stray)
+
+
+def _delete(store: Store, paths: TablePaths, stray: Snapshot) -> bool:
+    lock = f"{paths.snapshot_dir}/{_DELETING}{hashlib.sha256(name_of(stray).encode()).hexdigest()[:32]}"
+    if not store.create(lock, str(_clock.now_ms()).encode()):
+        begun = _begun(store, lock)
+        if begun is not None and begun < _clock.now_ms() - _DEAD_MS:
+            store.delete(lock)  # who began died; the next call deletes the stray
+        return False
+    if _read(store, paths, stray.id) != stray:
+        return False
+    store.delete(paths.snapshot(stray.id))
+    return True
+
+
+def _begun(store: Store, lock: str) -> int | None:
+    try:
+        return parse_hint(store.read(lock, HINT_BYTES))
+    except (NotFound, CorruptError):
+        return None
+
+
+def _read(store: Store, paths: TablePaths, number: int) -> Snapshot | None:
+    path = paths.snapshot(number)
+    try:
+        return Snapshot.from_json(store.read(path, JSON_BYTES), path)
+    except NotFound:
+        return None
