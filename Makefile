@@ -75,7 +75,7 @@ cluster: $(READY)
 
 ## sql-conformance  random queries on the lake and on plain Spark: STATEMENTS=600, SECONDS= for no limit, SEED= by the clock; or Spark's own SQL tests of a FOLDER
 sql-conformance: $(READY)
-	$(BIN)/python $(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)))
+	$(BIN)/python $(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --jobs $(JOBS) --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)))
 
 ## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect
 versions: $(READY) $(OLDEST)/.ready

@@ -1,6 +1,6 @@
 """Random queries on the lake and on plain Spark over the same rows as Parquet: ``make sql-conformance``.
 
-``python tests/conformance/generated.py --statements 600 [--seed 7] [--seconds 240]``: prints the seed, each
+``python tests/conformance/generated.py --statements 600 [--seed 7] [--seconds 240] [--jobs 2]``: prints the seed, each
 disagreement, and counts.  A statement of a run is made again with its own seed, which is printed: ``--only SEED``.
 """
 
@@ -11,6 +11,7 @@ import itertools
 import logging
 import math
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -151,6 +152,21 @@ def compare(both: Both, seeds: range, seconds: float) -> tuple[int, int, list[tu
     return ran, refused, differ
 
 
+def _share(given: argparse.Namespace) -> int:
+    """Run the statements in processes of their own; 1 if one of them fails."""
+    seed = int(time.time()) if given.seed is None else given.seed
+    ends = [given.statements * i // given.jobs for i in range(given.jobs + 1)]
+    limit = [] if given.seconds is None else ["--seconds", str(given.seconds)]
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, "--seed", str(seed), "--skip", str(a), "--statements", str(b - a), *limit]
+        )
+        for a, b in itertools.pairwise(ends)
+    ]
+    codes = [process.wait() for process in started]
+    return int(any(codes))
+
+
 def main() -> int:
     """Compare; 1 if an answer differs, or if fewer statements ran than asked for and no time limit was given."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -158,13 +174,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=None, help="start no statement after this time")
     parser.add_argument("--only", type=int, default=None, help="the statement of this seed, and both answers")
+    parser.add_argument("--jobs", type=int, default=1, help="that many processes, each with a share of the statements")
+    parser.add_argument("--skip", type=int, default=0, help="leave out the first statements of the seed")
     given = parser.parse_args()
+    if given.jobs > 1:
+        return _share(given)
     # Queries over so few rows run for too short a time to repay the optimising compiler.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     from bitlake.spark.session import get_or_create
 
     seed = int(time.time()) if given.seed is None else given.seed
-    first = given.only if given.only is not None else seed * 1_000_000
+    first = given.only if given.only is not None else seed * 1_000_000 + given.skip
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         spark = get_or_create(spark__sql__warehouse__dir=f"{folder}/warehouse", spark__sql__shuffle__partitions="1")
