@@ -553,10 +553,11 @@ class FastForward:
             self._delete(journal, self.main.latest_hint)
             for number in reversed([s.id for s in made if s.id > head.id]):
                 self._delete(journal, self.main.snapshot(number))
-            if snapshot_ids(store, self.main)[-1:] == [head.id]:
-                self._record(journal, made)
-            elif base.id > head.id:  # a commit followed meanwhile: its base tells why there is a gap
+            later = [i for i in snapshot_ids(store, self.main) if i > head.id]
+            if later and later[0] == base.id + 1:  # a commit followed meanwhile: its base tells why there is a gap
                 self._write(journal, self.main.snapshot(base.id), base.to_json().encode())
+            else:
+                self._record(journal, made)
         if head not in self._snapshots(self.main, head.id, head.id + 1):
             return  # another commit came on top of those that were created
         self._replace_made(journal, [s.id for s in made if s.id < head.id])
