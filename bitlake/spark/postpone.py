@@ -20,6 +20,7 @@ from bitlake.spark.arrow import spark_batches
 from bitlake.spark.context import EngineContext
 from bitlake.spark.lsm_write import ARRIVAL, write_placed
 from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.runner import pack
 from bitlake.spark.types import has_counterpart, nullable, spark_type, worker_schema
 from bitlake.table import keyed
 from bitlake.table.lsm.model import BucketChange
@@ -59,9 +60,10 @@ def place_postponed(
 
 
 def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEntry]) -> DataFrame:
-    """The rows of files, with their kinds, numbered as they came; a task for each file."""
+    """The rows of files, with their kinds, numbered as they came."""
     call = dumps((lsm_context(state, files), state.store))
     sent = [dumps(e) for e in files]
+    packed = pack(context.spark, [e.file.file_size for e in files])
 
     fields = [T.StructField(f.name, nullable(spark_type(f.type)), True) for f in state.schema.fields]
     types = T.StructType([*fields, T.StructField(VALUE_KIND, T.ByteType()), T.StructField(ARRIVAL, T.LongType())])
@@ -70,7 +72,7 @@ def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEnt
         lsm, store = loads(call)
         schema = worker_schema(types)
         for batch in batches:
-            for number in batch.column(0).to_pylist():
+            for number in (n for i in batch.column(0).to_pylist() for n in packed[i]):
                 entry = loads(sent[number])
                 at = number << _FILE_SHIFT
                 for rows in read_postponed(lsm, store, entry.partition, [entry]):
@@ -78,5 +80,4 @@ def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEnt
                     at += rows.num_rows
                     yield from spark_batches(rows.append_column(ARRIVAL, places).select(schema.names), schema)
 
-    tasks = len(files)
-    return context.spark.range(0, tasks, 1, tasks).mapInArrow(work, types)
+    return context.spark.range(0, len(packed), 1, len(packed)).mapInArrow(work, types)

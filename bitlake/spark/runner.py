@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
@@ -14,6 +16,10 @@ from bitlake.spark.pickling import dumps, loads
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+TARGET_BYTES = 128 << 20
+"""Bytes of files that one task reads, if there are more."""
+OPEN_BYTES = 4 << 20
+"""What opening a file counts for, as in Paimon and Spark."""
 # More tasks than cores even out items of unequal cost; many more only add scheduling.
 _TASKS_PER_CORE = 4
 
@@ -34,7 +40,7 @@ class SparkRunner:
         """Return ``[fn(item) for item in items]``, in order; an error that ``fn`` raises is raised here as it is."""
         if not items:
             return []
-        tasks = min(len(items), self._tasks or _TASKS_PER_CORE * self._cores())
+        tasks = min(len(items), self._tasks or _TASKS_PER_CORE * _cores(self._spark))
         packed = [dumps(item) for item in items]
         call = dumps(fn)
 
@@ -51,12 +57,27 @@ class SparkRunner:
             results[index] = result
         return results
 
-    def _cores(self) -> int:
-        told = int(self._spark.conf.get("spark.default.parallelism", "0") or 0)
-        try:
-            return told or int(self._spark.sparkContext.defaultParallelism)
-        except Exception:  # noqa: BLE001 - Spark Connect has no context; any small number of tasks per core will do
-            return 8
+
+def pack(spark: SparkSession, sizes: Sequence[int]) -> list[range]:
+    """Consecutive work items for each task, by how many bytes each item reads, as Spark packs files into tasks.
+
+    Opening an item counts for 4 MB.  A task takes 128 MB, or less where cores would be idle, and at least one item.
+    """
+    costs = np.asarray(sizes, dtype=np.int64) + OPEN_BYTES
+    if not len(costs):
+        return []
+    most = min(TARGET_BYTES, max(OPEN_BYTES, -(-int(costs.sum()) // _cores(spark))))
+    tasks = (np.cumsum(costs) - costs) // most
+    starts = [*np.flatnonzero(np.diff(tasks, prepend=-1)).tolist(), len(costs)]
+    return [range(a, b) for a, b in pairwise(starts)]
+
+
+def _cores(spark: SparkSession) -> int:
+    told = int(spark.conf.get("spark.default.parallelism", "0") or 0)
+    try:
+        return told or int(spark.sparkContext.defaultParallelism)
+    except Exception:  # noqa: BLE001 - Spark Connect has no context; any small number of tasks per core will do
+        return 8
 
 
 def _work(call: bytes, packed: list[bytes], tasks: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

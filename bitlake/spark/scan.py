@@ -35,6 +35,7 @@ from bitlake.spark.hadoop_path import hadoop_path, is_hidden
 from bitlake.spark.local import local_frame
 from bitlake.spark.not_null import with_not_null
 from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.runner import pack
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type, worker_schema
 from bitlake.sql.file_metadata import METADATA
 from bitlake.storage import Store
@@ -52,6 +53,7 @@ from bitlake.table.read import (
     ROW_INDEX,
     ReadCounts,
     ReadRequest,
+    bytes_to_read,
     read_file,
     tasks_of,
 )
@@ -417,7 +419,9 @@ class SparkReader:
     def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
         """Page-selective reads in Python workers, a task for every few files."""
         request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
-        tasks = [dumps(t) for t in tasks_of(files, plan.schemas)]
+        reads = tasks_of(files, plan.schemas)
+        tasks = [dumps(t) for t in reads]
+        packed = pack(self._spark, [bytes_to_read(t) for t in reads])
         store = self._store
         schema = worker_schema(types)
         # Paths are long: rows bring their file's number, and Spark looks it up.
@@ -427,15 +431,14 @@ class SparkReader:
         sent = sent if numbered else types
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    for table in read_file(store, loads(tasks[number]), request, ReadCounts()):
-                        made = retyped(table, schema) if schema.names else table
-                        if numbered:
-                            made = made.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(made)))
-                        yield from made.to_batches(max_chunksize=10_000)
+            for number in (n for batch in batches for i in batch.column(0).to_pylist() for n in packed[i]):
+                for table in read_file(store, loads(tasks[number]), request, ReadCounts()):
+                    made = retyped(table, schema) if schema.names else table
+                    if numbered:
+                        made = made.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(made)))
+                    yield from made.to_batches(max_chunksize=10_000)
 
-        found = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, sent)
+        found = self._spark.range(0, len(packed), 1, len(packed)).mapInArrow(work, sent)
         if not numbered:
             return found
         paths = F.array(*[F.lit(f.path) for f in files])

@@ -30,7 +30,7 @@ from bitlake.table.merge.order import group_rows
 from bitlake.table.merge.same import same_values
 from bitlake.table.merge.spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND
 from bitlake.table.plan import Plan
-from bitlake.table.read import ReadCounts, ReadRequest, output_schema, read_file, tasks_of
+from bitlake.table.read import ReadCounts, ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
 from bitlake.table.read_ahead import read_in_order
 from bitlake.table.scan import Scan
 from bitlake.types import ArrayType, DataField
@@ -62,6 +62,11 @@ class ChangeTask:
 
     files: tuple[FileTask, ...]
     before: tuple[FileTask, ...] | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of files it reads."""
+        return sum(map(bytes_to_read, (*self.files, *(self.before or ()))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -399,6 +399,13 @@ def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[F
     ]
 
 
+def bytes_to_read(task: FileTask) -> int:
+    """About how many bytes of files a task reads: by the share of its rows, or all of what it merges."""
+    if task.merge is not None:
+        return sum(map(bytes_to_read, task.merge.files))
+    return int(task.size * task.selection.count(task.row_count) / max(1, task.row_count))
+
+
 __all__ = [
     "BUCKET",
     "FILE_PATH",
@@ -408,6 +415,7 @@ __all__ = [
     "FileTask",
     "ReadCounts",
     "ReadRequest",
+    "bytes_to_read",
     "forget_footers",
     "metadata_fields",
     "output_schema",

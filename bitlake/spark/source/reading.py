@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from bitlake.errors import InvalidRequest
 from bitlake.spark.arrow import spark_arrow_schema, spark_batches
 from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.runner import OPEN_BYTES, TARGET_BYTES
 from bitlake.spark.scan import frame_schema
 from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.storage import Store
@@ -23,14 +24,9 @@ from bitlake.table.blame import reading_table
 from bitlake.table.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.table.fetch import FileTask
 from bitlake.table.history import When
-from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.table.read import ReadCounts, ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
-
-TARGET_BYTES = 128 * 1024 * 1024
-"""Bytes of files that one task reads, if there are more."""
-OPEN_BYTES = 4 * 1024 * 1024
-"""What opening a file counts for, as in Paimon and Spark."""
 
 
 def batch_scan(options: SourceOptions) -> Scan:
@@ -143,21 +139,10 @@ def parts_of(scan: Scan) -> list[Part]:
         return [Part(store, name, None, scan, 0)]
     if isinstance(scan, ChangeScan):
         spec = scan.spec()
-        return [Part(store, name, spec, t, _change_size(t)) for t in scan.tasks()]
+        return [Part(store, name, spec, t, t.size) for t in scan.tasks()]
     plan = scan.plan()
     request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
-    return [Part(store, name, request, t, _size(t)) for t in tasks_of(plan.files, plan.schemas)]
-
-
-def _change_size(task: ChangeTask) -> int:
-    return sum(map(_size, (*task.files, *(task.before or ()))))
-
-
-def _size(task: FileTask) -> int:
-    if task.merge is not None:
-        return sum(map(_size, task.merge.files))
-    share = task.selection.count(task.row_count) / max(1, task.row_count)
-    return int(task.size * share)
+    return [Part(store, name, request, t, bytes_to_read(t)) for t in tasks_of(plan.files, plan.schemas)]
 
 
 def packed(parts: Sequence[Part]) -> list[Parts]:
