@@ -81,6 +81,8 @@ def test_show_table_extended(run: Run) -> None:
 
 def test_show_views(run: Run) -> None:
     """Temporary views: a filesystem catalog has no others."""
+    for _, name, _ in run("SHOW VIEWS"):
+        run(f"DROP VIEW `{name}`")  # tests before this one left it in the session that all share
     run("CREATE TEMPORARY VIEW test_v AS SELECT 1 AS a; CREATE TEMPORARY VIEW other_v AS SELECT 1 AS a")
     assert [row[1] for row in run("SHOW VIEWS;")] == ["other_v", "test_v"]
     assert run("SHOW VIEWS LIKE 'test*';") == [["", "test_v", True]]
