@@ -468,11 +468,22 @@ def check(rng: random.Random, table: bitlake.Table, model: Model) -> None:
     assert table.scan(where=f"{name} IS NULL").count() == len(nulls)
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(seed=some.integers(0, 2**32))
 def test_any_changes_read_as_a_plain_model_does(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    changes_are_the_models(seed, tmp_path_factory.mktemp("lake"))
+
+
+@pytest.mark.long
+@settings(max_examples=60)
+@given(seed=some.integers(0, 2**32))
+def test_many_changes_read_as_a_plain_model_does(seed: int, tmp_path_factory: pytest.TempPathFactory) -> None:
+    changes_are_the_models(seed, tmp_path_factory.mktemp("lake"))
+
+
+def changes_are_the_models(seed: int, folder: Path) -> None:
     rng = random.Random(seed)
-    lake = bitlake.connect(str(tmp_path_factory.mktemp("lake")))
+    lake = bitlake.connect(str(folder))
     options = {"file.format": rng.choice(["parquet", "parquet", "orc", "avro"])}
     table = lake.create_table("t", pa.schema([("c0", pa.int32()), ("c1", pa.string())]), options=options)
     model = Model()
