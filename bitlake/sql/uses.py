@@ -18,6 +18,7 @@ from bitlake.sql.statements import TableName
 
 _QUERY_WORDS = frozenset({"SELECT", "WITH", "VALUES", "FROM", "TABLE"})
 _SET_WORDS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
+_ALIAS_TOKENS = (TokenType.ALIAS, TokenType.VAR, TokenType.IDENTIFIER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,22 @@ def _qualified(
     return edits, aliases
 
 
+def _named_brackets(tokens: Sequence[Token], words: Sequence[str]) -> set[int]:
+    """The opening brackets whose content has an alias, as in ``(t) x``: the names inside are not seen outside."""
+    found: set[int] = set()
+    opened: list[int] = []
+    for at, word in enumerate(words):
+        if word == "(":
+            opened.append(at)
+        elif word == ")" and opened:
+            start = opened.pop()
+            if at + 1 < len(tokens) and tokens[at + 1].token_type in _ALIAS_TOKENS:
+                found.add(start)
+    return found
+
+
 class _Scopes:
-    """Which SELECT a place of a text belongs to."""
+    """Which SELECT, or bracket with an alias, a place of a text belongs to."""
 
     def __init__(self, text: str) -> None:
         tokens = tokenize(text)
@@ -143,13 +158,14 @@ class _Scopes:
         self.starts = [t.start for t in tokens]
         self.scopes: list[int] = []
         stack = [0]
+        named = _named_brackets(tokens, words)
         for at, word in enumerate(words):
             if word == "(":
                 inner = at + 1
                 while inner < len(words) and words[inner] == "(":
                     inner += 1
                 is_query = inner < len(words) and words[inner] in _QUERY_WORDS
-                stack.append(self._new(stack[-1]) if is_query else stack[-1])
+                stack.append(self._new(stack[-1]) if is_query or at in named else stack[-1])
             elif word in _SET_WORDS and not (at and words[at - 1] == "*"):  # SELECT * EXCEPT (a)
                 stack[-1] = self._new(self.parents[stack[-1]])
             self.scopes.append(stack[-1])

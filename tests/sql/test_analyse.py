@@ -85,6 +85,14 @@ def test_tables_of_one_name_are_told_apart_by_their_databases() -> None:
     assert replace_tables(text, uses, ["x", "y"], "db") == (
         "SELECT `other.t`.z FROM `x` AS `other.t` WHERE `other.t`.z = 1 EXCEPT SELECT x.a FROM (((`y` AS `db.t`))) x"
     )
+    # The names in a bracket with an alias are not seen outside: this one may have any columns.
+    for bracket in ("((t)) x (p, q, r, s, u, v)", "(t) AS x (p, q, r, s, u, v)"):
+        text = f"SELECT t.z, t.a FROM other.t LEFT SEMI JOIN {bracket} ON other.t.z = x.p"
+        found = replace_tables(text, analyse_query(text, resolve).tables, ["y", "x"], "db")
+        assert found == (
+            "SELECT `other.t`.z, `other.t`.a FROM `y` AS `other.t` "
+            f"LEFT SEMI JOIN {bracket.replace('t)', '`x` AS `db.t`)', 1)} ON `other.t`.z = x.p"
+        )
 
 
 def test_timestamps_are_of_the_sessions_zone() -> None:
