@@ -46,6 +46,8 @@ def environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([str(ROOT), *filter(None, sys.path)])),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
+        # Its processes have smaller heaps than the tests' sessions begin with.
+        "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
 
 
