@@ -19,8 +19,8 @@ that the rows were written with: the file's columns, keys and creation time.  It
 snapshot in step 4 (the schema again for a first commit).  A replacement of history changes or deletes the
 latest snapshot *before* looking for later ones a last time.  So either that look finds this commit, which then came
 first, or step 4 finds the base changed: the snapshot is withdrawn and the attempt repeated, or refused for another
-table.  A death between 3 and 4 leaves the snapshot.  If its base was removed, it is a stray, which is no part of the
-table (:mod:`bitlake.table.strays`).
+table.  A death between 3 and 4 leaves the snapshot.  If its base was removed, it is a stray, and readers ignore it
+(:mod:`bitlake.table.strays`).
 
 A failed attempt deletes what it wrote in step 2.  If step 3 *fails* instead of answering, its outcome is unknown:
 nothing is deleted, and the snapshot's ``uuid``, which no other commit has, tells later whether it took place.
@@ -407,7 +407,7 @@ class _Committer:
         self._write_hints(snapshot)
 
     def _write_hints(self, snapshot: Snapshot) -> None:
-        """Whether that works changes nothing."""
+        """Write the hints; the commit stands if that fails."""
         hints = [self.paths.latest_hint] if snapshot.id > 1 else [self.paths.earliest_hint, self.paths.latest_hint]
         for hint in hints:
             with contextlib.suppress(StorageUnavailable):

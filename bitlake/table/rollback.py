@@ -11,7 +11,7 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
    the fence; a commit that takes the id first is one more snapshot to roll back;
 3. the LATEST hint names the fence;
 4. ``snapshot/.removed-<millis>-<id>`` records the snapshots T+1 to L (:mod:`bitlake.table.strays`): their ids may be
-   used again, and whoever based a commit on one of them and dies leaves a stray;
+   used again, and a writer that based a commit on one of them may die and leave a stray;
 5. ``snapshot-<T+1>`` is replaced by a copy of the fence, the **filler**: a writer that started from T long ago cannot
    commit below the fence.  Readers of older snapshots see T there;
 6. snapshots L down to T+2 are deleted.  Nobody reuses their ids while the fence exists.  A death leaves a part of

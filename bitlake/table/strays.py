@@ -3,11 +3,11 @@
 A commit is right only on the base that it was computed from.  Its writer creates the snapshot, then looks at the base
 again, and withdraws the snapshot if that is gone (:mod:`bitlake.table.commit`).  If it dies between these two steps,
 the snapshot stays: after a gap in the ids, or, when later commits reach it, on a snapshot that it does not follow.
-Nobody was told that it took place, and it lacks what was committed since.  So it is no part of the table:
+No caller was told that the commit succeeded, and the snapshot lacks later commits.  Readers therefore ignore it:
 
 * each snapshot names its base in the property ``bitlake.base``: the uuid, or the delta manifest list of one without;
-* whoever removes a snapshot whose id is used again says so before, in ``snapshot/.removed-<millis>-<uuid>``: a JSON
-  object whose ``snapshots`` are the ids and names of the removed ones, and whose ``by`` is the uuid of the snapshots
+* an operation that removes snapshots whose ids may be used again first writes ``snapshot/.removed-<millis>-<uuid>``, a
+  JSON object.  Its ``snapshots`` are the ids and names of the removed ones, and ``by`` is the uuid of the snapshots
   that take their place.  ``returned`` are those that a branch has kept, and that a fast-forward brings back.  Paimon
   passes over the file;
 * a snapshot is a stray if others removed its base, and neither that one nor the snapshot itself has come back.

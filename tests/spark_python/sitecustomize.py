@@ -1,7 +1,7 @@
 """What each Python process that the tests' Spark starts does first; ``tests/conftest.py`` puts this folder on its path.
 
-Spark puts its archives at the front of a worker's path.  Modules in a zip have no byte code, so that each process
-compiles PySpark anew, and each task reads the tables of contents again: the same modules lie unpacked beside them.
+Spark puts its archives at the front of a worker's path.  Modules in a zip have no byte code, so each process
+compiles PySpark again, and each task reads the archives' directories again.  The same modules are installed unpacked.
 A daemon forks a worker for a minute of use; what all of them need (and nothing of bitlake, which a worker must find by
 itself) is loaded before.
 """

@@ -251,16 +251,21 @@ def test_who_began_to_delete_a_stray_died(tmp_path: Path, monkeypatch: pytest.Mo
     assert not Path(paths.snapshot(5)).exists()
 
 
-def test_a_snapshot_that_a_branch_kept_is_no_stray(tmp_path: Path) -> None:
-    """It was rolled back with its base, and came back with a fast-forward to a branch that had been made of it."""
-    lake = bitlake.connect(str(tmp_path))
-    table = lake.create_table("t", SCHEMA)
+def branched_at_four(root: Path) -> Table:
+    """Five snapshots, and branch ``b`` of the fourth, which no tag holds."""
+    table = bitlake.connect(str(root)).create_table("t", SCHEMA)
     for i in range(1, 6):
         table.append(pa.table([[i]], schema=SCHEMA))
     table.create_tag("four", 4)
     table.create_branch("b", "four")
-    lake.table("t$branch_b").append(pa.table([[40]], schema=SCHEMA))
     table.delete_tag("four")
+    return table
+
+
+def test_a_snapshot_that_a_branch_kept_is_no_stray(tmp_path: Path) -> None:
+    """It was rolled back with its base, and came back with a fast-forward to a branch that had been made of it."""
+    table = branched_at_four(tmp_path)
+    bitlake.connect(str(tmp_path)).table("t$branch_b").append(pa.table([[40]], schema=SCHEMA))
     table.rollback(2)
     table.fast_forward("b")
     assert look(tmp_path)["t"][0] == {1, 2, 3, 4, 40}
@@ -270,13 +275,7 @@ def test_a_snapshot_that_a_branch_kept_is_no_stray(tmp_path: Path) -> None:
 
 def test_a_writer_beside_a_fast_forward_to_a_branch_that_begins_later(tmp_path: Path) -> None:
     """Ids between main's last snapshot and the branch's first one were free: a commit there was never seen."""
-    lake = bitlake.connect(str(tmp_path))
-    table = lake.create_table("t", SCHEMA)
-    for i in range(1, 6):
-        table.append(pa.table([[i]], schema=SCHEMA))
-    table.create_tag("four", 4)
-    table.create_branch("b", "four")
-    table.delete_tag("four")
+    table = branched_at_four(tmp_path)
     table.rollback(1)
     template, seen = tmp_path / "default.db", set()
     for at in range(1000):
