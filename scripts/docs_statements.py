@@ -45,6 +45,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "DELETE FROM orders WHERE status = 'LOST'",
         "MERGE INTO orders t USING corrections s ON t.id = s.id\n"
         "WHEN MATCHED THEN UPDATE SET *\nWHEN NOT MATCHED THEN INSERT *",
+        "COPY INTO orders FROM '/data/incoming' FILE_FORMAT = (TYPE = CSV, SKIP_HEADER = 1)",
+        "COPY INTO '/data/paid' FROM (SELECT * FROM orders WHERE status = 'PAID') FILE_FORMAT = (TYPE = PARQUET)",
     ),
     "Queries": (
         "SELECT status, count(*) FROM orders WHERE day > '2026-01-01' GROUP BY status",
@@ -85,7 +87,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "CALL sys.rewrite_file_index(table => 'orders')",
     ),
 }
-_PARTS = {"Assignment", "ColumnDef", "MergeClause", "TableName", "Other"}
+_PARTS = {"Assignment", "ColumnDef", "FileFormat", "MergeClause", "TableName", "Other"}
 
 
 def checked() -> dict[str, tuple[str, ...]]:

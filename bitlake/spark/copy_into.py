@@ -26,7 +26,7 @@ from bitlake.spark.dml import store
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path, hadoop_pattern
 from bitlake.spark.types import spark_type
-from bitlake.sql.copy import CopyIntoTable, FileFormat
+from bitlake.sql.ddl_statements import CopyIntoTable, FileFormat
 from bitlake.storage import FileInfo, Store, open_store
 from bitlake.storage.base import scheme_of
 from bitlake.table.load_history import LoadHistory

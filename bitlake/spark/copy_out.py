@@ -12,7 +12,7 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.query import query
 from bitlake.sql import statements as st
-from bitlake.sql.copy import CopyIntoFolder
+from bitlake.sql.ddl_statements import CopyIntoFolder
 from bitlake.sql.parse import parse_statement
 
 _WRITER = {

@@ -33,7 +33,7 @@ from bitlake.spark.update import update
 from bitlake.spark.watch import watched
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
-from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable
+from bitlake.sql.ddl_statements import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.parameters import Args, SqlText, bind_parameters, literal
 from bitlake.sql.parse import parse_statement
 from bitlake.table.catalog import FileSystemCatalog, Identifier

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from bitlake.errors import InvalidRequest
 from bitlake.predicate.dialect import caret
 from bitlake.sql.cursor import STRINGS, Cursor
-from bitlake.sql.statements import TableName
+from bitlake.sql.ddl_statements import CopyIntoFolder, CopyIntoTable, FileFormat
 
 _IMPORT = {
     "CSV": frozenset(
@@ -24,42 +23,6 @@ _EXPORT = {
 }
 _FLAGS = frozenset(("EMPTY_FIELD_AS_NULL", "MULTI_LINE", "HEADER"))
 ON_ERROR = ("ABORT_STATEMENT", "CONTINUE", "SKIP_FILE")
-
-
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """FILE_FORMAT: its TYPE, its other options in upper case, and the texts that mean NULL."""
-
-    type: str
-    options: Mapping[str, str] = field(default_factory=dict)
-    null_if: tuple[str, ...] = ()
-
-    def flag(self, name: str) -> bool:
-        """An option that is TRUE or FALSE; FALSE by default."""
-        return self.options.get(name) == "TRUE"
-
-
-@dataclass(frozen=True, slots=True)
-class CopyIntoTable:
-    """COPY INTO table [(columns)] FROM 'folder' …."""
-
-    table: TableName
-    folder: str
-    format: FileFormat
-    columns: tuple[str, ...] | None = None
-    pattern: str | None = None
-    force: bool = False
-    on_error: str = "ABORT_STATEMENT"
-
-
-@dataclass(frozen=True, slots=True)
-class CopyIntoFolder:
-    """COPY INTO 'folder' FROM table | (query) …; ``query`` is text."""
-
-    folder: str
-    query: str
-    format: FileFormat
-    overwrite: bool = False
 
 
 def copy(c: Cursor) -> CopyIntoTable | CopyIntoFolder:

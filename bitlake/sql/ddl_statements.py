@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.statements import TableName
 
 
@@ -196,6 +195,42 @@ class ExecuteImmediate:
     statement: str
     into: tuple[str, ...] = ()
     using: tuple[tuple[str | None, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """FILE_FORMAT: its TYPE, its other options in upper case, and the texts that mean NULL."""
+
+    type: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    null_if: tuple[str, ...] = ()
+
+    def flag(self, name: str) -> bool:
+        """An option that is TRUE or FALSE; FALSE by default."""
+        return self.options.get(name) == "TRUE"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyIntoTable:
+    """COPY INTO table [(columns)] FROM 'folder' …."""
+
+    table: TableName
+    folder: str
+    format: FileFormat
+    columns: tuple[str, ...] | None = None
+    pattern: str | None = None
+    force: bool = False
+    on_error: str = "ABORT_STATEMENT"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyIntoFolder:
+    """COPY INTO 'folder' FROM table | (query) …; ``query`` is text."""
+
+    folder: str
+    query: str
+    format: FileFormat
+    overwrite: bool = False
 
 
 DdlStatement = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.sql.copy import CopyIntoFolder, CopyIntoTable, FileFormat
+from bitlake.sql.ddl_statements import CopyIntoFolder, CopyIntoTable, FileFormat
 from bitlake.sql.default_values import default_as_null
 from bitlake.sql.functions import take_max_pt
 from bitlake.sql.parse import parse_statement
