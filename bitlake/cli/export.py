@@ -59,6 +59,8 @@ def export(
     scan = (scan if names is None else scan.select(names)).limit(limit)
     started = time.perf_counter()
     if file == "-":
+        from bitlake.cli.result import write
+
         write(sys.stdout.buffer, chosen, scan.schema, scan.to_batches())
         return
     rows = _to_file(file, chosen, scan.schema, scan.to_batches())
@@ -87,6 +89,8 @@ def _format(file: str, given: str | None) -> str:
 
 def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     """Write under another name beside it, then rename: nobody sees half a file."""
+    from bitlake.cli.result import write
+
     folder = os.path.dirname(file)
     if folder and not os.path.isdir(folder):
         from bitlake.errors import NotFound
@@ -102,56 +106,6 @@ def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.Rec
             os.unlink(part)
         raise
     return rows
-
-
-def write(sink: Any, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write all batches; returns the number of rows."""
-    rows = 0
-    if format == "json":
-        from bitlake.cli.json_lines import json_lines
-
-        for batch in batches:
-            sink.write(json_lines(batch))
-            rows += batch.num_rows
-        return rows
-    with _writer(sink, format, schema) as writer:
-        for batch in batches:
-            writer.write_batch(_texts(batch) if format == "csv" else batch)
-            rows += batch.num_rows
-    return rows
-
-
-def _writer(sink: Any, format: str, schema: pa.Schema) -> Any:
-    import pyarrow as pa
-
-    if format == "parquet":
-        import pyarrow.parquet as pq
-
-        return pq.ParquetWriter(sink, schema, compression="zstd")
-    from pyarrow import csv
-
-    from bitlake.errors import InvalidRequest
-
-    nested = next((f.name for f in schema if pa.types.is_nested(f.type)), None)
-    if nested is not None:
-        raise InvalidRequest(f"column '{nested}' is nested, which CSV cannot hold: write JSON, or choose --columns")
-    return csv.CSVWriter(sink, pa.schema([f.with_type(pa.string()) if _binary(f.type) else f for f in schema]))
-
-
-def _binary(made: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_binary(made) or pa.types.is_large_binary(made) or pa.types.is_fixed_size_binary(made))
-
-
-def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows for CSV: binary columns as hexadecimal digits."""
-    from bitlake.cli.json_lines import hexadecimal
-
-    for i, f in enumerate(batch.schema):
-        if _binary(f.type):
-            batch = batch.set_column(i, f.name, hexadecimal(batch.column(i)))
-    return batch
 
 
 def _show(screen: Screen, document: dict[str, Any]) -> None:

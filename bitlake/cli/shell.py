@@ -19,8 +19,8 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from bitlake.cli.failures import show_error
+from bitlake.cli.result import Result, show_table, starting
 from bitlake.cli.run import Run
-from bitlake.cli.sql import Result, show_table, starting
 from bitlake.errors import BitlakeError, InvalidRequest
 
 _HELP = """\
