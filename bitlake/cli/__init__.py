@@ -2,12 +2,13 @@
 
 How it is made
 --------------
-* **One command, one small file** named as the command (``history.py``; ``import`` and such words get a ``_``), with
-  ``register(app)``, listed in :data:`bitlake.cli.app.COMMANDS`.  Only the module of the command that was asked for is
+* **Commands that belong together share a file** (``tables.py``: tables, describe, files) with ``register(app, name)``;
+  :data:`bitlake.cli.app.COMMANDS` names the file of each command.  Only the file of the command that was asked for is
   imported, so a command costs the others nothing::
 
-      def register(app: typer.Typer) -> None:
-          command(app, "history", history)
+      def register(app: typer.Typer, name: str) -> None:
+          commands: dict[str, Command] = {"tables": tables, "describe": describe, "files": files}
+          command(app, name, commands[name])
 
       def history(run: Run, table: TableName, limit: Annotated[int, typer.Option(help="…")] = 20) -> None:
           \"\"\"What was committed to a table, the latest first.\"\"\"      <- the help text

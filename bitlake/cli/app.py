@@ -11,30 +11,31 @@ from typing import Annotated
 
 import typer
 
-from bitlake.cli.light import LightGroup
+from bitlake.cli.failures import INTERRUPTED, say, told
+from bitlake.cli.startup import LightGroup, load_later
 
 COMMANDS = {
     "sql": "sql",
     "tables": "tables",
-    "describe": "describe",
+    "describe": "tables",
     "history": "history",
-    "files": "files",
-    "import": "import_",
-    "export": "export",
+    "files": "tables",
+    "import": "transfer",
+    "export": "transfer",
     "explain": "explain",
     "inspect": "inspect",
-    "advise": "advise",
-    "verify": "verify",
-    "report": "report",
-    "compact": "compact",
-    "rewrite-index": "rewrite_index",
-    "expire": "expire",
-    "tag": "tag",
-    "branch": "branch",
+    "advise": "explain",
+    "verify": "inspect",
+    "report": "explain",
+    "compact": "maintenance",
+    "rewrite-index": "maintenance",
+    "expire": "maintenance",
+    "tag": "history",
+    "branch": "history",
     "doctor": "doctor",
     "demo": "demo",
 }
-"""Every command, in the order in which help lists them, and its module in this room."""
+"""Every command, in the order in which help lists them, and its module in this package."""
 
 _WITH_VALUE = frozenset(
     ("--lake", "-l", "--database", "-d", "--option", "-o", "--catalog", "--uri", "--catalog-option", "--timezone")
@@ -65,7 +66,7 @@ def make_app(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     )
     app.callback()(_root)
     for name in names:
-        importlib.import_module(f"bitlake.cli.{COMMANDS[name]}").register(app)
+        importlib.import_module(f"bitlake.cli.{COMMANDS[name]}").register(app, name)
     return app
 
 
@@ -111,11 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line (default: this process's); returns the exit code."""
     gc.set_threshold(300_000, 20, 20)  # start-up makes many objects and no garbage
     given = _command_first(list(sys.argv[1:] if arguments is None else arguments))
-    from bitlake.cli.failures import INTERRUPTED, say, told
-
     if not _SPARK.intersection(a.partition("=")[0] for a in given):
-        from bitlake.cli.later import load_later
-
         load_later()
     with told(given) as outcome:
         app = make_app(wanted(given))

@@ -9,9 +9,9 @@ import typer
 from bitlake.cli.run import Run, command
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, name: str) -> None:
     """Add the command."""
-    command(app, "demo", demo)
+    command(app, name, demo)
 
 
 def demo(

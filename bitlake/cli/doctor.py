@@ -34,9 +34,9 @@ class Check:
     fix: str | None = None
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, name: str) -> None:
     """Add the command."""
-    command(app, "doctor", doctor)
+    command(app, name, doctor)
 
 
 def doctor(run: Run) -> None:

@@ -1,19 +1,19 @@
-"""What a person is told when a command fails: one line, and never a stack unless ``--debug`` asks for it."""
+"""How a failed command ends: one line on stderr with a suggestion, and an exit code; a stack only with ``--debug``."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from typer.exceptions import Abort, TyperException
 
-from bitlake.cli.meant import meant
-from bitlake.cli.wrap import terminal_width, wrapped
 from bitlake.errors import BitlakeError
 from bitlake.words import printable, printable_json
 
@@ -97,7 +97,7 @@ def _usage(error: TyperException) -> int:
         if text:
             say(text)
     else:
-        say(f"error: {meant(text, error).replace(': Value error, ', ': ')}")
+        say(f"error: {suggestion(text, error).replace(': Value error, ', ': ')}")
         if context is not None:
             say(f"  help: {context.command_path} --help")
     return error.exit_code
@@ -137,3 +137,108 @@ def _log_to_stderr() -> None:
     if not log.handlers:
         log.addHandler(_Stderr(logging.WARNING))
         log.propagate = False
+
+
+_SENSE = {
+    "--retain-max": ("keep", "keep-last", "retain", "max", "last", "snapshots", "num-retained", "retain-last"),
+    "--older-than": ("age", "before", "older", "days", "since", "ttl", "older-than-days"),
+    "--where": ("condition", "filter", "predicate", "cond", "partition"),
+    "--yes": ("force", "no-confirm", "confirm", "do-it", "execute", "run"),
+    "--dry-run": ("plan", "check", "no-op", "noop", "preview", "simulate"),
+    "--limit": ("max", "max-rows", "rows", "count", "top", "head", "last"),
+    "--columns": ("select", "cols", "fields"),
+    "--keep": ("ttl", "retain", "expire", "retained", "time-retained", "older-than"),
+    "--overwrite": ("replace", "force", "mode"),
+    "--create": ("new", "make", "create-table"),
+    "--primary-key": ("key", "pk", "keys"),
+    "--partition-by": ("partition", "partitions", "partitioned-by"),
+    "--table-option": ("property", "properties", "tblproperties", "set", "with"),
+    "--null": ("null-value", "na", "nulls"),
+    "--no-header": ("headerless", "header", "skip-header"),
+    "--delimiter": ("sep", "separator", "delim", "field-separator"),
+    "--format": ("type", "output-format", "fmt"),
+    "--file": ("script", "input", "query-file"),
+    "--quick": ("fast", "metadata", "shallow", "light"),
+    "--repair": ("fix", "mend"),
+    "--full": ("all", "everything", "major"),
+    "--queries": ("workload", "queries-file"),
+    "--query": ("sql", "statement"),
+    "--sql": ("query", "statement"),
+    "--timestamp": ("as-of", "time", "at", "when", "version-as-of"),
+    "--snapshot": ("version", "id", "at-snapshot"),
+    "--json": ("output", "machine"),
+    "--lake": ("warehouse", "path", "root", "folder", "dir"),
+    "--database": ("db", "schema", "namespace"),
+    "--option": ("conf", "config", "storage-option"),
+}
+"""Words, without dashes, by the option that has their sense."""
+
+
+def suggestion(message: str, error: Any) -> str:
+    """The message of a wrong command line, with the option that was meant where that can be told."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    has = {o for p in getattr(command, "params", ()) for o in getattr(p, "opts", ())}
+    given = getattr(error, "option_name", None)
+    if given is not None:
+        word = str(given).lstrip("-").lower()
+        found = [option for option, words in _SENSE.items() if word in words and option in has]
+        return f"No such option: {given}. Did you mean {' or '.join(found)}?" if found else message
+    if message.startswith("Got unexpected extra argument") and "--where" in has:
+        return f"{message.rstrip('.')}; a condition goes with --where '…'"
+    return message
+
+
+_LABEL = re.compile(r"( *\S(?:\S| (?! )){0,22} {2,})(?=\S)")
+"""A short text and two blanks or more, as in ``  files      3 of 40 read``: what follows is the line's text."""
+_MARK = re.compile(r" *(?:[-+*•→✗…] )?")
+_LEAST_TEXT = 20
+"""Characters that are left for the text, however narrow the terminal is."""
+
+
+def terminal_width(descriptor: int) -> int:
+    """The characters in a line of the terminal behind a file descriptor; ``COLUMNS`` says otherwise."""
+    told = os.environ.get("COLUMNS", "")
+    if told.isdigit() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(descriptor).columns or 80
+    except OSError:
+        return 80
+
+
+def wrapped(text: str, width: int) -> str:
+    """The text without a line of more than ``width`` characters.
+
+    Paths that are longer than a line are broken behind a ``/``.
+    """
+    return "\n".join(part for line in text.split("\n") for part in _wrap(line, width))
+
+
+def _wrap(line: str, width: int) -> list[str]:
+    if len(line) <= width:
+        return [line]
+    indent = _indent(line, width)
+    out: list[str] = []
+    now, empty = line[:indent], True
+    for word in re.findall(r" *\S+", line[indent:]):
+        if not empty and len(now) + len(word) > width:
+            out.append(now.rstrip())
+            now, empty = " " * indent, True
+        word = word if not empty or not out else word.lstrip()
+        while len(now) + len(word) > width:
+            room = width - len(now)
+            cut = word.rfind("/", 1, room) + 1 or room
+            out.append(now + word[:cut])
+            now, word = " " * indent, word[cut:]
+        now, empty = now + word, False
+    return [*out, now]
+
+
+def _indent(line: str, width: int) -> int:
+    label = _LABEL.match(line)
+    if label is not None and label.end() <= width - _LEAST_TEXT:
+        return label.end()
+    mark = _MARK.match(line)
+    lead = mark.end() if mark is not None else 0
+    lead += 2 * (lead == len(line) - len(line.lstrip()))  # no mark: what goes on is further in than what begins
+    return min(lead, max(0, width - _LEAST_TEXT))

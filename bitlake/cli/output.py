@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bitlake.cli.failures import Problems, say
-from bitlake.cli.wrap import terminal_width, wrapped
+from bitlake.cli.failures import Problems, say, terminal_width, wrapped
 from bitlake.words import printable, printable_json
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
 from bitlake.cli.failures import Usage
-from bitlake.cli.light import LightCommand
 from bitlake.cli.output import Output
+from bitlake.cli.startup import LightCommand
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bitlake.table.table import Table
 
 Found = TypeVar("Found")
+Command: TypeAlias = Callable[..., None]
+"""What a command runs: its first argument is the :class:`Run`."""
 _PANEL = "Lake and output"
 
 

@@ -18,9 +18,9 @@ SHOWN = 1000
 """Rows shown at a terminal unless ``--limit`` says otherwise."""
 
 
-def register(app: typer.Typer) -> None:
+def register(app: typer.Typer, name: str) -> None:
     """Add the command."""
-    command(app, "sql", sql)
+    command(app, name, sql)
 
 
 def sql(

@@ -1,21 +1,25 @@
-"""``bitlake tables``: what is in the lake."""
+"""``bitlake tables``, ``describe`` and ``files``: the tables of a lake, a table, and its data files."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bitlake.cli.output import Screen, iso, when
-from bitlake.cli.run import Run, command
+from bitlake.cli.run import Command, Run, SnapshotOption, TableName, TagOption, WhenOption, command
+from bitlake.words import counted
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
+    from bitlake.table.state import TableState
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "tables", tables)
+def register(app: typer.Typer, name: str) -> None:
+    """Add one of these commands."""
+    commands: dict[str, Command] = {"tables": tables, "describe": describe, "files": files}
+    command(app, name, commands[name])
 
 
 def tables(
@@ -35,15 +39,15 @@ def tables(
     found = [(d, t) for d in databases for t in sorted(lake.tables(d))]
     if names:
         rows = [{"database": d, "table": t} for d, t in found]
-        run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _names(screen, rows))
+        run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _show_names(screen, rows))
         return
-    rows = LocalRunner(REQUESTS).run(found, lambda name: _table(lake, *name))
-    run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _show(screen, rows))
+    rows = LocalRunner(REQUESTS).run(found, lambda name: _table_row(lake, *name))
+    run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _show_tables(screen, rows))
     if any(r["error"] for r in rows):
         run.out.problems()
 
 
-def _table(lake: Lake, database: str, name: str) -> dict[str, Any]:
+def _table_row(lake: Lake, database: str, name: str) -> dict[str, Any]:
     from bitlake.errors import BitlakeError
     from bitlake.table.catalog import Identifier
     from bitlake.table.opening import open_state
@@ -66,12 +70,12 @@ def _table(lake: Lake, database: str, name: str) -> dict[str, Any]:
     }
 
 
-def _names(screen: Screen, rows: list[dict[str, Any]]) -> None:
+def _show_names(screen: Screen, rows: list[dict[str, Any]]) -> None:
     for r in rows:
         screen.line(f"{r['database']}.{r['table']}")
 
 
-def _show(screen: Screen, rows: list[dict[str, Any]]) -> None:
+def _show_tables(screen: Screen, rows: list[dict[str, Any]]) -> None:
     shown: list[tuple[Any, ...]] = [
         (
             f"{r['database']}.{r['table']}",
@@ -90,3 +94,180 @@ def _show(screen: Screen, rows: list[dict[str, Any]]) -> None:
             del columns[i]
             shown = [(*row[:i], *row[i + 1 :]) for row in shown]
     screen.table(columns, shown, empty="no tables yet")
+
+
+def describe(run: Run, table: TableName) -> None:
+    """What a table is: its columns with their indexes, its keys, its options, and where it lies."""
+    state = run.state(table)
+    document = _description(state)
+    run.out.result(document, lambda screen: _show_description(screen, document))
+
+
+def _description(state: TableState) -> dict[str, Any]:
+    schema, snapshot = state.schema, state.snapshot
+    indexes = _indexes(schema.options)
+    return {
+        "table": state.name,
+        "path": state.paths.root,
+        "branch": state.paths.branch or "main",
+        "comment": schema.comment,
+        "schema_id": schema.id,
+        "snapshot": state.snapshot_id,
+        "rows": snapshot.total_record_count if snapshot else 0,
+        "committed_at": iso(snapshot.time_millis) if snapshot else None,
+        "primary_key": list(schema.primary_keys),
+        "partitioned_by": list(schema.partition_keys),
+        "buckets": schema.num_buckets,
+        "bucket_key": list(schema.bucket_keys) if schema.num_buckets > 0 else [],
+        "columns": [
+            {
+                "name": f.name,
+                "type": str(f.type).removesuffix(" NOT NULL"),
+                "nullable": f.type.nullable,
+                "indexes": indexes.get(f.name, []),
+                "default": f.default_value,
+                "comment": f.description,
+            }
+            for f in schema.fields
+        ],
+        "options": dict(sorted(schema.options.items())),
+    }
+
+
+def _indexes(options: Any) -> dict[str, list[str]]:
+    """By column, the file indexes that the options ask for; of a map's key ``m[k]``, under the map's name."""
+    found: dict[str, list[str]] = {}
+    for name, value in options.items():
+        if name.startswith("file-index.") and name.endswith(".columns"):
+            kind = name.removeprefix("file-index.").removesuffix(".columns")
+            for column in filter(None, (c.strip() for c in value.split(","))):
+                top, bracket, key = column.partition("[")
+                found.setdefault(top, []).append(kind + bracket + key)
+    return found
+
+
+def _buckets(document: dict[str, Any]) -> str | None:
+    number = document["buckets"]
+    if number > 0:
+        return f"{number}, by {', '.join(document['bucket_key'])}"
+    if number == -2:
+        return "postponed"
+    return "dynamic" if document["primary_key"] else None
+
+
+def _show_description(screen: Screen, document: dict[str, Any]) -> None:
+    snapshot = document["snapshot"]
+    screen.pairs(
+        [
+            ("table", document["table"]),
+            ("branch", None if document["branch"] == "main" else document["branch"]),
+            ("comment", document["comment"]),
+            ("path", document["path"]),
+            ("rows", f"{document['rows']:,}"),
+            ("snapshot", "none yet" if snapshot is None else f"{snapshot}, {when(document['committed_at'])}"),
+            ("primary key", ", ".join(document["primary_key"])),
+            ("partitioned by", ", ".join(document["partitioned_by"])),
+            ("buckets", _buckets(document)),
+        ]
+    )
+    screen.line()
+    columns = document["columns"]
+    extra = [n for n in ("indexes", "default", "comment") if any(c[n] for c in columns)]
+    rows = [(c["name"], c["type"], "" if c["nullable"] else "NOT NULL", *(_cell(c[n]) for n in extra)) for c in columns]
+    screen.table(("column", "*type", "", *(f"*{n}" for n in extra)), rows)
+    if document["options"]:
+        screen.line()
+        screen.table(("option", "*value"), list(document["options"].items()))
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else value or ""
+
+
+def files(
+    run: Run,
+    table: TableName,
+    partitions: Annotated[
+        str | None, typer.Option("--where", "-w", help="A condition on partition columns.", metavar="CONDITION")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Show so many files; 0 for all.")] = 50,
+    snapshot: SnapshotOption = None,
+    tag: TagOption = None,
+    timestamp: WhenOption = None,
+) -> None:
+    """The data files of a table: rows, size, level and index of each, and the sum.
+
+    With --json all files are listed, whatever --limit says.
+    """
+    from bitlake.table.index_names import index_name
+    from bitlake.table.partitions import PartitionReader, files_of_partitions
+    from bitlake.table.travel import When
+
+    state = When(snapshot, tag, timestamp).of(run.state(table), run.options.timezone)
+    entries = files_of_partitions(state, partitions, run.options.timezone)
+    reader = PartitionReader(state.schema, state.paths)
+    rows = [
+        {
+            "partition": reader.folder(e.partition),
+            "partition_values": reader.shown(e.partition),
+            "bucket": e.bucket,
+            "level": e.file.level,
+            "rows": e.file.row_count,
+            "bytes": e.file.file_size,
+            "embedded_index_bytes": None if e.file.embedded_index is None else len(e.file.embedded_index),
+            "index_file": index_name(e.file),
+            "schema_id": e.file.schema_id,
+            "path": reader.data_path(e),
+        }
+        for e in sorted(entries, key=lambda e: (reader.folder(e.partition), e.bucket, -e.file.level, e.file.file_name))
+    ]
+    document: dict[str, Any] = {
+        "table": state.name,
+        "snapshot": state.snapshot_id,
+        "total": {
+            "files": len(entries),
+            "rows": sum(e.file.row_count for e in entries),
+            "bytes": sum(e.file.file_size for e in entries),
+        },
+        "files": rows,
+    }
+    keyed = bool(state.schema.primary_keys)
+    run.out.result(document, lambda screen: _show_files(screen, document, limit, keyed))
+
+
+def _show_files(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> None:
+    from bitlake.words import human_bytes
+
+    rows = document["files"]
+    shown = rows[:limit] if limit else rows
+    columns: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "~partition": lambda r: "/".join(f"{k}={v}" for k, v in r["partition_values"].items()),
+        ">bucket": lambda r: r["bucket"],
+        ">level": lambda r: r["level"],
+        ">rows": lambda r: r["rows"],
+        ">size": lambda r: human_bytes(r["bytes"]),
+        "index": _index_place,
+        "~file": lambda r: r["path"].rsplit("/", 1)[-1],
+    }
+    if not any(r["partition"] for r in rows):
+        del columns["~partition"]
+    if not keyed:
+        del columns[">level"]
+    if not any(_index_place(r) for r in rows):
+        del columns["index"]
+    screen.table(tuple(columns), [[made(r) for made in columns.values()] for r in shown], empty="no data files")
+    total = document["total"]
+    if rows:
+        more = f" ({len(rows) - len(shown):,} not shown: --limit 0 shows all)" if len(shown) < len(rows) else ""
+        screen.line(
+            f"{counted(total['files'], 'file')}, {counted(total['rows'], 'row')}, {human_bytes(total['bytes'])}{more}",
+            "dim",
+        )
+
+
+def _index_place(row: dict[str, Any]) -> str:
+    from bitlake.words import human_bytes
+
+    if row["embedded_index_bytes"] is not None:
+        return f"in manifest, {human_bytes(row['embedded_index_bytes'])}"
+    return ".index file" if row["index_file"] else ""

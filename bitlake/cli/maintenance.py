@@ -1,7 +1,8 @@
-"""``bitlake expire``: what is old goes, after its plan was shown."""
+"""``bitlake compact``, ``rewrite-index`` and ``expire``: maintain a table."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,12 +11,108 @@ import typer
 
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
-from bitlake.cli.run import Run, TableName, command, duration
+from bitlake.cli.run import Command, Run, TableName, command, duration
 from bitlake.words import counted
 
 if TYPE_CHECKING:
     from bitlake.table.state import TableState
     from bitlake.table.table import Table
+
+
+def register(app: typer.Typer, name: str) -> None:
+    """Add one of these commands."""
+    commands: dict[str, Command] = {"compact": compact, "rewrite-index": rewrite_index, "expire": expire}
+    command(app, name, commands[name])
+
+
+def compact(
+    run: Run,
+    table: TableName,
+    full: Annotated[bool, typer.Option("--full", help="Everything, not only what is due.")] = False,
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", help="A condition on partition columns.", metavar="CONDITION")
+    ] = None,
+) -> None:
+    """Merge a table's small files, and take out rows that are deleted; runs in this process.
+
+    For very large tables CALL sys.compact runs the same on Spark.
+    """
+    found = run.table(table)
+    before = _size(found)
+    snapshot = found.compact(full=full, where=where)
+    document = {
+        "table": found.name,
+        "snapshot": None if snapshot is None else snapshot.id,
+        "before": before,
+        "after": before if snapshot is None else _size(found),
+    }
+    run.out.result(document, lambda screen: _show_compaction(screen, document, full))
+
+
+def _size(table: Any) -> dict[str, int]:
+    entries = table.state().entries()
+    return {"files": len(entries), "bytes": sum(e.file.file_size for e in entries)}
+
+
+def _show_compaction(screen: Screen, document: dict[str, Any], full: bool) -> None:
+    from bitlake.words import human_bytes
+
+    if document["snapshot"] is None:
+        more = "" if full else "; --full merges what is not due, too"
+        screen.line(f"{document['table']}: nothing to compact{more}")
+        return
+    before, after = document["before"], document["after"]
+    screen.line(
+        f"{document['table']}: {before['files']:,} files ({human_bytes(before['bytes'])}) became {after['files']:,} "
+        f"({human_bytes(after['bytes'])}) in snapshot {document['snapshot']}"
+    )
+
+
+def rewrite_index(
+    run: Run,
+    table: TableName,
+    where: Annotated[
+        str | None, typer.Option("--where", "-w", help="A condition on partition columns.", metavar="CONDITION")
+    ] = None,
+) -> None:
+    """Build the file indexes that the table's options ask for, in the files that lack them.
+
+    Which columns get one is said by options: ALTER TABLE t SET TBLPROPERTIES
+    ('file-index.bitmap.columns' = 'status'). What was killed goes on where it was when it is run again.
+    """
+    found = run.table(table)
+    started = time.perf_counter()
+    done = found.rewrite_file_index(where)
+    built = [r for r in done if r.new is not None]
+    document = {
+        "table": found.name,
+        "files": len(done),
+        "files_rewritten": len(built),
+        "index_bytes": sum(r.index_bytes for r in built),
+        "indexes": sorted({name for r in built for name in r.built}),
+        "problems": [p for r in done for p in r.problems],
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    run.out.result(document, lambda screen: _show_rewrite(screen, document))
+    if document["problems"]:
+        run.out.problems()
+
+
+def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
+    from bitlake.words import human_bytes
+
+    name = document["table"]
+    if not document["files_rewritten"]:
+        files = document["files"]
+        what = "the one file has" if files == 1 else f"all {files:,} files have"
+        screen.line(f"{name}: {what} the indexes that the options ask for")
+        return
+    what = ", ".join(document["indexes"]) or "indexes that no option asks for were dropped"
+    screen.line(
+        f"{name}: {document['files_rewritten']:,} of {document['files']:,} files, "
+        f"{human_bytes(document['index_bytes'])} of indexes in {document['seconds']:.1f} s: {what}"
+    )
+
 
 _DAY_MS = 86_400_000
 
@@ -27,11 +124,6 @@ class What(StrEnum):
     PARTITIONS = "partitions"
     TAGS = "tags"
     ORPHANS = "orphans"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "expire", expire)
 
 
 def expire(
@@ -60,7 +152,7 @@ def expire(
     plan = _PLANS[what](found, lambda: run.table(table), age, retain_max, retain_min)
     document: dict[str, Any] = {"table": found.name, "what": str(what), **plan.document, "done": False}
     if not run.out.json:
-        _show(run.out.screen, document, plan.empty)
+        _show_expiry(run.out.screen, document, plan.empty)
     if not plan.empty and run.agreed("Delete these?", yes, dry_run):
         plan.act()
         document["done"] = True
@@ -103,7 +195,7 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
 
     chosen = PartitionAge.of(state.schema.options)
     if age is not None:
-        chosen = PartitionAge(age) if chosen is None else PartitionAge(age, *_rest(chosen))
+        chosen = PartitionAge(age) if chosen is None else PartitionAge(age, *_partition_age_format(chosen))
     if chosen is None:
         raise InvalidRequest(
             f"table '{state.name}' does not say when a partition is too old: give --older-than 30d, or set its option "
@@ -116,7 +208,7 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
     return _Plan(document, lambda: table().expire_partitions(chosen))
 
 
-def _rest(age: Any) -> tuple[str | None, str | None, str]:
+def _partition_age_format(age: Any) -> tuple[str | None, str | None, str]:
     return age.formatter, age.pattern, age.strategy
 
 
@@ -156,7 +248,7 @@ _PLANS: dict[What, Callable[..., _Plan]] = {
 }
 
 
-def _show(screen: Screen, document: dict[str, Any], empty: bool) -> None:
+def _show_expiry(screen: Screen, document: dict[str, Any], empty: bool) -> None:
     name = document["table"]
     if empty:
         screen.line(f"{name}: no {document['what']} to delete")

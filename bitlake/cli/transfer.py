@@ -1,16 +1,20 @@
-"""``bitlake import``: the rows of files into a table."""
+"""``bitlake import`` and ``export``: rows of files into a table, and a table's rows into a file."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
-from bitlake.cli.run import Run, TableName, command, pairs
+from bitlake.cli.run import Command, Run, SnapshotOption, TableName, TagOption, WhenOption, Where, command, pairs
 from bitlake.words import counted
 
 if TYPE_CHECKING:
@@ -20,9 +24,10 @@ if TYPE_CHECKING:
     from bitlake.table.table import Table
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    command(app, "import", import_files)
+def register(app: typer.Typer, name: str) -> None:
+    """Add one of these commands."""
+    commands: dict[str, Command] = {"import": import_files, "export": export}
+    command(app, name, commands[name])
 
 
 def import_files(
@@ -80,7 +85,7 @@ def import_files(
         target, made = _create(run, table, sources[0], primary_key, partition_by, type, table_option), True
     started = time.perf_counter()
     try:
-        written, snapshot = _write(target, sources, overwrite)
+        written, snapshot = _write_rows(target, sources, overwrite)
     except BaseException:
         if made:
             run.lake().drop_table(table)
@@ -93,10 +98,10 @@ def import_files(
         "snapshot": snapshot,
         "seconds": round(time.perf_counter() - started, 3),
     }
-    run.out.result(document, lambda screen: _show(screen, document))
+    run.out.result(document, lambda screen: _show_import(screen, document))
 
 
-def _write(table: Table, sources: list[Source], overwrite: bool) -> tuple[int, int | None]:
+def _write_rows(table: Table, sources: list[Source], overwrite: bool) -> tuple[int, int | None]:
     """Write all rows in one commit; returns how many, and the snapshot."""
     from bitlake.types import arrow_schema
 
@@ -148,8 +153,8 @@ def _create(
     return run.lake().create_table(
         name,
         schema,
-        primary_key=_names(primary_key),
-        partition_by=_names(partition_by),
+        primary_key=_column_names(primary_key),
+        partition_by=_column_names(partition_by),
         options=pairs("--table-option", options),
     )
 
@@ -176,7 +181,7 @@ def _storable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(f.name, stored(f.type), f.nullable) for f in schema])
 
 
-def _names(text: str | None) -> list[str]:
+def _column_names(text: str | None) -> list[str]:
     return [n.strip() for n in text.split(",") if n.strip()] if text else []
 
 
@@ -189,10 +194,103 @@ def _character(option: str, text: str | None) -> str | None:
     return text
 
 
-def _show(screen: Screen, document: dict[str, Any]) -> None:
+def _show_import(screen: Screen, document: dict[str, Any]) -> None:
     made = "created, " if document["created"] else ""
     files = counted(document["files"], "file")
     place = "nothing to commit" if document["snapshot"] is None else f"snapshot {document['snapshot']}"
     screen.line(
         f"{document['table']}: {made}{document['rows']:,} rows of {files}, {place}, {document['seconds']:.1f} s"
+    )
+
+
+_FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+
+
+def export(
+    run: Run,
+    table: TableName,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A new file; - is stdout.")],
+    where: Where = None,
+    columns: Annotated[str | None, typer.Option("--columns", "-c", help="Only these columns: a,b,c.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=0, help="At most so many rows.")] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="parquet, csv or json; default: by the file's name.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    snapshot: SnapshotOption = None,
+    tag: TagOption = None,
+    timestamp: WhenOption = None,
+) -> None:
+    """Write a table's rows, or those that a condition chooses, into one Parquet, CSV or JSON file; no Spark is started.
+
+    JSON is one object a line. The file is there when it is whole.
+    """
+    chosen = _format(file, format)
+    if file == "-" and run.out.json:
+        raise Usage("--json and a file on stdout do not go together")
+    if file != "-" and os.path.exists(file) and not overwrite:
+        from bitlake.errors import AlreadyExists
+
+        raise AlreadyExists(f"{file} is there already; --overwrite replaces it")
+    names = [c.strip() for c in columns.split(",")] if columns else None
+    scan = replace(run.scan(table, snapshot, tag, timestamp), _recorder=run.lake().catalog.recorder)
+    scan = scan if where is None else scan.where(where)
+    scan = (scan if names is None else scan.select(names)).limit(limit)
+    started = time.perf_counter()
+    if file == "-":
+        from bitlake.cli.result import write
+
+        write(sys.stdout.buffer, chosen, scan.schema, scan.to_batches())
+        return
+    rows = _to_file(file, chosen, scan.schema, scan.to_batches())
+    document = {
+        "table": scan.state.name,
+        "snapshot": scan.state.snapshot_id,
+        "file": file,
+        "format": chosen,
+        "rows": rows,
+        "bytes": os.path.getsize(file),
+        "seconds": round(time.perf_counter() - started, 3),
+    }
+    run.out.result(document, lambda screen: _show_export(screen, document))
+
+
+def _format(file: str, given: str | None) -> str:
+    if given is not None:
+        if given not in _FORMATS.values():
+            raise Usage(f"--format is parquet, csv or json, and not '{given}'")
+        return given
+    found = _FORMATS.get(os.path.splitext(file)[1].lower())
+    if found is None:
+        raise Usage(f"as what shall {'stdout' if file == '-' else file} be written? Say --format parquet, csv or json")
+    return found
+
+
+def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write under another name beside it, then rename: nobody sees half a file."""
+    from bitlake.cli.result import write
+
+    folder = os.path.dirname(file)
+    if folder and not os.path.isdir(folder):
+        from bitlake.errors import NotFound
+
+        raise NotFound(f"there is no folder {folder} to write {os.path.basename(file)} in; make it first")
+    part = f"{file}.{os.getpid()}.part"
+    try:
+        with open(part, "wb") as sink:
+            rows = write(sink, format, schema, batches)
+        os.replace(part, file)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+    return rows
+
+
+def _show_export(screen: Screen, document: dict[str, Any]) -> None:
+    from bitlake.words import human_bytes
+
+    screen.line(
+        f"{document['file']}: {document['rows']:,} rows, {human_bytes(document['bytes'])} of {document['format']} in "
+        f"{document['seconds']:.1f} s"
     )

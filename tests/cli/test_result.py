@@ -9,7 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from bitlake.cli.json_lines import json_lines
+from bitlake.cli.result import json_lines
 
 WHEN = dt.datetime(2026, 1, 2, 3, 4, 5, 6)
 CASES = {
