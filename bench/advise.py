@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.measure import Result
 from bench.tpch import SCALE
+from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.registry import INDEX_TYPES
-from bitlake.predicate.tree import sources_of
 from bitlake.table.advise.advice import Advice
 from bitlake.table.advise.choose import IndexEstimate
 from bitlake.table.advise.estimate import side_by_side

@@ -108,7 +108,7 @@ _TABLE_TESTS = tuple(
 
 ROOMS = {
     "fileindex": Room(("bitlake/fileindex/*.py",), ("tests/fileindex",)),
-    "predicate": Room(("bitlake/predicate/*.py",), ("tests/predicate",)),
+    "expressions": Room(("bitlake/expressions/*.py",), ("tests/expressions",)),
     "codec": Room(("bitlake/codec/*.py",), ("tests/codec",)),
     "tableindex": Room(("bitlake/tableindex/*.py",), ("tests/tableindex",)),
     "metadata": Room(("bitlake/metadata/*.py",), ("tests/metadata",)),

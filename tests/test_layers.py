@@ -17,12 +17,12 @@ PACKAGE = ROOT / "bitlake"
 
 # Bottom to top; docs/decisions/0002-rooms.md says why.  Modules of one step may not import each other.
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("words",),
+    ("formatting",),
     ("errors", "_clock", "html"),
     ("progress",),
     ("types",),
     ("codec",),
-    ("predicate",),
+    ("expressions",),
     ("fileindex",),
     ("tableindex",),
     ("metadata",),

@@ -13,7 +13,7 @@ import typer
 
 from bitlake.cli.output import Screen
 from bitlake.cli.run import Run, command
-from bitlake.words import counted, printable
+from bitlake.formatting import counted, printable
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
 _CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "typer", "prompt_toolkit")

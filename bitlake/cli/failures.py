@@ -15,7 +15,7 @@ from typing import Any
 from typer.exceptions import Abort, TyperException
 
 from bitlake.errors import BitlakeError
-from bitlake.words import printable, printable_json
+from bitlake.formatting import printable, printable_json
 
 FAILED, BROKEN, INTERRUPTED, PIPE = 1, 3, 130, 141
 """Exit codes: it failed, or problems were found; a bug; Ctrl-C; whoever read the output went away."""

@@ -12,7 +12,7 @@ import typer
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.run import Command, Run, TableName, command, duration
-from bitlake.words import counted
+from bitlake.formatting import counted
 
 if TYPE_CHECKING:
     from bitlake.table.state import TableState
@@ -55,7 +55,7 @@ def _size(table: Any) -> dict[str, int]:
 
 
 def _show_compaction(screen: Screen, document: dict[str, Any], full: bool) -> None:
-    from bitlake.words import human_bytes
+    from bitlake.formatting import human_bytes
 
     if document["snapshot"] is None:
         more = "" if full else "; --full merges what is not due, too"
@@ -99,7 +99,7 @@ def rewrite_index(
 
 
 def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.words import human_bytes
+    from bitlake.formatting import human_bytes
 
     name = document["table"]
     if not document["files_rewritten"]:
@@ -273,7 +273,7 @@ def _show_expiry(screen: Screen, document: dict[str, Any], empty: bool) -> None:
 
 
 def _show_orphans(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.words import human_bytes
+    from bitlake.formatting import human_bytes
 
     found = document["orphans"]
     screen.table(

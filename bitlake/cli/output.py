@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bitlake.cli.failures import Problems, say, terminal_width, wrapped
-from bitlake.words import printable, printable_json
+from bitlake.formatting import printable, printable_json
 
 if TYPE_CHECKING:
     from rich.console import Console

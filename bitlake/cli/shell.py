@@ -199,7 +199,7 @@ def is_complete(text: str) -> bool:
         return False
     from sqlglot import TokenType
 
-    from bitlake.predicate.dialect import tokenize
+    from bitlake.expressions.spark_dialect import tokenize
 
     try:
         tokens = tokenize(stripped)

@@ -9,7 +9,7 @@ import typer
 
 from bitlake.cli.output import Screen, iso, when
 from bitlake.cli.run import Command, Run, SnapshotOption, TableName, TagOption, WhenOption, command
-from bitlake.words import counted
+from bitlake.formatting import counted
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -236,7 +236,7 @@ def files(
 
 
 def _show_files(screen: Screen, document: dict[str, Any], limit: int, keyed: bool) -> None:
-    from bitlake.words import human_bytes
+    from bitlake.formatting import human_bytes
 
     rows = document["files"]
     shown = rows[:limit] if limit else rows
@@ -266,7 +266,7 @@ def _show_files(screen: Screen, document: dict[str, Any], limit: int, keyed: boo
 
 
 def _index_place(row: dict[str, Any]) -> str:
-    from bitlake.words import human_bytes
+    from bitlake.formatting import human_bytes
 
     if row["embedded_index_bytes"] is not None:
         return f"in manifest, {human_bytes(row['embedded_index_bytes'])}"

@@ -15,7 +15,7 @@ import typer
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
 from bitlake.cli.run import Command, Run, SnapshotOption, TableName, TagOption, WhenOption, Where, command, pairs
-from bitlake.words import counted
+from bitlake.formatting import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -288,7 +288,7 @@ def _to_file(file: str, format: str, schema: pa.Schema, batches: Iterable[pa.Rec
 
 
 def _show_export(screen: Screen, document: dict[str, Any]) -> None:
-    from bitlake.words import human_bytes
+    from bitlake.formatting import human_bytes
 
     screen.line(
         f"{document['file']}: {document['rows']:,} rows, {human_bytes(document['bytes'])} of {document['format']} in "

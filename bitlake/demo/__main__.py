@@ -29,9 +29,9 @@ from rich.text import Text
 import bitlake
 from bitlake.demo.article import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
 from bitlake.demo.orders import orders
+from bitlake.formatting import counted, human_bytes
 from bitlake.table.explain import describe_choice
 from bitlake.table.plan import Plan
-from bitlake.words import counted, human_bytes
 
 _INDEXED = {
     "file-index.bitmap.columns": "status,region",

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from pyroaring import BitMap
 
+from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op
 from bitlake.fileindex.keys import Key, Keys
 from bitlake.fileindex.selection import Selection
-from bitlake.predicate.tree import Comparison, In, IsNull, Leaf, Like, Op
 from bitlake.types import Root
 
 

@@ -17,6 +17,7 @@ from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.expressions.tree import Comparison, Leaf, Like, Op
 from bitlake.fileindex.answer import answer
 from bitlake.fileindex.entries import read_fixed, read_variable
 from bitlake.fileindex.keys import Key, keys_of
@@ -30,7 +31,6 @@ from bitlake.fileindex.values import (
     to_arrow,
 )
 from bitlake.fileindex.window import Fetch, Window
-from bitlake.predicate.tree import Comparison, Leaf, Like, Op
 from bitlake.types import DataType, Root
 
 _HEAD = 10

@@ -26,11 +26,11 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.keys import chunks, keys_of
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.settings import IndexOption, fraction, integer
 from bitlake.fileindex.window import Fetch, Window
-from bitlake.predicate.tree import Comparison, In, Leaf, Op
 from bitlake.types import DataType, Root
 
 ITEMS: IndexOption[int] = IndexOption(

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from bitlake.codec.hashing import Int64s
+from bitlake.expressions.tree import Op
 from bitlake.fileindex.bitmap_read import BitmapReader
 from bitlake.fileindex.bloom import BloomWriter, absent
 from bitlake.fileindex.bsi import BsiReader
 from bitlake.fileindex.keys import Key
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
 from bitlake.fileindex.registry import INDEX_TYPES, IndexWriter
-from bitlake.predicate.tree import Op
 from bitlake.types import DataType
 
 _PROBES = 64

@@ -145,7 +145,7 @@ class Keys:
         return _with_nulls_of(array, np.ascontiguousarray(words[:, 0]))
 
     def of_literal(self, value: Any) -> Key | None:
-        """The key of a bound literal (see :mod:`bitlake.predicate.tree`), or None when no value can have it."""
+        """The key of a bound literal (see :mod:`bitlake.expressions.tree`), or None when no value can have it."""
         root = self.type.root
         if root in STRINGS:
             return str(value).encode("utf-8", "surrogatepass")

@@ -29,6 +29,7 @@ from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.expressions.tree import Leaf, Op
 from bitlake.fileindex.answer import answer
 from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices, top
 from bitlake.fileindex.codes import Coder
@@ -38,7 +39,6 @@ from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.settings import IndexOption, memory
 from bitlake.fileindex.values import ValueCounts, codes_of, telling, to_arrow
 from bitlake.fileindex.window import Fetch, Window
-from bitlake.predicate.tree import Leaf, Op
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import BINARIES, TIMESTAMPS
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.tree import Leaf
 from bitlake.fileindex import bitmap, bitmap_read, bloom, bsi, range_bitmap
 from bitlake.fileindex.container import split_map_key
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.settings import IndexOption
 from bitlake.fileindex.window import Fetch
-from bitlake.predicate.tree import Leaf
 from bitlake.types import AtomicType, DataField, DataType, MapType
 from bitlake.types.datatypes import STRINGS
 

@@ -59,7 +59,7 @@ def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
 
 
 def physical_value(keys: Keys, key: Key) -> Any:
-    """One key as the physical value of :mod:`bitlake.predicate.tree`; requires :func:`telling`."""
+    """One key as the physical value of :mod:`bitlake.expressions.tree`; requires :func:`telling`."""
     if isinstance(key, bytes):
         return key.decode("utf-8", "surrogatepass") if keys.type.root is Root.VARCHAR else key
     if keys.floating:

@@ -21,10 +21,10 @@ from typing import Protocol
 import numpy as np
 from pyroaring import BitMap
 
+from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
 from bitlake.fileindex.bitmap_read import BitmapReader
 from bitlake.fileindex.bloom import BloomReader
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
-from bitlake.predicate.tree import Comparison, In, Leaf, Like, Op
 
 SMALL_BYTES = 256 * 1024
 SMALL_ROWS = 100_000

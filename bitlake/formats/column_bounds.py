@@ -16,7 +16,7 @@ _EXACT = decimal.Context(prec=100)
 
 
 def physical_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """Values of a column as the physical values of :mod:`bitlake.predicate.tree`; for few values only."""
+    """Values of a column as the physical values of :mod:`bitlake.expressions.tree`; for few values only."""
     kind = array.type
     if pa.types.is_timestamp(kind):
         return array.cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Column statistics out of a Parquet footer, as the physical values of :mod:`bitlake.predicate.tree`.
+"""Column statistics out of a Parquet footer, as the physical values of :mod:`bitlake.expressions.tree`.
 
 What is believed, and why not more:
 

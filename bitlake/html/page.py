@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from bitlake.formatting import shortened
 from bitlake.html.markup import Child, Markup, joined, markup
 from bitlake.html.style import ROOT, STYLE
-from bitlake.words import shortened
 
 _MOST_TITLE = 120
 

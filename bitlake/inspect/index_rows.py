@@ -8,6 +8,10 @@ from typing import Any
 
 from bitlake.codec.roaring import positions_of
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.binder import bind
+from bitlake.expressions.sql_text import name as column_name
+from bitlake.expressions.sql_text import quote
+from bitlake.expressions.tree import Comparison, IsNull, MapKey, Op, Predicate
 from bitlake.fileindex.container import EMPTY
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import ROW_SELECTIVE, indexed_type
@@ -15,10 +19,6 @@ from bitlake.fileindex.selection import Kind, Selection
 from bitlake.inspect.rows import runs_of, runs_text
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Page
-from bitlake.predicate.bind import bind
-from bitlake.predicate.text import name as column_name
-from bitlake.predicate.text import quote
-from bitlake.predicate.tree import Comparison, IsNull, MapKey, Op, Predicate
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import STRINGS
 
@@ -106,7 +106,7 @@ def _condition(column: str, kind: Any, value: Any, fields: Sequence[DataField], 
         return bind(IsNull(column), fields, timezone)
     text = isinstance(kind, AtomicType) and kind.root in STRINGS
     if isinstance(value, str) and not text:  # as SQL reads a literal, so that '2024-02-29' is a date
-        from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
+        from bitlake.expressions.parser import parse_predicate  # brings sqlglot, which only SQL text needs
 
         return bind(parse_predicate(f"{column_name(column)} = {quote(value)}", timezone), fields, timezone)
     return bind(Comparison(column, Op.EQ, value), fields, timezone)

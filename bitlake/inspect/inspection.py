@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.formatting import counted, printable
 from bitlake.inspect.context import TableContext
 from bitlake.inspect.json_files import hint_tree, json_tree
 from bitlake.inspect.kinds import AVRO_MAGIC, START, Kind, kind_of
@@ -16,7 +17,6 @@ from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Fault, Node, Page, Tree, hex_lines, reading, render
 from bitlake.metadata.paths import TablePaths
 from bitlake.storage import Store, open_store
-from bitlake.words import counted, printable
 
 if TYPE_CHECKING:
     from bitlake.fileindex.container import ContainerHeader

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bitlake.formatting import counted
 from bitlake.inspect.avro_files import avro_tree
 from bitlake.inspect.context import TableContext, shown
 from bitlake.inspect.source import Source
@@ -19,7 +20,6 @@ from bitlake.metadata.manifest import (
     decode_manifest_list,
 )
 from bitlake.metadata.stats import column_stats
-from bitlake.words import counted
 
 
 def manifest_list_tree(tree: Tree, source: Source, page: Page, context: TableContext) -> None:

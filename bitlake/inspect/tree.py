@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from bitlake.errors import BitlakeError, CorruptError, NotFound
-from bitlake.words import shortened
+from bitlake.formatting import shortened
 
 # What parsers of suspect bytes may end in, besides errors of our own.
 DAMAGE = (

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from bitlake.codec.binary_row import is_fine_timestamp, is_wide_decimal, null_bytes, units_per_milli
 from bitlake.errors import CorruptError
+from bitlake.expressions.statistics_arrays import Bools, ColumnBounds, Form, Int64s, NotVectorised, Values
 from bitlake.metadata.manifest import SimpleStats
-from bitlake.predicate.stats_vector import Bools, ColumnBounds, Form, Int64s, NotVectorised, Values
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import BINARIES, STRINGS
 

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from bitlake.formatting import printable
 from bitlake.progress.words import amounts, elapsed, heading
-from bitlake.words import printable
 
 if TYPE_CHECKING:
     from bitlake.progress.jobs import Job

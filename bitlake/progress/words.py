@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from bitlake.words import human_bytes
+from bitlake.formatting import human_bytes
 
 if TYPE_CHECKING:
     from bitlake.progress.jobs import Job

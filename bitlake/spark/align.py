@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.align_nested import members_by_name
 from bitlake.spark.types import nullable, spark_type
 from bitlake.types import AtomicType, DataField, Root

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import quoted
 
 
 def members_by_name(

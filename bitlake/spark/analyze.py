@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.predicate.dialect import quoted
+from bitlake.expressions.sql_text import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.sql import statements as st

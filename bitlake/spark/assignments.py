@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.predicate.dialect import quoted
+from bitlake.expressions.sql_text import quoted
 from bitlake.spark.target import Target
 from bitlake.sql import statements as st
 from bitlake.types import DataField, RowType

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.arrow import spark_arrow_schema
 from bitlake.spark.cached_tables import CachedTables
 from bitlake.spark.errors import spark_errors

@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.align import by_name, with_defaults
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import store

@@ -14,9 +14,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.expressions.parser import from_sqlglot
+from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.metadata import options as opt
-from bitlake.predicate.dialect import SparkSql
-from bitlake.predicate.parse import from_sqlglot
 from bitlake.spark.context import EngineContext
 from bitlake.spark.keyed import delete_hits, delete_keyed
 from bitlake.spark.positions import DRIVER_ROWS, gather

@@ -11,12 +11,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.names import Names
-from bitlake.predicate.bind import bind
-from bitlake.predicate.dialect import quoted
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.spark.align import by_name, by_position, has_not_null_inside, stored, with_defaults
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors

@@ -18,9 +18,9 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake.codec.binary_row import null_bytes
 from bitlake.codec.bucket import bucket_of, row_hash
+from bitlake.expressions import spark_dialect
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate import dialect
 from bitlake.table.lsm.postpone import bucket_numbers
 from bitlake.types import AtomicType, DataField, Root
 
@@ -30,7 +30,7 @@ _BITS = {Root.TINYINT: 8, Root.SMALLINT: 16, Root.INT: 32, Root.DATE: 32, Root.B
 
 def quoted(name: str) -> Column:
     """A column by its exact name."""
-    return F.col(dialect.quoted(name))
+    return F.col(spark_dialect.quoted(name))
 
 
 def hash_column(fields: Sequence[DataField]) -> Column:

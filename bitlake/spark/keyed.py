@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bitlake.predicate.dialect import quoted
+from bitlake.expressions.sql_text import quoted
 from bitlake.spark.align import assigned, with_defaults
 from bitlake.spark.assignments import set_values
 from bitlake.spark.lsm_write import write_changes

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import quoted
+from bitlake.expressions.sql_text import quoted
 
 _numbers = itertools.count()
 Run = Callable[[str], DataFrame]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
-from bitlake.predicate.dialect import quoted
+from bitlake.expressions.sql_text import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.merge_clauses import ACTION, Clause, action, value_items

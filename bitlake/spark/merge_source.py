@@ -16,9 +16,10 @@ from pyspark.sql import types as T
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from bitlake.expressions.spark_dialect import SparkSql
+from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import SparkSql, quoted
-from bitlake.predicate.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.query import query

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions.binder import bind
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import near
-from bitlake.predicate.bind import bind
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.scan import SparkReader, choose, is_forced, looked_at

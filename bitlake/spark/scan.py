@@ -22,13 +22,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
 from bitlake.metadata import options as opt
-from bitlake.predicate.dialect import quoted
-from bitlake.predicate.tree import sources_of
 from bitlake.spark.changes import changes_frame
 from bitlake.spark.file_metadata import KEY, file_rows
 from bitlake.spark.hadoop_path import hadoop_path, is_hidden

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.bind import bind
-from bitlake.predicate.tree import MapKey, Predicate, columns_of
+from bitlake.expressions.binder import bind
+from bitlake.expressions.tree import MapKey, Predicate, columns_of
 from bitlake.spark.context import EngineContext
 from bitlake.spark.local import held_frame, is_simple, local_frame
 from bitlake.spark.scan import DRIVER_FILES, choose, frame_schema

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import escape, render_value
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import existing_partition, partition_spec, static_values
 from bitlake.sql import ddl_statements as ds

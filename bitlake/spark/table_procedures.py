@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import BitlakeError
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata import options as opt
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.compact import compact
 from bitlake.spark.context import EngineContext
 from bitlake.spark.create import create_table_like

@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions.spark_dialect import tokenize
+from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
-from bitlake.predicate.dialect import quoted, tokenize
-from bitlake.predicate.tree import Predicate
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.local import held_frame

@@ -14,8 +14,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from bitlake import _clock
+from bitlake.formatting import one_line
 from bitlake.progress import Job, job
-from bitlake.words import one_line
 
 _WORDS = 60
 """Characters of a statement that say what it is."""

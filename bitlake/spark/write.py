@@ -22,11 +22,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bitlake import _clock
+from bitlake.expressions.sql_text import quoted
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.align import store_columns
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path

@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bitlake import _clock
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.dialect import quoted
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.pickling import dumps, loads
 from bitlake.storage import Store

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.predicate.tree import Predicate
+from bitlake.expressions.tree import Predicate
 from bitlake.sql.statements import TableName
 from bitlake.sql.workload import read_workload
 from bitlake.table.advise.advice import Advice

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.expressions.spark_dialect import caret
 from bitlake.metadata.schema_change import (
     FIRST,
     AddColumn,
@@ -23,7 +24,6 @@ from bitlake.metadata.schema_change import (
     SetDefault,
     SetNullable,
 )
-from bitlake.predicate.dialect import caret
 from bitlake.sql import statements as st
 from bitlake.sql.cursor import Cursor
 from bitlake.sql.ddl_types import read_type

@@ -15,9 +15,9 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.spark_dialect import SparkSql, tokenize
+from bitlake.expressions.tree import Predicate
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import SparkSql, tokenize
-from bitlake.predicate.tree import Predicate
 from bitlake.sql import scope
 from bitlake.sql.columns import Mentions, unnamed_tables, without_metadata
 from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata

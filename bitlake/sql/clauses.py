@@ -9,8 +9,8 @@ from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import SparkSql, caret
-from bitlake.predicate.fold import NotConstant, constant
+from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.spark_dialect import SparkSql, caret
 from bitlake.sql.cursor import STRINGS, Cursor
 from bitlake.sql.statements import SqlNull
 

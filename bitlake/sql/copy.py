@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret
+from bitlake.expressions.spark_dialect import caret
 from bitlake.sql.cursor import STRINGS, Cursor
 from bitlake.sql.ddl_statements import CopyIntoFolder, CopyIntoTable, FileFormat
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.predicate.dialect import caret
+from bitlake.expressions.spark_dialect import caret
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.clauses import properties

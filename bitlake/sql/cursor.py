@@ -8,7 +8,7 @@ from typing import NoReturn
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret, tokenize
+from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.sql.statements import TableName
 
 LAKE_CATALOGS = frozenset({"bitlake", "paimon"})

@@ -10,8 +10,8 @@ import re
 from dataclasses import replace
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.predicate.dialect import caret
-from bitlake.predicate.text import quote
+from bitlake.expressions.spark_dialect import caret
+from bitlake.expressions.sql_text import quote
 from bitlake.sql.cursor import Cursor
 from bitlake.sql.statements import quote_name
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import TokenType
 
-from bitlake.predicate.dialect import tokenize
+from bitlake.expressions.spark_dialect import tokenize
 from bitlake.sql.edits import spliced
 
 _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING)

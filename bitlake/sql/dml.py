@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret
+from bitlake.expressions.spark_dialect import caret
 from bitlake.sql import statements as st
 from bitlake.sql.cursor import Cursor
 

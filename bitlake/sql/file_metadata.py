@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import Token, exp
 
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import quoted
 from bitlake.sql import scope
 from bitlake.sql.edits import Edit, spliced
 

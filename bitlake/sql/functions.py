@@ -7,7 +7,7 @@ from collections.abc import Callable
 from sqlglot import Token
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret, tokenize
+from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.sql.cursor import STRINGS
 from bitlake.sql.edits import spliced
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.predicate.dialect import caret
+from bitlake.expressions.spark_dialect import caret
 from bitlake.sql import dml
 from bitlake.sql import statements as st
 from bitlake.sql.clauses import partition_spec, properties

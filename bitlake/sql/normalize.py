@@ -14,8 +14,9 @@ from sqlglot import Token, TokenType
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.predicate.dialect import SparkSql, quoted, tokenize
-from bitlake.predicate.fold import NotConstant, constant
+from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.spark_dialect import SparkSql, tokenize
+from bitlake.expressions.sql_text import quoted
 from bitlake.sql.cursor import Cursor
 from bitlake.sql.edits import Edit, spliced
 from bitlake.sql.names import upper_words

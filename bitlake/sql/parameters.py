@@ -15,7 +15,7 @@ from typing import Any
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret, tokenize
+from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.sql.edits import Edit, spliced
 
 Args = Mapping[str, Any] | Sequence[Any]

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.metadata.schema_change import SetTableComment
-from bitlake.predicate.dialect import caret, tokenize
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import dml
 from bitlake.sql import statements as st

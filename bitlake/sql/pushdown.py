@@ -20,9 +20,8 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from bitlake.metadata.names import Names
-from bitlake.predicate.parse import from_sqlglot
-from bitlake.predicate.tree import (
+from bitlake.expressions.parser import from_sqlglot
+from bitlake.expressions.tree import (
     And,
     Between,
     Comparison,
@@ -38,6 +37,7 @@ from bitlake.predicate.tree import (
     conjuncts,
     sources_of,
 )
+from bitlake.metadata.names import Names
 from bitlake.sql import scope
 from bitlake.sql.scope import Join, Source
 from bitlake.sql.statements import TableName

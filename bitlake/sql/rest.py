@@ -17,7 +17,7 @@ from dataclasses import replace
 import sqlglot
 from sqlglot import Token, TokenType, exp
 
-from bitlake.predicate.dialect import SparkSql, tokenize
+from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.sql.edits import Edit
 from bitlake.sql.uses import QueryAnalysis
 

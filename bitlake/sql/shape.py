@@ -20,10 +20,10 @@ import sqlglot
 from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
+from bitlake.expressions.parser import from_sqlglot
+from bitlake.expressions.spark_dialect import SparkSql, tokenize
+from bitlake.expressions.tree import Predicate
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import SparkSql, tokenize
-from bitlake.predicate.parse import from_sqlglot
-from bitlake.predicate.tree import Predicate
 from bitlake.sql import rest, scope
 from bitlake.sql.edits import Edit
 from bitlake.sql.uses import QueryAnalysis

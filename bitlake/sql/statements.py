@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema_change import SchemaChange
-from bitlake.predicate.dialect import quoted
 from bitlake.types import DataType
 
 if TYPE_CHECKING:

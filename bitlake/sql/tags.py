@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import caret
+from bitlake.expressions.spark_dialect import caret
 from bitlake.sql.cursor import Cursor
 from bitlake.sql.ddl_statements import AlterTag, TagChange
 from bitlake.sql.statements import TableName

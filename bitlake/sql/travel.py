@@ -14,8 +14,8 @@ from typing import Any
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import caret, tokenize
 from bitlake.sql.clauses import arguments
 from bitlake.sql.cursor import STRINGS, Cursor
 from bitlake.sql.edits import spliced

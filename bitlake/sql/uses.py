@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from sqlglot import Token, TokenType
 
+from bitlake.expressions.spark_dialect import tokenize
+from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.tree import Predicate
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import quoted, tokenize
-from bitlake.predicate.tree import Predicate
 from bitlake.sql.cursor import LAKE_CATALOGS
 from bitlake.sql.edits import Edit, spliced
 from bitlake.sql.names import upper_words

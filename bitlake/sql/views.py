@@ -7,8 +7,8 @@ from collections.abc import Callable
 from sqlglot import Token
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.spark_dialect import tokenize
 from bitlake.metadata.names import Names
-from bitlake.predicate.dialect import tokenize
 from bitlake.sql.edits import Edit, spliced
 from bitlake.sql.names import find_names, upper_words
 from bitlake.sql.statements import TableName, quote_name

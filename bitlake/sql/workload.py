@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.formatting import one_line
 from bitlake.sql import statements as st
 from bitlake.sql.analyse import Resolve, analyse_query
 from bitlake.sql.parse import parse_statement, split_statements
 from bitlake.sql.statements import TableName
 from bitlake.table.advise.questions import Query
 from bitlake.types import DataField
-from bitlake.words import one_line
 
 _SHORT = 80
 

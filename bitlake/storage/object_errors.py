@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from obstore import exceptions as ob
 
 from bitlake.errors import AccessDenied, BitlakeError, NotFound, StorageFull, StorageUnavailable
+from bitlake.formatting import counted
 from bitlake.storage.object_options import StoreOptions
-from bitlake.words import counted
 
 FAILURES = (ob.BaseError, OSError, ValueError)
 """Everything obstore raises."""

@@ -18,6 +18,7 @@ from operator import attrgetter
 
 from bitlake.errors import CommitConflict
 from bitlake.fileindex.selection import Selection
+from bitlake.formatting import human_bytes
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import vectors_by_file
@@ -34,7 +35,6 @@ from bitlake.table.runner import Runner
 from bitlake.table.sizing import target_file_size
 from bitlake.table.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector
-from bitlake.words import human_bytes
 
 BATCH_BYTES = 16 << 30
 """Files of about this size are written anew before they are committed: a killed compaction loses no more."""

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.codec.bucket import bucket_of
+from bitlake.expressions.tree import Predicate, named_values
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import Predicate, named_values
 from bitlake.table.evolution import same_columns
 from bitlake.types import DataField, arrow_type
 
@@ -69,7 +69,7 @@ class BucketFilter:
 
 
 def physical_array(column: DataField, values: Sequence[Any]) -> pa.Array:
-    """An Arrow array of a column's type from physical values (see :mod:`bitlake.predicate.tree`)."""
+    """An Arrow array of a column's type from physical values (see :mod:`bitlake.expressions.tree`)."""
     wanted = arrow_type(column.type)
     if pa.types.is_decimal(wanted):
         words = b"".join(b"\0" * 16 if v is None else int(v).to_bytes(16, "little", signed=True) for v in values)

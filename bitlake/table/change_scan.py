@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.evaluate import filter_table
+from bitlake.expressions.tree import Predicate, all_of, sources_of, terms_on
 from bitlake.formats.conform import nullable, retyped
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.evaluate import filter_table
-from bitlake.predicate.tree import Predicate, all_of, sources_of, terms_on
 from bitlake.storage import Store
 from bitlake.table.arrange import key_condition
 from bitlake.table.blame import reading_table

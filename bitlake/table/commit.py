@@ -48,6 +48,7 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
+from bitlake.formatting import counted
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
@@ -72,7 +73,6 @@ from bitlake.table.partition_done import mark_written
 from bitlake.table.state import TableState
 from bitlake.table.strays import create_snapshot, on_base
 from bitlake.table.versions import is_same_table, read_hint
-from bitlake.words import counted
 
 __all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
 

@@ -34,7 +34,7 @@ _INDEX_ROWS = 128 * 1024
 
 
 def arrow_to_physical(array: pa.Array | pa.ChunkedArray, field: DataField) -> list[Any]:
-    """Values of a column as the physical values of :mod:`bitlake.predicate.tree`; for few values only."""
+    """Values of a column as the physical values of :mod:`bitlake.expressions.tree`; for few values only."""
     return physical_values(array)
 
 

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.formats.conform import null_column
-from bitlake.predicate.tree import (
+from bitlake.expressions.tree import (
     FALSE,
     TRUE,
     And,
@@ -28,6 +27,7 @@ from bitlake.predicate.tree import (
     Or,
     Predicate,
 )
+from bitlake.formats.conform import null_column
 from bitlake.table.cache import by_identity
 from bitlake.table.casting import cast_values
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, RowType, arrow_type

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bitlake.predicate.text import to_sql
+from bitlake.expressions.sql_text import to_sql
+from bitlake.formatting import human_bytes, printable
 from bitlake.table.plan import Plan, PlannedFile, SkippedFile
-from bitlake.words import human_bytes, printable
 
 MAX_FILES = 50
 _MAX_RUNS = 8

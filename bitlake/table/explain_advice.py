@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from bitlake.expressions.sql_text import name, quote, to_sql
+from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, MapKey, Op, Or, Predicate, conjuncts
 from bitlake.fileindex.registry import INDEX_TYPES, PREFIX
+from bitlake.formatting import human_bytes
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.text import name, quote, to_sql
-from bitlake.predicate.tree import Comparison, In, IsNull, Leaf, Like, MapKey, Op, Or, Predicate, conjuncts
 from bitlake.table.explain_leaves import LeafStep
 from bitlake.table.explain_pages import FileMap
 from bitlake.table.plan import Plan
 from bitlake.types import AtomicType
 from bitlake.types.datatypes import STRINGS, Root
-from bitlake.words import human_bytes
 
 _FEW_SHARE = 0.4
 """Above this share of rows, an index on them saves nothing (:mod:`bitlake.fileindex.worth`)."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from bitlake.expressions.sql_text import to_sql
+from bitlake.formatting import counted, human_bytes
 from bitlake.html import (
     Bar,
     Lane,
@@ -25,10 +27,8 @@ from bitlake.html import (
     table,
 )
 from bitlake.html.markup import Child
-from bitlake.predicate.text import to_sql
 from bitlake.table.explain_leaves import asked_of
 from bitlake.table.explain_pages import FileMap
-from bitlake.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from bitlake.table.explanation import Explanation, Step

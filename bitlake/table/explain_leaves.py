@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bitlake.errors import BitlakeError
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.tree import And, Constant, Predicate, columns_of, conjuncts
 from bitlake.fileindex.open import OpenIndex
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import And, Constant, Predicate, columns_of, conjuncts
 from bitlake.storage import Store
 from bitlake.table.evolution import map_fields, map_predicate
 from bitlake.table.index_access import has_index, open_for

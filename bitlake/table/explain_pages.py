@@ -9,11 +9,11 @@ import numpy as np
 
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import BitlakeError
+from bitlake.expressions.tree import sources_of
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_index import load_pages
 from bitlake.formats.parquet_pages import MAX_GAP
 from bitlake.formats.parquet_plan import plan_group, split_rows
-from bitlake.predicate.tree import sources_of
 from bitlake.storage import Store
 from bitlake.table.evolution import map_fields
 from bitlake.table.explain import describe_choice

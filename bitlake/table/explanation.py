@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bitlake.formatting import counted, human_bytes, printable
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.table.explain import explain_dict, explain_text
 from bitlake.table.explain_advice import Advice, advice_of
@@ -20,7 +21,6 @@ from bitlake.table.partition_files import files_to_plan
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import Plan, SkipReason
 from bitlake.table.skipped import outlines_of
-from bitlake.words import counted, human_bytes, printable
 
 if TYPE_CHECKING:
     from bitlake.table.scan import Scan

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
+from bitlake.expressions.statistics_arrays import ColumnBounds, Int64s
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.stats_columns import column_bounds
-from bitlake.predicate.stats_vector import ColumnBounds, Int64s
 from bitlake.table.live_files import LiveFiles
 from bitlake.types import DataField
 

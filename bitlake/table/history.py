@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.expressions.tree import Predicate
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.predicate.tree import Predicate
 from bitlake.storage import Store
 from bitlake.table import branches, tags
 from bitlake.table.branches import MAIN

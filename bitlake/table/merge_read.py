@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.tree import sources_of
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.evaluate import evaluate
-from bitlake.predicate.tree import sources_of
 from bitlake.storage import Store
 from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS

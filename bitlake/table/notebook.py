@@ -79,7 +79,7 @@ def scan_html(scan: Scan) -> str:
     """A scan, of which nothing is read for it."""
     facts: list[list[Child]] = [["columns", ", ".join(scan.columns) or "none: only counting"]]
     if scan.predicate is not None:
-        from bitlake.predicate.text import to_sql
+        from bitlake.expressions.sql_text import to_sql
 
         facts.append(["where", to_sql(scan.predicate, scan.state.schema.fields)])
     if scan.row_limit is not None:

@@ -17,13 +17,13 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
+from bitlake.expressions.statistics import Verdict
+from bitlake.expressions.statistics_arrays import Bools, ColumnBounds, Form, NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.expressions.tree import Leaf, Predicate, columns_of, conjuncts
 from bitlake.formats.parquet_bounds import PageBounds, page_bounds
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_stats import number_units
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.stats import Verdict
-from bitlake.predicate.stats_vector import Bools, ColumnBounds, Form, NotVectorised, Verdicts, judge, judge_leaf
-from bitlake.predicate.tree import Leaf, Predicate, columns_of, conjuncts
 from bitlake.storage import Store
 from bitlake.table.evolution import map_fields, stored_alike
 from bitlake.table.fetch import FileTask, ReadCounts

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.expressions.statistics import Verdict, test_stats
+from bitlake.expressions.tree import Predicate, all_of, named_values, terms_on
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import FileStats
-from bitlake.predicate.stats import Verdict, test_stats
-from bitlake.predicate.tree import Predicate, all_of, named_values, terms_on
 from bitlake.table import live
 from bitlake.table.manifests import PartitionSet
 from bitlake.table.state import TableState

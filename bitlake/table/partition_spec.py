@@ -19,7 +19,7 @@ from bitlake.types import arrow_type
 def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *, filled: bool = True) -> Overwrite:
     """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec.
 
-    The spec's values are physical (:mod:`bitlake.predicate.tree`); ``filled`` says that new rows take their place.
+    The spec's values are physical (:mod:`bitlake.expressions.tree`); ``filled`` says that new rows take their place.
     Raises :class:`InvalidRequest` for columns that do not partition the table, and for new rows in some partitions of
     a table whose keys are unique over all of them: the others might hold their keys.
     """

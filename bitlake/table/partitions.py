@@ -7,13 +7,13 @@ from typing import Any
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
+from bitlake.expressions.tree import columns_of
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import partition_path, partition_spec, render_value
 from bitlake.metadata.paths import TablePaths, is_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
-from bitlake.predicate.tree import columns_of
 from bitlake.storage import Store
 from bitlake.table.data_paths import DataPaths
 from bitlake.table.state import TableState
@@ -121,8 +121,8 @@ def files_of_partitions(state: TableState, where: str | None, timezone: str) -> 
     if where is None:
         return list(entries)
     # These bring sqlglot, numpy and Arrow, which only a condition needs.
-    from bitlake.predicate.bind import bind
-    from bitlake.predicate.parse import parse_predicate
+    from bitlake.expressions.binder import bind
+    from bitlake.expressions.parser import parse_predicate
 
     predicate = bind(parse_predicate(where, timezone), state.schema.fields, timezone)
     others = columns_of(predicate) - frozenset(state.schema.partition_keys)

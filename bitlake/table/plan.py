@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import Predicate
 from bitlake.table.order import Order
 
 

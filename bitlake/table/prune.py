@@ -12,14 +12,14 @@ from dataclasses import replace
 import numpy as np
 
 from bitlake.errors import CorruptError
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
+from bitlake.expressions.statistics_arrays import Bools, Int64s, NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.expressions.tree import And, Leaf, Predicate, columns_of, conjuncts, terms_on
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
-from bitlake.predicate.stats_vector import Bools, Int64s, NotVectorised, Verdicts, judge, judge_leaf
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import And, Leaf, Predicate, columns_of, conjuncts, terms_on
 from bitlake.table.buckets import BucketFilter
 from bitlake.table.evolution import MappedPredicate, map_fields, map_predicate
 from bitlake.table.file_columns import FileColumns, FileGroup

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from bitlake.expressions.evaluate import evaluate, filter_table
+from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.evaluate import evaluate, filter_table
-from bitlake.predicate.tree import Predicate, sources_of
 from bitlake.storage import Store
 from bitlake.table.cache import by_identity
 from bitlake.table.evolution import align, map_fields

@@ -20,13 +20,13 @@ from operator import methodcaller
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
+from bitlake.expressions.tree import IsNull
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, parse_index_options
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import IsNull
 from bitlake.progress import of_items
 from bitlake.storage import Store
 from bitlake.table.data_file import FileMaker, indexed_columns, source_column, source_columns

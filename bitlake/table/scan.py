@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.expressions.binder import bind
+from bitlake.expressions.tree import And, Constant, Predicate
 from bitlake.formats.conform import retyped
 from bitlake.metadata import options as opt
 from bitlake.metadata.collector import paused
-from bitlake.predicate.bind import bind
-from bitlake.predicate.tree import And, Constant, Predicate
 from bitlake.storage import Store
 from bitlake.table.arrange import plan_table
 from bitlake.table.blame import reading_table
@@ -91,7 +91,7 @@ class Scan:
     def where(self, condition: str | Predicate) -> Scan:
         """The rows that also satisfy a condition: Spark SQL text, or a predicate tree."""
         if isinstance(condition, str):
-            from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
+            from bitlake.expressions.parser import parse_predicate  # brings sqlglot, which only SQL text needs
 
             condition = parse_predicate(condition, self.timezone)
         elif not isinstance(condition, Predicate):

@@ -20,9 +20,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from bitlake.errors import NotFound
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
 from bitlake.metadata.paths import TablePaths, is_scan_log
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
 from bitlake.storage import Store
 from bitlake.table.plan import Plan
 

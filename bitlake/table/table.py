@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
+from bitlake.expressions.tree import IsNull, Predicate
 from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
 from bitlake.metadata.locations import check_roots
@@ -22,7 +23,6 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.predicate.tree import IsNull, Predicate
 from bitlake.progress import tracked
 from bitlake.storage import Store
 from bitlake.table.alter import (

@@ -19,11 +19,11 @@ from pyroaring import BitMap
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import BitlakeError
+from bitlake.expressions.statistics import ColumnStats, bounds_of
 from bitlake.fileindex.open import OpenIndex
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.predicate.stats import ColumnStats, bounds_of
 from bitlake.storage import Store
 from bitlake.table.evolution import map_fields, stored_alike
 from bitlake.table.index_access import has_index, open_for

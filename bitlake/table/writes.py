@@ -9,10 +9,10 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.tree import Predicate
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
-from bitlake.predicate.tree import Predicate
 from bitlake.progress import tracked
 from bitlake.storage import Store
 from bitlake.table import keyed, keyed_rewrite

@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import Cli
 
 import bitlake
-from bitlake.words import printable, printable_json
+from bitlake.formatting import printable, printable_json
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202eevil\u2066"
 CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u200e\u200f\u202a\u202e\u2066\u2069\u2028\u061c"]

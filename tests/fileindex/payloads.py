@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from bitlake.predicate.tree import Comparison, In, IsNull, Leaf, Op
+from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Op
 from bitlake.types import AtomicType, Root, arrow_type, parse_type
 from bitlake.types.datatypes import TIMESTAMPS
 

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bitlake.expressions.tree import Comparison, Op
 from bitlake.fileindex.bitmap import BitmapWriter
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.open import open_index
-from bitlake.predicate.tree import Comparison, Op
 from bitlake.types import DataField, parse_type
 
 VALUES = 1_000_000

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.expressions.tree import Comparison, In, IsNull, Op
 from bitlake.fileindex.bloom import BloomWriter, absent, open_bloom, shape, supports
 from bitlake.fileindex.selection import Selection
-from bitlake.predicate.tree import Comparison, In, IsNull, Op
 from bitlake.types import parse_type
 from tests.fileindex.payloads import column, leaf_of, parsed, truth
 from tests.fixtures import payloads

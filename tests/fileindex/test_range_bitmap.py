@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.expressions.tree import Comparison, In, IsNull, Like, Op
 from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter, open_range_bitmap, supports
-from bitlake.predicate.tree import Comparison, In, IsNull, Like, Op
 from bitlake.types import parse_type
 from tests.fileindex.payloads import (
     FLOATS,

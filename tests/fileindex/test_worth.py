@@ -9,11 +9,11 @@ import pytest
 from pyroaring import BitMap
 
 import bitlake
+from bitlake.expressions.tree import Comparison, In, Op
 from bitlake.fileindex.bitmap import BitmapWriter
 from bitlake.fileindex.bitmap_read import BitmapReader
 from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter
 from bitlake.fileindex.worth import expected_bytes, pages_spared
-from bitlake.predicate.tree import Comparison, In, Op
 from bitlake.table.plan import PlannedFile
 from bitlake.types import parse_type
 

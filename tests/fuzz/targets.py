@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.orc as arrow_orc
 
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import parse_predicate
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.open import open_index
@@ -29,8 +31,6 @@ from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.stats import column_stats
-from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
 from bitlake.types import DataField
 from bitlake.types.arrow import from_arrow
 from tests.builders import EVERY_TYPE

@@ -10,10 +10,10 @@ from fuzz.mutate import mutate
 from fuzz.run import fuzz
 from fuzz.targets import TARGETS
 
+from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import IndexSpec
-from bitlake.predicate.tree import Comparison, In, Leaf, Op
 from bitlake.types import AtomicType, DataField, Root
 
 COUNTS = {"parquet": 1000, "orc": 1000, "bsi": 1000, "parquet-footer": 1000}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from bitlake.formatting import human_bytes
 from bitlake.progress import Job, counting, job, of_items, say, tracked
 from bitlake.progress import jobs as job_module
 from bitlake.progress.words import amounts, elapsed, heading
 from bitlake.table.runner import LocalRunner
-from bitlake.words import human_bytes
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import bitlake
+from bitlake.formatting import one_line
 from bitlake.progress import Job
 from bitlake.progress import jobs as jobs_module
 from bitlake.progress.words import amounts
 from bitlake.spark import watch
-from bitlake.words import one_line
 
 pytestmark = pytest.mark.spark
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bitlake.predicate.text import to_sql
+from bitlake.expressions.sql_text import to_sql
 from bitlake.sql.analyse import analyse_query, replace_tables
 from bitlake.sql.statements import TableName
 from bitlake.types import DataField, parse_type

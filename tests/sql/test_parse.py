@@ -6,7 +6,7 @@ import pytest
 import sqlglot
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.predicate.dialect import SparkSql
+from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import parse_ddl_type

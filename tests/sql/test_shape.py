@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from bitlake.predicate.tree import Comparison, Op
+from bitlake.expressions.tree import Comparison, Op
 from bitlake.sql.analyse import analyse_query
 from bitlake.sql.rest import edited
 from bitlake.sql.shape import Aggregates, Item, TopRows, shape_of

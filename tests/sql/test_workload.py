@@ -11,7 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.predicate.tree import And, Comparison
+from bitlake.expressions.tree import And, Comparison
 from bitlake.sql.statements import TableName
 from bitlake.sql.workload import read_workload
 from bitlake.types import DataField, from_arrow

@@ -13,11 +13,11 @@ from fixtures import copy_warehouse, expected, warehouse
 
 import bitlake
 from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import parse_predicate
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
 from bitlake.table import topn_read
 from bitlake.table.arrange import arrange, key_condition
 from bitlake.table.plan import SkipReason

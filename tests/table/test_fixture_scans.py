@@ -14,11 +14,11 @@ from answers import arrow_rows, expected_value
 from fixtures import answered, warehouse
 
 import bitlake
-from bitlake.predicate.bind import bind
-from bitlake.predicate.evaluate import evaluate
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import Comparison, Op
+from bitlake.expressions.binder import bind
+from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.tree import Comparison, Op
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.plan import SkipReason
 

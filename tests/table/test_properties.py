@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from expressions.oracle import truth
 from hypothesis import given
 from hypothesis import strategies as st
-from predicate.oracle import truth
 
 import bitlake
+from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.registry import INDEX_TYPES
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.table import read
 from bitlake.table.catalog import Identifier
 from bitlake.table.commit import CommitPlan, Overwrite, commit

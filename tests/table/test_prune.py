@@ -12,9 +12,9 @@ import pytest
 
 import bitlake
 from bitlake.errors import CorruptError
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import parse_predicate
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
-from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
 from bitlake.table import live, prune
 from bitlake.table.file_columns import FileColumns
 from bitlake.table.live_files import LiveFiles

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from bitlake.predicate.text import name, quote
+from bitlake.expressions.sql_text import name, quote
+from bitlake.formatting import printable
 from bitlake.table.advise.choose import IndexEstimate
 from bitlake.table.advise.layout import LayoutAdvice
 from bitlake.table.advise.profile import ColumnProfile
 from bitlake.table.advise.questions import Question
-from bitlake.words import printable
 
 if TYPE_CHECKING:
     from bitlake.table.advise.measure import Measured

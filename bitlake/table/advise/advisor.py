@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import Predicate, sources_of
 from bitlake.storage import Store
 from bitlake.table.advise.advice import NOT_ASKED, Advice, ColumnAdvice, QuestionEstimate, changed_options
 from bitlake.table.advise.choose import (

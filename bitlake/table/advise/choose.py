@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitlake.fileindex.registry import INDEX_TYPES
+from bitlake.formatting import human_bytes
 from bitlake.table.advise.estimate import Estimator
 from bitlake.table.advise.profile import ColumnProfile
 from bitlake.table.advise.questions import Question
 from bitlake.table.advise.trial import Candidate
 from bitlake.types import DataField
-from bitlake.words import human_bytes
 
 LEAST_SHARE = 0.15
 """An index that saves less of the bytes is not worth its keeping."""

@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from bitlake.expressions.sql_text import name as plain
+from bitlake.expressions.sql_text import quote
+from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.formatting import human_bytes
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.text import name as plain
-from bitlake.predicate.text import quote
-from bitlake.predicate.tree import Comparison, In, Leaf, Op
 from bitlake.table.advise.estimate import Estimator
 from bitlake.table.advise.questions import Question, leaves_of
 from bitlake.table.advise.trial import Candidate
 from bitlake.table.sizing import page_rows
 from bitlake.types import AtomicType, Root
 from bitlake.types.datatypes import TIMESTAMPS
-from bitlake.words import human_bytes
 
 _WORTH_SORTING = 8 << 20
 _WORTH_SAVING = 1 << 20

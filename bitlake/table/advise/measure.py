@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.tree import sources_of
+from bitlake.formatting import printable
 from bitlake.metadata import options as opt
-from bitlake.predicate.tree import sources_of
 from bitlake.table.advise.layout import LayoutAdvice
 from bitlake.table.advise.pages import FilePages
 from bitlake.table.advise.questions import Question
@@ -17,7 +18,6 @@ from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, SPARK_SHARE, b
 from bitlake.table.fetch import has_pages
 from bitlake.table.index_access import forget_all
 from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
-from bitlake.words import printable
 
 if TYPE_CHECKING:
     from bitlake.table.advise.advice import Advice, QuestionEstimate

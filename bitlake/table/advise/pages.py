@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from pyroaring import BitMap
 
+from bitlake.expressions.tree import Predicate, conjuncts, sources_of
 from bitlake.formats.parquet_index import load_pages
 from bitlake.formats.parquet_pages import MAX_GAP
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import Predicate, conjuncts, sources_of
 from bitlake.storage import Store
 from bitlake.table.evolution import map_fields
 from bitlake.table.fetch import FileTask, Ints, ReadCounts, footer_of, has_pages, stored_bytes

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.bind import bind
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import (
+from bitlake.expressions.binder import bind
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.tree import (
     And,
     Comparison,
     Constant,
@@ -26,6 +25,7 @@ from bitlake.predicate.tree import (
     columns_of,
     sources_of,
 )
+from bitlake.metadata.schema import TableSchema
 from bitlake.table.advise.profile import ColumnProfile, Value
 from bitlake.table.scan_log import ScanRecord
 from bitlake.types import AtomicType, DataField, Root
@@ -170,7 +170,7 @@ def _bound(query: Query, schema: TableSchema, timezone: str) -> tuple[Predicate,
     assert query.where is not None
     tree = query.where
     if isinstance(tree, str):
-        from bitlake.predicate.parse import parse_predicate  # brings sqlglot, which only SQL text needs
+        from bitlake.expressions.parser import parse_predicate  # brings sqlglot, which only SQL text needs
 
         tree = parse_predicate(tree, timezone)
     bound = bind(tree, schema.fields, timezone)

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bitlake.formatting import counted, human_bytes, shortened
 from bitlake.table.advise.advice import NOT_ASKED
-from bitlake.words import counted, human_bytes, shortened
 
 if TYPE_CHECKING:
     from bitlake.table.advise.advice import Advice, ColumnAdvice

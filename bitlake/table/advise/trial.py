@@ -16,6 +16,8 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
+from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.open import open_index
@@ -23,8 +25,6 @@ from bitlake.fileindex.registry import IndexSpec
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.worth import SMALL_ROWS, Asked, CostGuide
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.evaluate import evaluate
-from bitlake.predicate.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
 from bitlake.storage import Store
 from bitlake.table.advise.questions import leaves_of
 from bitlake.table.advise.sample import Run, read_column

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.codec.hashing import Int32s
+from bitlake.expressions.tree import And, Comparison, In, Op
 from bitlake.formats.column_bounds import physical_values
-from bitlake.predicate.tree import And, Comparison, In, Op
 from bitlake.table.lsm.assign import Assigners
 from bitlake.table.lsm.cross_partition import BUCKET, OLD, OLD_BUCKET, Rerouter, row_counts
 from bitlake.table.lsm.model import BucketState

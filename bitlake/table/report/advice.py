@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bitlake import _clock
+from bitlake.expressions.sql_text import quote
+from bitlake.formatting import counted, human_bytes, share_words
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import options as opt
-from bitlake.predicate.text import quote
 from bitlake.table.partition_expiry import PartitionAge, expired_partitions
 from bitlake.table.state import TableState
 from bitlake.table.tags import list_tags
-from bitlake.words import counted, human_bytes, share_words
 
 if TYPE_CHECKING:
     from bitlake.table.report.facts import TableReport

@@ -9,10 +9,10 @@ from typing import NoReturn
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.expressions.evaluate import filter_table
+from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.formats.conform import retyped
 from bitlake.metadata.schema import TableSchema, near
-from bitlake.predicate.evaluate import filter_table
-from bitlake.predicate.tree import Predicate, sources_of
 from bitlake.table.history import Moment, When
 from bitlake.table.index_only import Answers
 from bitlake.table.plan import Plan, ScanMetrics

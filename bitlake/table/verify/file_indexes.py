@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions.tree import IsNull
 from bitlake.fileindex.compare import IndexCheck
 from bitlake.fileindex.container import EMPTY, read_header
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, indexed_type, parse_index_options
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
-from bitlake.predicate.tree import IsNull
 from bitlake.storage import Store
 from bitlake.table.index_access import index_name
 from bitlake.table.verify.findings import Finding, of_error

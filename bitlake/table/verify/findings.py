@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.formatting import counted, human_bytes, printable
 from bitlake.table.verify.codes import CODES, Severity
-from bitlake.words import counted, human_bytes, printable
 
 MOST_FINDINGS = 1000
 """Findings kept of one code; more are only counted, so that a table whose folder is gone does not fill the memory."""

@@ -18,6 +18,7 @@ import numpy as np
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.container import encode_container
+from bitlake.formatting import printable
 from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
@@ -40,7 +41,6 @@ from bitlake.table.verify.findings import Finding, VerifyReport
 from bitlake.table.verify.hashes import KeyFile, key_hashes
 from bitlake.table.versions import branch_names
 from bitlake.tableindex.hash_index import java_order
-from bitlake.words import printable
 
 Indexes = Literal["rebuild", "drop"]
 _HINTS = frozenset({"hint-wrong", "hint-ahead"})

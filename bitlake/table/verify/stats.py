@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from bitlake.errors import BitlakeError
+from bitlake.expressions.statistics import ColumnStats
 from bitlake.metadata.manifest import DataFileMeta, SimpleStats
 from bitlake.metadata.stats import FileStats
-from bitlake.predicate.stats import ColumnStats
 from bitlake.table.verify.facts import Bounds
 from bitlake.table.verify.findings import Finding, of_error
 from bitlake.types import DataField

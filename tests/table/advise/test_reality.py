@@ -16,7 +16,7 @@ import pytest
 import bitlake
 from bitlake.demo.orders import orders
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.tree import sources_of
+from bitlake.expressions.tree import sources_of
 from bitlake.table.advise import estimate, layout, sample, trial
 from bitlake.table.advise.advice import Advice
 from bitlake.table.advise.estimate import side_by_side

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import In
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.tree import In
 from bitlake.types import DataField, parse_type
 
 FIELDS = [DataField(0, "d", parse_type("DECIMAL(10, 2)")), DataField(1, "day", parse_type("DATE"))]

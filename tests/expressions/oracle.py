@@ -7,8 +7,8 @@ import math
 import re
 from typing import Any
 
-from bitlake.predicate.like import like_pieces, like_regex
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
+from bitlake.expressions.like import like_pieces, like_regex
+from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 
 
 @functools.total_ordering

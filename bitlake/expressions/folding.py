@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from sqlglot import exp
 
-from bitlake.predicate import literals
+from bitlake.expressions import literals
 
 _WIDE = Context(prec=76, traps=[InvalidOperation, Inexact])
 _INT_BITS = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64}

@@ -9,15 +9,15 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
+from expressions.oracle import compare, truth
 from hypothesis import given
 from hypothesis import strategies as st
-from predicate.oracle import compare, truth
 
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import TRUE, Comparison, In, Not, Op
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.tree import TRUE, Comparison, In, Not, Op
 from bitlake.types import DataField, RowType, parse_type
 
 FIELDS = [
@@ -212,7 +212,7 @@ NUMBERS = st.one_of(
 )
 def test_numbers_compare_exactly(name: str, op: Op, literal: Any, value: int, near: int) -> None:
     """Law: the bound comparison of physical values is Spark's comparison of what they mean."""
-    from bitlake.predicate.compare import limits
+    from bitlake.expressions.binder import limits
 
     field = _field(name)
     scale = field.type.scale or 0
@@ -352,7 +352,7 @@ def test_the_least_bigint_can_be_written_as_text() -> None:
 
 
 def test_limits_of_every_type_of_whole_numbers() -> None:
-    from bitlake.predicate.compare import limits
+    from bitlake.expressions.binder import limits
 
     want = {"TINYINT": 8, "SMALLINT": 16, "INT": 32, "BIGINT": 64, "DATE": 32, "TIMESTAMP(3)": 64}
     for kind, bits in want.items():

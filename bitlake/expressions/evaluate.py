@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.like import Wild, like_pieces, like_regex
-from bitlake.predicate.tree import (
+from bitlake.expressions.like import Wild, like_pieces, like_regex
+from bitlake.expressions.tree import (
     And,
     Comparison,
     Constant,

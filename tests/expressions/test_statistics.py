@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from bitlake.predicate.bind import bind
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.stats import ColumnStats, Verdict
-from bitlake.predicate.stats import test_stats as prove
+from bitlake.expressions.binder import bind
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.statistics import ColumnStats, Verdict
+from bitlake.expressions.statistics import test_stats as prove
 from bitlake.types import DataField, parse_type
 
 FIELDS = [

@@ -1,8 +1,8 @@
-"""What bounds and null counts tell about a bound predicate: no row, some rows, or all rows.
+"""What bounds and null counts prove about a bound predicate: no row, some rows, or all rows.
 
 NONE and ALL are proofs; everything else is SOME.  What makes a bound no proof:
 
-* text and binary bounds may be cut (``truncated``): they still bound, but are no values of the column;
+* text and binary bounds may be cut (``truncated``): they still bound, but need not be values of the column;
 * a float column may hold NaN whatever its bounds say (Parquet writers leave NaN out), and NaN is the greatest value;
   a NaN bound says nothing at all;
 * Paimon cuts U+D7FF at the end of a maximum to ``?`` (table-format spec, trap 19): its upper bound is then raised.
@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bitlake.predicate.like import like_pieces, like_prefix
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, MapKey, Op, Or, Predicate
+from bitlake.expressions.like import like_pieces, like_prefix
+from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, MapKey, Op, Or, Predicate
 
 
 class Verdict(enum.Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bitlake.words import counted, human_bytes, shortened
+from bitlake.formatting import counted, human_bytes, shortened
 
 
 @pytest.mark.parametrize(

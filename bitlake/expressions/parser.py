@@ -15,9 +15,9 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.dialect import SparkSql, syntax_error
-from bitlake.predicate.fold import NotConstant, constant
-from bitlake.predicate.tree import (
+from bitlake.expressions.folding import NotConstant, constant
+from bitlake.expressions.spark_dialect import SparkSql, syntax_error
+from bitlake.expressions.tree import (
     And,
     Between,
     Comparison,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitlake.predicate.tree import (
+from bitlake.expressions.tree import (
     FALSE,
     TRUE,
     And,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Op, Or, Predicate
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.tree import And, Between, Comparison, Constant, In, IsNull, Like, Not, Op, Or, Predicate
 
 UTC = dt.UTC
 

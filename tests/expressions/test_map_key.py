@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.bind import bind
-from bitlake.predicate.evaluate import evaluate, filter_table
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.stats import ColumnStats, Verdict, test_stats
-from bitlake.predicate.text import to_sql
-from bitlake.predicate.tree import Comparison, In, IsNull, MapKey, Op, columns_of, sources_of
+from bitlake.expressions.binder import bind
+from bitlake.expressions.evaluate import evaluate, filter_table
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
+from bitlake.expressions.tree import Comparison, In, IsNull, MapKey, Op, columns_of, sources_of
 from bitlake.types import AtomicType, DataField, MapType, Root
 
 TEXT = AtomicType(Root.VARCHAR, length=2147483647)

@@ -5,17 +5,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from expressions.oracle import truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from predicate.oracle import truth
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.bind import bind
-from bitlake.predicate.evaluate import evaluate, filter_table
-from bitlake.predicate.parse import parse_predicate
-from bitlake.predicate.stats import ColumnStats, Verdict
-from bitlake.predicate.stats import test_stats as prove
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
+from bitlake.expressions.binder import bind
+from bitlake.expressions.evaluate import evaluate, filter_table
+from bitlake.expressions.parser import parse_predicate
+from bitlake.expressions.statistics import ColumnStats, Verdict
+from bitlake.expressions.statistics import test_stats as prove
+from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.types import DataField, arrow_type, parse_type
 
 FLOATS = [float("nan"), -0.0, 0.0, 1.5, -1.5, float("inf"), float("-inf")]

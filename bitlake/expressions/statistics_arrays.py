@@ -1,7 +1,7 @@
-"""The verdicts of :mod:`bitlake.predicate.stats` for many files at once: each rule there is an array operation here.
+"""What bounds prove about a bound predicate, for many files at once: the rules of ``statistics`` as array operations.
 
-A verdict is the number of :class:`bitlake.predicate.stats.Verdict` (0 NONE, 1 SOME, 2 ALL) in an int8 array.  What has
-no vectorised form raises :class:`NotVectorised`; the caller then judges file by file.
+A verdict is the number of :class:`bitlake.expressions.statistics.Verdict` (0 NONE, 1 SOME, 2 ALL) in an int8 array.
+What has no vectorised form raises :class:`NotVectorised`; the caller then judges file by file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.predicate.like import like_pieces, like_prefix
-from bitlake.predicate.stats import test_stats
-from bitlake.predicate.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
+from bitlake.expressions.like import like_pieces, like_prefix
+from bitlake.expressions.statistics import test_stats
+from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
 
 Verdicts = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]
@@ -49,7 +49,7 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnBounds:
-    """One column's statistics of n files: :class:`bitlake.predicate.stats.ColumnStats` by column.
+    """One column's statistics of n files: :class:`bitlake.expressions.statistics.ColumnStats` by column.
 
     ``low`` and ``high`` hold anything where ``has_low`` and ``has_high`` are false; ``nulls`` is -1 where unknown.
     """

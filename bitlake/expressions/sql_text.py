@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bitlake.predicate.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Or, Predicate
+from bitlake.expressions.tree import And, Between, Comparison, Constant, In, IsNull, Like, MapKey, Not, Or, Predicate
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import TIMESTAMPS, AtomicType, DataField, MapType, Root
 

@@ -14,7 +14,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError
 
 from bitlake.errors import InvalidRequest
-from bitlake.predicate.text import quoted as quoted
+from bitlake.expressions.sql_text import quoted as quoted
 
 
 class SparkSql(Spark):

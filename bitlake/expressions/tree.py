@@ -1,7 +1,7 @@
 """The predicate tree: one shape for SQL, strings, Arrow and Spark filters.
 
 A tree is first *unbound* (column names as written, Python literals) and then *bound* to a schema
-(:mod:`bitlake.predicate.bind`): names are the schema's own, literals are physical values, and neither ``Not`` nor
+(:mod:`bitlake.expressions.binder`): names are the schema's own, literals are physical values, and neither ``Not`` nor
 ``Between`` nor an inexact literal is left.  Truth is SQL's: TRUE, FALSE or NULL; a row is selected where it is TRUE.
 
 Physical literals of a bound tree, by the column's type:
