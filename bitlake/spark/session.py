@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
 from bitlake.metadata.names import Names
-from bitlake.progress.board import in_notebook
+from bitlake.progress import in_notebook
 from bitlake.spark.java import find_java
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")

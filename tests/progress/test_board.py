@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from bitlake.progress import Job, job, notebook
-from bitlake.progress import board as board_module
-from bitlake.progress import jobs as job_module
-from bitlake.progress.board import Board, place
+from bitlake import progress as progress_module
+from bitlake.progress import Board, Job, Notebook, job, place
 from bitlake.table.runner import LocalRunner
 
 HERE = Path(__file__).parent
@@ -27,7 +25,7 @@ ROOT = HERE.parents[1]
 def run(how: str, terminal: bool, **env: str) -> tuple[str, str]:
     """What ``watched.py`` prints, and what its standard error shows as plain text."""
     ours, theirs = pty.openpty() if terminal else os.pipe()
-    given = {k: v for k, v in os.environ.items() if k != board_module.ENVIRONMENT}
+    given = {k: v for k, v in os.environ.items() if k != progress_module.ENVIRONMENT}
     given |= {"TERM": "xterm", "COLUMNS": "120", "PYTHONPATH": str(ROOT), **env}
     child = subprocess.Popen(
         [sys.executable, str(HERE / "watched.py"), how],
@@ -106,10 +104,9 @@ class Recorder:
 def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """A board of its own that shows jobs at once, on a screen that remembers."""
     made, own = Recorder(), Board()
-    monkeypatch.setattr(board_module, "_AFTER", 0.0)
-    monkeypatch.setattr(board_module, "place", lambda: lambda: made)
-    monkeypatch.setattr(job_module, "place", lambda: lambda: made)
-    monkeypatch.setattr(job_module, "board", own)
+    monkeypatch.setattr(progress_module, "_AFTER", 0.0)
+    monkeypatch.setattr(progress_module, "place", lambda: lambda: made)
+    monkeypatch.setattr(progress_module, "board", own)
     tick = Job.tick
 
     def drawn(self: Job, item: Any) -> None:
@@ -141,7 +138,7 @@ def test_a_screen_that_fails_is_not_asked_again_and_the_job_goes_on(screen: Reco
 
 
 def test_short_jobs_are_not_shown(screen: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board_module, "_AFTER", 3600.0)
+    monkeypatch.setattr(progress_module, "_AFTER", 3600.0)
     with job("first"):
         LocalRunner(1).run([1, 2], lambda i: i)
     assert screen.drawn == []
@@ -165,11 +162,11 @@ def test_a_notebook_gets_html_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     ipython.display.HTML, ipython.display.display = str, display
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
-    monkeypatch.delenv(board_module.ENVIRONMENT, raising=False)
+    monkeypatch.delenv(progress_module.ENVIRONMENT, raising=False)
     found = place()
     assert found is not None
     screen = found()
-    assert isinstance(screen, notebook.Notebook)
+    assert isinstance(screen, Notebook)
     one = Job("compacting <t>")
     screen.draw([one])
     one.begin([1, 2])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bitlake.formatting import human_bytes
-from bitlake.progress import Job, counting, job, of_items, say, tracked
-from bitlake.progress import jobs as job_module
-from bitlake.progress.words import amounts, elapsed, heading
+from bitlake import progress as progress_module
+from bitlake.progress import Job, amounts, counting, elapsed, heading, job, of_items, say, tracked
 from bitlake.table.runner import LocalRunner
+from bitlake.formatting import human_bytes
 
 
 @pytest.fixture
@@ -23,8 +22,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
         def remove(self, gone: Job) -> None:
             assert gone in jobs
 
-    monkeypatch.setattr(job_module, "place", lambda: object)
-    monkeypatch.setattr(job_module, "board", Wall())
+    monkeypatch.setattr(progress_module, "place", lambda: object)
+    monkeypatch.setattr(progress_module, "board", Wall())
     return jobs
 
 

@@ -14,18 +14,19 @@ from typing import Any
 import pyarrow as pa
 
 import bitlake
+from bitlake import progress
 from bitlake.progress import Job, board, job
 from bitlake.table.runner import LocalRunner
 
 
 def main(how: str) -> None:
-    board._AFTER = 0.0
+    progress._AFTER = 0.0
     tick = Job.tick
 
     def drawn(self: Job, item: Any) -> None:
         tick(self, item)
-        with board.board._changed:
-            board.board._draw()
+        with board._changed:
+            board._draw()
 
     Job.tick = drawn  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
@@ -40,7 +41,7 @@ def main(how: str) -> None:
             with job("failing [bold]"):
                 LocalRunner(1).run([1, 0], lambda n: warnings.warn("above", stacklevel=1) if n else 1 // n)
         except ZeroDivisionError:
-            print("failed", board.board._jobs, board.board._screen)
+            print("failed", board._jobs, board._screen)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 import bitlake
-from bitlake.formatting import one_line
-from bitlake.progress import Job
-from bitlake.progress import jobs as jobs_module
-from bitlake.progress.words import amounts
+from bitlake import progress as progress_module
+from bitlake.progress import Job, amounts
 from bitlake.spark import watch
+from bitlake.formatting import one_line
 
 pytestmark = pytest.mark.spark
 
@@ -33,8 +32,8 @@ class Wall:
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     made = Wall()
-    monkeypatch.setattr(jobs_module, "place", lambda: object)
-    monkeypatch.setattr(jobs_module, "board", made)
+    monkeypatch.setattr(progress_module, "place", lambda: object)
+    monkeypatch.setattr(progress_module, "board", made)
     monkeypatch.setattr(watch, "_EVERY", 0.0)
     return made
 
