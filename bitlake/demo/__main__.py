@@ -27,8 +27,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 import bitlake
-from bitlake.demo.article import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
-from bitlake.demo.orders import orders
+from bitlake.demo.data import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS, orders
 from bitlake.formatting import counted, human_bytes
 from bitlake.table.explain import describe_choice
 from bitlake.table.plan import Plan

@@ -13,7 +13,7 @@ from builders import EVERY_TYPE, every_type
 from fixtures import copy_warehouse
 
 import bitlake
-from bitlake.demo.article import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
+from bitlake.demo.data import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 
 pytestmark = pytest.mark.spark

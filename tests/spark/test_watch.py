@@ -8,9 +8,9 @@ import pytest
 
 import bitlake
 from bitlake import progress as progress_module
+from bitlake.formatting import one_line
 from bitlake.progress import Job, amounts
 from bitlake.spark import watch
-from bitlake.formatting import one_line
 
 pytestmark = pytest.mark.spark
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.demo.orders import orders
+from bitlake.demo.data import orders
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import sources_of
 from bitlake.table.advise import estimate, layout, sample, trial
