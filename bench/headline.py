@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 import bitlake
 from bench.measure import Result, noise, samples
 from bench.wide import wide_orders
-from bitlake.storage import open_store
-from bitlake.storage.counting import CountingStore
+from bitlake.io import open_store
+from bitlake.io.wrappers import CountingStore
 from bitlake.table.catalog import FileSystemCatalog
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.io.base import scheme_of
 from bitlake.lake_spark import SparkLake
 from bitlake.metadata.locations import DeferredRoots
-from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
 from bitlake.table.catalogs import REST, connect_catalog
 from bitlake.table.opening import open_state, open_table

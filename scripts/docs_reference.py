@@ -14,10 +14,10 @@ from docs_text import code, markdown, sentence, table
 
 import bitlake
 from bitlake.cli.app import make_app
+from bitlake.io import object_options, webhdfs
 from bitlake.metadata.options import OPTIONS
 from bitlake.metadata.optiontypes import Option
 from bitlake.spark.procedures import PROCEDURES
-from bitlake.storage import hdfs_options, object_options
 from bitlake.table.system.table import TABLES, VIEWS
 
 
@@ -76,7 +76,7 @@ def storage() -> str:
             out.append(f"Each may have one of the prefixes {prefixes} before it.\n")
     client = ", ".join(map(code, object_options._CLIENT.split()))
     out.append(f"## All object stores\n\nThe client itself takes {client}.\n")
-    out.append("## HDFS\n\n" + markdown(hdfs_options.__doc__))
+    out.append("## HDFS\n\n" + markdown(webhdfs.__doc__))
     return "\n".join(out)
 
 

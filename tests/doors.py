@@ -29,7 +29,7 @@ import s3_server
 import webhdfs_server
 
 import bitlake
-from bitlake.storage import open_store
+from bitlake.io import open_store
 
 DOORS = ("path", "file:/", "file://", "relative", "special", "symlink", "s3", "hdfs", "jdbc", "rest")
 WAYS = ("process", "source", "driver", "spark", "workers", "merge", "merge in process")

@@ -10,9 +10,9 @@ from typing import Any
 
 import bitlake
 from bitlake.errors import StorageUnavailable
-from bitlake.storage import Store
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io import Store
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
 from bitlake.table import live
 from bitlake.table.commit import OutcomeUnknown
 from bitlake.table.index_access import forget_all

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.codec.binary_row import EMPTY_ROW
+from bitlake.io import Store
+from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.storage import Store
-from bitlake.storage.local import LocalStore
 from bitlake.table.index_files import write_vectors
 from bitlake.table.lsm.keys import row_schema
 from bitlake.table.lsm.kv_file import KeyValueWriter

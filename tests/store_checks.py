@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from bitlake.errors import CorruptError, InvalidRequest
-from bitlake.storage import Store
+from bitlake.io import Store
 
 CREATORS = 12
 

@@ -26,7 +26,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("fileindex",),
     ("tableindex",),
     ("metadata",),
-    ("storage",),
+    ("io",),
     ("formats",),
     ("table",),
     ("inspect",),

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bitlake
+from bitlake.io.local import LocalStore
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest, encode_index_manifest
 from bitlake.metadata.manifest import (
     EntryKind,
@@ -23,7 +24,6 @@ from bitlake.metadata.manifest import (
     encode_manifest_list,
 )
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage.local import LocalStore
 from bitlake.table.analyze import ColumnFacts, save_statistics
 from bitlake.table.manifests import manifest_meta
 from bitlake.table.partitions import PartitionReader

@@ -1,7 +1,7 @@
 """A namenode and a datanode of HDFS, as far as WebHDFS shows them: two HTTP servers over a tree in memory.
 
 Behaviour (statuses, exceptions, redirects, when a file is seen) is that of Hadoop 3.5, checked against its
-MiniDFSCluster by running tests/storage/test_hdfs.py with BITLAKE_WEBHDFS=host:port.
+MiniDFSCluster by running tests/io/test_hdfs.py with BITLAKE_WEBHDFS=host:port.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def inspect(
     A damaged file shows up to its fault, and the exit code is 1. --value NULL asks about NULL.
     """
     from bitlake.inspect.inspection import ANY, inspect_file
-    from bitlake.storage import open_store
-    from bitlake.storage.base import scheme_of
+    from bitlake.io import open_store
+    from bitlake.io.base import scheme_of
 
     if value is not None and column is None:
         raise Usage("--value goes with --column")

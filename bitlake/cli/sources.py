@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage import open_store
-from bitlake.storage.base import scheme_of
+from bitlake.io import open_store
+from bitlake.io.base import scheme_of
 
 _BLOCK = 16 << 20
 """Bytes of text parsed at a time."""

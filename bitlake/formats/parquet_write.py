@@ -39,7 +39,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet_layout import into_pages, page_cuts
 from bitlake.formats.parquet_stats import footer_stats
-from bitlake.storage.local import failure
+from bitlake.io.local import failure
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
 

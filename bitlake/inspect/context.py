@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError
 from bitlake.inspect.tree import DAMAGE, plain
+from bitlake.io import Store
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.state import TableState, load_state
 from bitlake.table.versions import latest_schema, load_schema
 from bitlake.types import AtomicType, DataField

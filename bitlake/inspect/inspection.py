@@ -15,8 +15,8 @@ from bitlake.inspect.kinds import AVRO_MAGIC, START, Kind, kind_of
 from bitlake.inspect.places import fields_of, find_file, index_of, open_source, rows_of
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import Fault, Node, Page, Tree, hex_lines, reading, render
+from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage import Store, open_store
 
 if TYPE_CHECKING:
     from bitlake.fileindex.container import ContainerHeader

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from bitlake.errors import NotFound
 from bitlake.inspect.context import TableContext
 from bitlake.inspect.source import Source
-from bitlake.storage import Store
-from bitlake.storage.base import scheme_of
+from bitlake.io import Store
+from bitlake.io.base import scheme_of
 from bitlake.types import DataField
 
 INDEX = ".index"

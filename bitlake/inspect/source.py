@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bitlake.fileindex.window import Fetch, Window
-from bitlake.storage import Store
+from bitlake.io import Store
 
 _AHEAD = 4096
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bitlake.io import Store
 from bitlake.spark.scan import SparkReader
-from bitlake.storage import Store
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 

@@ -19,6 +19,8 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
+from bitlake.io import FileInfo, Store, open_store
+from bitlake.io.base import scheme_of
 from bitlake.metadata.names import Names
 from bitlake.spark.align import by_name, with_defaults
 from bitlake.spark.context import EngineContext
@@ -27,8 +29,6 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path, hadoop_pattern
 from bitlake.spark.types import spark_type
 from bitlake.sql.ddl_statements import CopyIntoTable, FileFormat
-from bitlake.storage import FileInfo, Store, open_store
-from bitlake.storage.base import scheme_of
 from bitlake.table.load_history import LoadHistory
 from bitlake.table.state import TableState
 from bitlake.types import DataField

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from bitlake.io import Store
 from bitlake.spark.hadoop_path import file_uri
-from bitlake.storage import Store
 from bitlake.table.plan import PlannedFile
 
 KEY = "__bitlake_file"

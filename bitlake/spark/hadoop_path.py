@@ -1,7 +1,7 @@
 """Paths of files between bitlake's stores and Spark's JVM: the one place that converts them.
 
 A store's path is plain text, absolute or relative, with or without ``file:``; nothing in it is percent-encoded
-(:mod:`bitlake.storage.base`).  Hadoop's ``Path`` is plain text, too, but differs in three ways:
+(:mod:`bitlake.io.base`).  Hadoop's ``Path`` is plain text, too, but differs in three ways:
 
 * a path without a scheme belongs to ``fs.defaultFS``, which need not be this machine's file system;
 * its working directory and its ``..`` are textual and the JVM's own, so a path must be absolute;
@@ -17,8 +17,8 @@ import re
 import unicodedata
 from urllib.parse import quote
 
-from bitlake.storage.base import scheme_of
-from bitlake.storage.local import strip_scheme
+from bitlake.io.base import scheme_of
+from bitlake.io.local import strip_scheme
 
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
 _QUOTED = re.compile(r"[^A-Za-z0-9_\-!.~'()*:@&=+$,;/]")

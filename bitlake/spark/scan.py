@@ -28,6 +28,8 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.formats.reader import format_of
+from bitlake.io import Store
+from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
 from bitlake.spark.changes import changes_frame
 from bitlake.spark.file_metadata import KEY, file_rows
@@ -38,8 +40,6 @@ from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.runner import pack
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type, worker_schema
 from bitlake.sql.file_metadata import METADATA
-from bitlake.storage import Store
-from bitlake.storage.base import scheme_of
 from bitlake.table.append_delete import matching_rows
 from bitlake.table.blame import reading_table
 from bitlake.table.cache import Cache

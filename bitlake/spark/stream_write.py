@@ -17,13 +17,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.io import open_store
 from bitlake.spark.align import by_name, with_defaults
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import write_frame
 from bitlake.spark.key_hash import quoted
 from bitlake.spark.lsm_write import write_changes
 from bitlake.spark.merge_schema import merged_state, merging
-from bitlake.storage import open_store
 from bitlake.table.append_update import retrying
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.lsm.kinds import WORDS

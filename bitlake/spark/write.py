@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 from bitlake import _clock
 from bitlake.expressions.sql_text import quoted
 from bitlake.fileindex.registry import parse_index_options
+from bitlake.io import Store, has_cheap_rename
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
@@ -33,7 +34,6 @@ from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.key_hash import bucket_column
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write_formats import write_files
-from bitlake.storage import Store, has_cheap_rename
 from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
 from bitlake.table.data_file import file_format
 from bitlake.table.data_paths import DataPaths

@@ -20,12 +20,12 @@ from pyspark.sql import DataFrame
 
 from bitlake import _clock
 from bitlake.expressions.sql_text import quoted
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.pickling import dumps, loads
-from bitlake.storage import Store
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker
 from bitlake.table.partitions import PartitionReader, discard_entries

@@ -22,11 +22,11 @@ from bitlake.formats.parquet_footer import Footer, read_footer
 from bitlake.formats.parquet_scan import read_columns
 from bitlake.formats.parquet_stats import footer_stats
 from bitlake.formats.parquet_write import WrittenFile
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.data_file import (
     DataFileWriter,
     FileMaker,

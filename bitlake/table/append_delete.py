@@ -20,12 +20,12 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
-from bitlake.storage import Store
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.blame import reading_table
 from bitlake.table.changes import CommitPlan, IndexChange

@@ -13,12 +13,12 @@ from functools import partial
 from bitlake import _clock
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import retyped
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
-from bitlake.storage import Store
 from bitlake.table.blame import reading_table
 from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
 from bitlake.table.fetch import FileTask, ReadCounts

@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.expressions.tree import Predicate, all_of, terms_on
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.merge.sections import sections
 from bitlake.table.merge.spec import FIRST_ROW

@@ -24,9 +24,9 @@ import re
 
 from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.io import has_cheap_rename
 from bitlake.metadata.options import branch_option
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage import has_cheap_rename
 from bitlake.table.fast_forward import FastForward, leaving
 from bitlake.table.references import branch_names
 from bitlake.table.state import TableState

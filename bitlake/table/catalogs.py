@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest
+from bitlake.io import Store, open_store
+from bitlake.io.base import scheme_of
 from bitlake.metadata.locations import DeferredRoots, check_roots
-from bitlake.storage import Store, open_store
-from bitlake.storage.base import scheme_of
 from bitlake.table.catalog import FileSystemCatalog
 
 KINDS = ("filesystem", "jdbc", "rest")
@@ -27,7 +27,7 @@ def connect_catalog(
 ) -> FileSystemCatalog:
     """The catalog of a kind over a warehouse, with the store of its files; see :func:`open_catalog` for the rest.
 
-    ``storage_options`` and ``configured`` are as in :func:`bitlake.storage.open_store`.  ``external_paths``: folders
+    ``storage_options`` and ``configured`` are as in :func:`bitlake.io.open_store`.  ``external_paths``: folders
     that may hold files of tables, besides the tables' own.
     """
     catalog = _connect(kind, warehouse, uri, options, storage_options, configured, external_paths)
@@ -47,7 +47,7 @@ def _connect(
     if kind == REST:
         if not uri:
             raise InvalidRequest("the rest catalog takes a uri: http://host:port")
-        from bitlake.storage.rest import RestClient, rest_options
+        from bitlake.io.rest import RestClient, rest_options
         from bitlake.table.rest_catalog import RestCatalog
         from bitlake.table.rest_store import RestStore
 
@@ -73,7 +73,7 @@ def open_store_for(
         places = [(scheme_of(r), urlsplit(r).netloc) for r in roots]
         if all(place == home or place[0] == home[0] == "file" for place in places):
             return open_store(folder, options, configured=configured)
-    from bitlake.storage.resolving import ResolvingStore
+    from bitlake.io.resolving import ResolvingStore
 
     return ResolvingStore(options, configured, folder)
 
@@ -94,7 +94,7 @@ def open_catalog(
     if kind == "jdbc":
         if not uri:
             raise InvalidRequest("the jdbc catalog takes a uri: sqlite:////folder/file or postgresql://host/name")
-        from bitlake.storage.sql_database import open_database
+        from bitlake.io.sql_database import open_database
         from bitlake.table.jdbc_catalog import JdbcCatalog
 
         key = given.pop("catalog-key", "jdbc")

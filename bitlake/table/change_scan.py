@@ -20,8 +20,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.evaluate import filter_table
 from bitlake.expressions.tree import Predicate, all_of, sources_of, terms_on
 from bitlake.formats.conform import nullable, retyped
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.arrange import key_condition
 from bitlake.table.blame import reading_table
 from bitlake.table.fetch import FileTask

@@ -14,6 +14,7 @@ from typing import Any
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
@@ -21,7 +22,6 @@ from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.index_changes import Bucket, IndexFiles, IndexUpdate
 from bitlake.table.index_changes import IndexChange as IndexChange
 from bitlake.table.index_entries import index_entries

@@ -49,13 +49,13 @@ from bitlake.errors import (
     UnsupportedFeature,
 )
 from bitlake.formatting import counted
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
-from bitlake.storage import Store
 from bitlake.table.auto_tags import tag_commit
 from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
 from bitlake.table.expiring import has_expired, load_line

@@ -10,9 +10,9 @@ import json
 import re
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.io import Store
 from bitlake.metadata.jackson import dumps
 from bitlake.metadata.paths import TablePaths, is_file_name
-from bitlake.storage import Store
 from bitlake.table.expiring import load_line
 from bitlake.table.links import check_history
 from bitlake.table.state import TableState

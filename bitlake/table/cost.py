@@ -7,9 +7,9 @@ from collections.abc import Callable
 from bitlake.errors import BitlakeError
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.worth import MOST_SHARE, SMALL_ROWS, CostGuide
+from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.fetch import FileTask, footer_of, stored_bytes
 
 

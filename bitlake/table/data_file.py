@@ -17,13 +17,13 @@ from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import cast_column
 from bitlake.formats.parquet_write import WrittenFile
 from bitlake.formats.reader import format_of, reader_for
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry
 from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
-from bitlake.storage import Store
 from bitlake.table.data_paths import DataPaths
 from bitlake.table.rolling import FileShape, RollingWriter, place_index
 from bitlake.table.runner import discard_files

@@ -26,6 +26,7 @@ from itertools import pairwise
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.io import Store
 from bitlake.metadata import merge_options as mo
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
@@ -33,7 +34,6 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
-from bitlake.storage import Store
 from bitlake.table.consumers import least_next_snapshot
 from bitlake.table.expiring import HOLD_MS, Line, begun_at, load_line, new_marker, parse_hold, steadily
 from bitlake.table.links import check_history

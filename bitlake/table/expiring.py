@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from bitlake import _clock
 from bitlake.errors import NotFound
+from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
-from bitlake.storage import Store
 from bitlake.table.strays import find_strays, is_record
 
 PREFIX = ".expiring-"

@@ -10,9 +10,9 @@ from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Constant, Predicate, columns_of, conjuncts
 from bitlake.fileindex.open import OpenIndex
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.evolution import map_fields, map_predicate
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.plan import Plan, SkipReason

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.storage import Store
-from bitlake.storage.base import WHOLE_FILE_BYTES
+from bitlake.io import Store
+from bitlake.io.base import WHOLE_FILE_BYTES
 
 BOUNDS = "page bounds"
 

@@ -14,7 +14,7 @@ from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_index import load_pages
 from bitlake.formats.parquet_pages import MAX_GAP
 from bitlake.formats.parquet_plan import plan_group, split_rows
-from bitlake.storage import Store
+from bitlake.io import Store
 from bitlake.table.evolution import map_fields
 from bitlake.table.explain import describe_choice
 from bitlake.table.fetch import FileTask, footer_of, has_pages

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Iterator
 
 from bitlake.errors import BitlakeError
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.index_entries import index_entries, index_path
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import lines, listed_entries

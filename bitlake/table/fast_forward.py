@@ -51,12 +51,12 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
+from bitlake.io import Store
 from bitlake.metadata.jackson import JSON_BYTES, load_object
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths, check_file_names, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.expiring import HOLD, load_line, new_hold
 from bitlake.table.live import load_snapshot, snapshot_ids, snapshot_manifests
 from bitlake.table.manifests import ManifestWriter

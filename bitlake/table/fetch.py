@@ -22,8 +22,8 @@ from bitlake.formats.parquet_footer import Footer, read_footer
 from bitlake.formats.parquet_pages import read_parts
 from bitlake.formats.parquet_scan import read_columns
 from bitlake.formats.reader import format_of, reader_for
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.cache import Cache
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

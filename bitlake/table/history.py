@@ -9,8 +9,8 @@ from dataclasses import replace
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.expressions.tree import Predicate
+from bitlake.io import Store
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table import branches, tags
 from bitlake.table.branches import MAIN
 from bitlake.table.change_scan import ChangeScan

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, NotFound
+from bitlake.io import Store
 from bitlake.metadata import options as opt
-from bitlake.storage import Store
 from bitlake.table.fetch import FileTask, ReadCounts
 
 log = logging.getLogger("bitlake")

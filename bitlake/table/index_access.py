@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from bitlake.fileindex.open import OpenIndex, open_index
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.index_names import INDEX_SUFFIX as INDEX_SUFFIX
 from bitlake.table.index_names import has_index as has_index

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 from pyroaring import BitMap
 
 from bitlake.errors import CommitConflict, NotFound, StorageUnavailable
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.index_entries import index_path
 from bitlake.table.index_files import read_vectors, write_vectors, write_vectors_rolling
 from bitlake.tableindex.deletion_vectors import DeletionVector

@@ -7,12 +7,12 @@ change once written, so what was decoded of them is kept in a process-wide cache
 from __future__ import annotations
 
 from bitlake.errors import CorruptError
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.partitions import PartitionReader
 

@@ -14,11 +14,11 @@ import numpy as np
 from bitlake import _clock
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable, UnsupportedFeature
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.index_entries import index_path, new_index_file
 from bitlake.table.runner import discard_files
 from bitlake.tableindex.deletion_vectors import (

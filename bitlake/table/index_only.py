@@ -23,8 +23,8 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.open import OpenIndex
+from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage import Store
 from bitlake.table.ignored_files import IgnoredFiles
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.order import Order, best_rows

@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bitlake.errors import AlreadyExists, InvalidRequest, StorageUnavailable
+from bitlake.io import Store, has_cheap_rename
+from bitlake.io.sql_database import SqlDatabase, Transaction
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store, has_cheap_rename
-from bitlake.storage.sql_database import SqlDatabase, Transaction
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier, delete_table
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.jdbc_views import JdbcViews, View

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bitlake.errors import AlreadyExists, CorruptError, NotFound, StorageUnavailable
+from bitlake.io.sql_database import SqlDatabase
 from bitlake.metadata.jackson import dumps
-from bitlake.storage.sql_database import SqlDatabase
 from bitlake.types import DataField
 from bitlake.types.datatypes import field_to_json
 

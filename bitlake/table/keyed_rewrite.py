@@ -22,10 +22,10 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.codec.roaring import deserialize, positions_of, serialize
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.progress import of_items
-from bitlake.storage import Store
 from bitlake.table import keyed
 from bitlake.table.append_delete import Hits, RowsGone, find_hits, take_out
 from bitlake.table.append_update import CommitRows

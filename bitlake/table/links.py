@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterable
 
 from bitlake.errors import InvalidRequest
+from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage import Store
 
 log = logging.getLogger("bitlake")
 _HISTORY = ("schema", "snapshot", "tag", "consumer", "changelog")

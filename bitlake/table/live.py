@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from bitlake.errors import CorruptError, UnsupportedFeature
+from bitlake.io import Store
 from bitlake.metadata.manifest import (
     EntryKind,
     ManifestEntry,
@@ -22,7 +23,6 @@ from bitlake.metadata.manifest import (
 )
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.live_files import LiveFiles
 from bitlake.table.versions import (

@@ -13,8 +13,8 @@ import logging
 
 from bitlake import _clock
 from bitlake.errors import NotFound
+from bitlake.io import FileInfo, Store
 from bitlake.metadata.jackson import dumps
-from bitlake.storage import FileInfo, Store
 
 log = logging.getLogger("bitlake")
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
-from bitlake.storage import Store
 from bitlake.table import branches, tags
 from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
 from bitlake.table.auto_tags import create_automatic_tags

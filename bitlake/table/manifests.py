@@ -13,6 +13,7 @@ from typing import Any
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import StorageUnavailable
+from bitlake.io import Store
 from bitlake.metadata.index_manifest import IndexFileEntry, encode_index_manifest
 from bitlake.metadata.manifest import (
     EMPTY_STATS,
@@ -31,7 +32,6 @@ from bitlake.metadata.options import (
     Options,
 )
 from bitlake.metadata.paths import ManifestNames, TablePaths
-from bitlake.storage import Store
 from bitlake.table.live import live_entries, read_manifests
 from bitlake.types import DataType
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.tree import sources_of
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS
 from bitlake.table.lsm.pick import needs_lookup

@@ -22,11 +22,11 @@ from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFe
 from bitlake.formats.parquet_footer import read_footer
 from bitlake.formats.parquet_stats import footer_stats
 from bitlake.formats.parquet_write import WrittenFile
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job, of_items
-from bitlake.storage import Store
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import OutcomeUnknown, commit

@@ -22,11 +22,11 @@ import contextlib
 from typing import Any, Protocol
 
 from bitlake.errors import CommitConflict
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.alter import write_schema
 from bitlake.table.append_unmark import unmark
 from bitlake.table.commit import CommitPlan, IndexChange, commit

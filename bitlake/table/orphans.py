@@ -21,12 +21,12 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.partition import escape
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
-from bitlake.storage import Store
 from bitlake.table.expiring import steadily
 from bitlake.table.index_entries import read_index_manifest
 from bitlake.table.links import first_link

@@ -20,8 +20,8 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.fetch import FileTask, ReadCounts, footer_of, has_pages
 from bitlake.table.page_pruning import WORTH_ROWS, pages_left, stored_fields
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason

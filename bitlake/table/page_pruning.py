@@ -23,8 +23,8 @@ from bitlake.expressions.tree import Leaf, Predicate, columns_of, conjuncts
 from bitlake.formats.parquet_bounds import PageBounds, page_bounds
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_stats import number_units
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.evolution import map_fields, stored_alike
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.types import AtomicType, DataField

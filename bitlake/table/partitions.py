@@ -9,12 +9,12 @@ from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
 from bitlake.expressions.tree import columns_of
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import partition_path, partition_spec, render_value
 from bitlake.metadata.paths import TablePaths, is_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.data_paths import DataPaths
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType

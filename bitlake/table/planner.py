@@ -19,11 +19,11 @@ from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Predicate, columns_of
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.buckets import physical_array as physical_array
 from bitlake.table.cost import cost_guide, too_many
 from bitlake.table.file_columns import FileColumns, columns_of_files

@@ -19,8 +19,8 @@ from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet_footer import Footer
 from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.cache import by_identity
 from bitlake.table.evolution import align, map_fields
 from bitlake.table.fetch import (

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bitlake.errors import NotFound
+from bitlake.io import Store
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.expiring import load_line
 from bitlake.table.index_entries import index_path, read_index_manifest
 from bitlake.table.live import latest_snapshot, live_files, read_manifest, read_manifest_list

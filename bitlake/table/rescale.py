@@ -16,11 +16,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
-from bitlake.storage import Store
 from bitlake.table import keyed
 from bitlake.table.commit import Overwrite
 from bitlake.table.lsm.publish import Publisher

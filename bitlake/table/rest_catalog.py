@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.io.rest import RestClient
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage.rest import RestClient
 from bitlake.table.blame import reading_table
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier, _check_name
 from bitlake.table.create import ColumnSpec, new_schema

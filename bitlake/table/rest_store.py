@@ -17,13 +17,13 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.io import Store
+from bitlake.io.resolving import ResolvingStore
+from bitlake.io.rest import RestClient
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
-from bitlake.storage.resolving import ResolvingStore
-from bitlake.storage.rest import RestClient
 from bitlake.table.expiring import PREFIX as EXPIRING
 from bitlake.table.live import latest_schema_id, load_schema, read_manifest_list, read_manifests
 from bitlake.table.partitions import PartitionReader
@@ -51,7 +51,7 @@ class RestTable:
 
 
 class RestStore(ResolvingStore):
-    """The :class:`~bitlake.storage.base.Store` of all tables of a REST catalog, wherever their files are."""
+    """The :class:`~bitlake.io.base.Store` of all tables of a REST catalog, wherever their files are."""
 
     def __init__(
         self, client: RestClient | None, options: Mapping[str, str] | None, configured: Mapping[str, str] | None

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bitlake.io import Store
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
-from bitlake.storage import Store
 from bitlake.table.live import snapshot_manifests
 from bitlake.table.manifests import ManifestWriter
 

@@ -25,10 +25,10 @@ from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, parse_index_options
+from bitlake.io import Store
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
-from bitlake.storage import Store
 from bitlake.table.data_file import FileMaker, indexed_columns, source_column, source_columns
 from bitlake.table.evolution import map_fields
 from bitlake.table.index_access import INDEX_SUFFIX, index_name

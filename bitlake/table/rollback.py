@@ -42,9 +42,9 @@ from functools import partial
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.expiring import load_line, new_hold
 from bitlake.table.fast_forward import check_no_fast_forward, is_switch
 from bitlake.table.live import latest_snapshot, snapshot_ids

@@ -20,12 +20,12 @@ from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.registry import ROW_SELECTIVE, IndexSpec, parse_index_options
 from bitlake.formats.parquet_write import PAGE_BYTES, WrittenFile
 from bitlake.formats.writer import FileWriter, open_writer
+from bitlake.io import Store
+from bitlake.io.local import failure
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import index_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
-from bitlake.storage.local import failure
 from bitlake.table.runner import discard_files
 from bitlake.table.sizing import page_rows, target_file_size
 from bitlake.types import DataField

@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from bitlake.errors import StorageUnavailable
+from bitlake.io import Store
 from bitlake.progress import counting, of_items
-from bitlake.storage import Store
 from bitlake.table.links import not_through_links
 
 Item = TypeVar("Item")

@@ -22,8 +22,8 @@ from typing import Any, Self
 from bitlake.errors import NotFound
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
+from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths, is_scan_log
-from bitlake.storage import Store
 from bitlake.table.plan import Plan
 
 FILE_BYTES = 256 * 1024

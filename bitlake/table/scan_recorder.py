@@ -19,8 +19,8 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths, scan_log_name
-from bitlake.storage import Store, open_store
 from bitlake.table.plan import Plan
 from bitlake.table.scan_log import FILE_BYTES, ScanLog, default_log, record_of
 

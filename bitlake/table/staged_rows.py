@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.errors import CorruptError
+from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage import Store
 from bitlake.table.orphans import STAGING
 from bitlake.table.runner import discard_files
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
 from bitlake.expressions.tree import IsNull, Predicate
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
 from bitlake.metadata.locations import check_roots
@@ -24,7 +25,6 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
-from bitlake.storage import Store
 from bitlake.table.alter import (
     ColumnName,
     ColumnType,

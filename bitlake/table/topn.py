@@ -22,9 +22,9 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.statistics import ColumnStats, bounds_of
 from bitlake.fileindex.open import OpenIndex
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.storage import Store
 from bitlake.table.evolution import map_fields, stored_alike
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.order import BEST, WORST, Order, Place

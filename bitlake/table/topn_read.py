@@ -16,8 +16,8 @@ import pyarrow as pa
 from bitlake.codec.roaring import bitmap_of
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import nullable, retyped
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.order import Order, Place, best_rows
 from bitlake.table.plan import PlannedFile, ScanMetrics

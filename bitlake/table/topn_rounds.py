@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pyroaring import BitMap
 
 from bitlake.codec.roaring import bitmap_of
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.order import Place
 from bitlake.table.plan import PlannedFile, ScanMetrics
 from bitlake.table.topn import MAX_INDEXED, FileRanges, placed_rows, ranking_index

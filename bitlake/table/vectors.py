@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from pyroaring import BitMap
 
 from bitlake.errors import CorruptError, NotFound
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import IndexFileEntry, vectors_by_file
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.index_entries import clear_index_manifests, index_path, read_index_manifest
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason

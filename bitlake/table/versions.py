@@ -9,11 +9,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 
 from bitlake.errors import CorruptError, NotFound
+from bitlake.io import Store
 from bitlake.metadata.jackson import JSON_BYTES
 from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
 from bitlake.table.cache import Cache
 from bitlake.table.expiring import load_line, steadily
 

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.formats.conform import conform
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker, arrow_to_physical
 from bitlake.table.defaults import default_column

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import Predicate
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
-from bitlake.storage import Store
 from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_compact import compact_append
 from bitlake.table.append_delete import RowsGone

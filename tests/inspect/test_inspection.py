@@ -16,8 +16,8 @@ import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.inspect.inspection import Inspection, inspect_file
 from bitlake.inspect.tree import Node
-from bitlake.storage.counting import CountingStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import CountingStore
 from bitlake.table.table import Table
 
 

@@ -13,7 +13,7 @@ from append_tables import VECTORS, fill, table_of
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.faulty import WRITES, FaultyStore
+from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.table import append_update
 from bitlake.table.append_delete import bytes_to_ask, find_hits, only_hits, take_out
 from bitlake.table.index_entries import index_entries

@@ -20,8 +20,8 @@ from builders import events
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, NotFound, StorageUnavailable, UnsupportedFeature
 from bitlake.fileindex.container import encode_container, read_header
+from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.storage.local import LocalStore
 from bitlake.table import live, planner
 from bitlake.table.commit import CommitPlan, commit
 from bitlake.table.index_access import forget_all
@@ -325,7 +325,7 @@ WRITING = {"makedirs", "link", "replace", "unlink", "mkdir", "rename"}
 
 
 def forbid(monkeypatch: pytest.MonkeyPatch, names: set[str]) -> None:
-    from bitlake.storage import local
+    from bitlake.io import local
 
     monkeypatch.setattr(local, "os", _Forbidden(names))
     if "open" in names:
@@ -357,7 +357,7 @@ def test_a_warehouse_that_may_not_be_written(lake: bitlake.Lake, monkeypatch: py
     before = sorted(Path(lake.path).rglob("*"))
     with monkeypatch.context() as m:
         forbid(m, WRITING)
-        m.setattr("bitlake.storage.local.shutil", _Forbidden({"rmtree"}))
+        m.setattr("bitlake.io.local.shutil", _Forbidden({"rmtree"}))
         actions: list[Callable[[], Any]] = [
             lambda: table.append(ROWS), lambda: table.overwrite(ROWS), table.truncate,
             lambda: table.alter_options({"some": "thing"}), lambda: lake.create_table("u", ROWS.schema),

@@ -12,13 +12,13 @@ from fixtures import copy_warehouse
 
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable, UnsupportedFeature
+from bitlake.io import Store
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
 from bitlake.table import live
 from bitlake.table.changes import BatchCommitted, Once
 from bitlake.table.commit import CommitPlan, Overwrite, commit

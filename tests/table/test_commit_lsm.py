@@ -11,11 +11,11 @@ from fixtures import warehouse
 
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage.local import LocalStore
 from bitlake.table import live
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.types import parse_type

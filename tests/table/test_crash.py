@@ -24,7 +24,7 @@ from long import long
 
 import bitlake
 from bitlake.errors import StorageUnavailable
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
 
 OPTIONS = {
     "file-index.bitmap.columns": "status",
@@ -214,8 +214,8 @@ def test_an_interrupted_append_removes_its_files(template: Path, tmp_path: Path)
 _KILLED = """
 import os, shutil, signal, sys
 import bitlake, test_crash
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
+from bitlake.io.local import LocalStore
 
 class Killer(FaultyStore):
     def _call(self, name, path, work):

@@ -11,7 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.faulty import WRITES, FaultyStore
+from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.table.expire import Retention, expire
 from bitlake.table.live import clear_caches, snapshot_ids
 from bitlake.table.table import Table

@@ -16,9 +16,9 @@ import pytest
 
 import bitlake
 from bitlake.errors import NotFound, StorageUnavailable
+from bitlake.io import Store
+from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.storage import Store
-from bitlake.storage.faulty import WRITES, FaultyStore
 from bitlake.table import branches, consumers, tags
 from bitlake.table import expire as expire_module
 from bitlake.table.expire import Retention, expire

@@ -20,8 +20,8 @@ from builders import events
 from fixtures import warehouse
 
 import bitlake
-from bitlake.storage.counting import CountingStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import CountingStore
 from bitlake.table.explain_meter import Meter, MeteringStore
 from bitlake.table.explain_pages import MOST_CELLS
 from bitlake.table.explanation import MOST_FILES, Explanation

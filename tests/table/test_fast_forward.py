@@ -17,7 +17,7 @@ from faults import Between, each_call_failing, forget
 
 import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
 from bitlake.table.expire import Retention
 from bitlake.table.strays import REMOVED
 from bitlake.table.table import Table

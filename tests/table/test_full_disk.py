@@ -12,7 +12,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import AccessDenied, StorageFull, StorageUnavailable
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
 from bitlake.table import commit
 from bitlake.table.table import Table
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.storage import open_store
-from bitlake.storage.counting import CountingStore
+from bitlake.io import open_store
+from bitlake.io.wrappers import CountingStore
 from bitlake.table.catalog import FileSystemCatalog
 
 ROWS, START, STOP = 120_000, 60_000, 60_700

@@ -18,8 +18,8 @@ from faults import distinct, forget
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.faulty import WRITES, FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.table.expire import Retention
 from bitlake.table.expiring import load_line
 from bitlake.table.live import load_snapshot

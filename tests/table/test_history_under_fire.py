@@ -16,8 +16,8 @@ from history_model import BY_NAME, EXPIRY, OPERATIONS, WRITER, Lake, Operation, 
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.faulty import WRITES, FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import WRITES, FaultyStore
 
 FULL = "BITLAKE_HISTORY" in os.environ
 SEED = int(os.environ.get("BITLAKE_HISTORY_SEED", "1"))

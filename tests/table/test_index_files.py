@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.io.base import WHOLE_FILE_BYTES
+from bitlake.io.local import LocalStore
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.storage.base import WHOLE_FILE_BYTES
-from bitlake.storage.local import LocalStore
 from bitlake.table import live
 from bitlake.table.index_entries import clear_index_manifests, index_entries, index_path
 from bitlake.table.index_files import (

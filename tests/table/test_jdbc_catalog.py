@@ -19,9 +19,9 @@ import s3_server
 
 import bitlake
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
-from bitlake.storage.sql_database import open_database
+from bitlake.io.local import LocalStore
+from bitlake.io.sql_database import open_database
+from bitlake.io.wrappers import FaultyStore
 from bitlake.table.catalog import Identifier
 from bitlake.table.jdbc_catalog import JdbcCatalog
 

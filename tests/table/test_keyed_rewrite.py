@@ -13,8 +13,8 @@ from keyed_tables import QUICK
 
 import bitlake
 from bitlake.errors import StorageUnavailable
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
 from bitlake.table.commit import OutcomeUnknown
 from bitlake.table.table import Table
 

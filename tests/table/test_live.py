@@ -7,11 +7,11 @@ import pytest
 from fixtures import copy_warehouse, warehouse
 
 from bitlake.errors import CorruptError, NotFound
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import CountingStore
 from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage.counting import CountingStore
-from bitlake.storage.local import LocalStore
 from bitlake.table import live
 from bitlake.table.manifests import PartitionSet, manifest_meta, merged_entries
 

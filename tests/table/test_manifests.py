@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row, encode_row_with_arity
+from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage.local import LocalStore
 from bitlake.table.live import read_manifests
 from bitlake.table.manifests import ManifestWriter, PartitionSet, manifest_meta, partition_stats
 from bitlake.types import parse_type

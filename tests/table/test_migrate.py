@@ -11,7 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.storage.faulty import FaultyStore
+from bitlake.io.wrappers import FaultyStore
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.migrate import migrate_folder
 

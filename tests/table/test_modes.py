@@ -13,8 +13,8 @@ import pytest
 
 import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
 from bitlake.table import keyed, live
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.index_entries import index_entries

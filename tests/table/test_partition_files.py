@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.storage.counting import CountingStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import CountingStore
 from bitlake.table import live, partition_files
 from bitlake.table.index_access import forget_all
 from bitlake.table.state import TableState

@@ -18,8 +18,8 @@ from faults import Between, forget
 
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, NotFound, StorageUnavailable
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64())])

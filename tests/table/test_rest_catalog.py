@@ -17,8 +17,8 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
+from bitlake.io.rest import rest_options
 from bitlake.lake import Lake, connect
-from bitlake.storage.rest import rest_options
 from bitlake.table.commit import OutcomeUnknown
 from bitlake.table.expire import Retention
 

@@ -18,8 +18,8 @@ from faults import forget
 import bitlake
 from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage import Store
-from bitlake.storage.faulty import WRITES, FaultyStore
+from bitlake.io import Store
+from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.table.changes import CommitPlan, Overwrite
 from bitlake.table.commit import commit
 from bitlake.table.expire import Retention

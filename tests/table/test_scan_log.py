@@ -12,7 +12,7 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import And, Between, Comparison, In, IsNull, Like, Not, Op, Or
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
 from bitlake.table import scan_log, scan_recorder
 from bitlake.table.scan_log import ScanLog, ScanRecord, ScanTerm, summarise, terms_of
 

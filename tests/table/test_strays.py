@@ -23,8 +23,8 @@ from long import long
 import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.storage import Store
-from bitlake.storage.local import LocalStore
+from bitlake.io import Store
+from bitlake.io.local import LocalStore
 from bitlake.table.expiring import load_line
 from bitlake.table.strays import BASE, REMOVED, find_strays
 from bitlake.table.table import Table

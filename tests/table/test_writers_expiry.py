@@ -12,7 +12,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import CommitConflict
-from bitlake.storage import Store
+from bitlake.io import Store
 from bitlake.table.expire import Retention
 from bitlake.table.live import clear_caches
 from bitlake.table.table import Table

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.advise.advice import NOT_ASKED, Advice, ColumnAdvice, QuestionEstimate, changed_options
 from bitlake.table.advise.choose import (
     LEAST_SHARE,

@@ -11,8 +11,8 @@ from pyroaring import BitMap
 from bitlake.expressions.tree import Predicate, conjuncts, sources_of
 from bitlake.formats.parquet_index import load_pages
 from bitlake.formats.parquet_pages import MAX_GAP
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.evolution import map_fields
 from bitlake.table.fetch import FileTask, Ints, ReadCounts, footer_of, has_pages, stored_bytes
 from bitlake.table.page_pruning import rows_by_pages

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from bitlake.codec.hashing import UInt64s
 from bitlake.formats.column_bounds import physical_values
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.advise.growth import Growth, growth_of
 from bitlake.table.advise.sample import Run, read_column
 from bitlake.table.advise.sketch import DistinctSketch, hash_values

@@ -24,8 +24,8 @@ from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import IndexSpec
 from bitlake.fileindex.selection import Selection
 from bitlake.fileindex.worth import SMALL_ROWS, Asked, CostGuide
+from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.advise.questions import leaves_of
 from bitlake.table.advise.sample import Run, read_column
 from bitlake.table.data_file import indexed_columns

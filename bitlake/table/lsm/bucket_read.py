@@ -12,9 +12,9 @@ from pyroaring import BitMap
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.buckets import physical_array
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS, key_fields

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bitlake.io import Store
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, FileSource, ManifestEntry
-from bitlake.storage import Store
 from bitlake.table.changes import IndexChange
 from bitlake.table.index_files import read_vectors, write_vectors
 from bitlake.table.lsm.bucket_read import BucketReader

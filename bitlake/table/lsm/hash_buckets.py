@@ -14,9 +14,9 @@ import numpy as np
 from bitlake.codec.binary_row import decode_row
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.io import Store
 from bitlake.metadata.index_manifest import HASH
 from bitlake.metadata.partition import partition_path
-from bitlake.storage import Store
 from bitlake.table.changes import IndexChange
 from bitlake.table.index_files import read_hashes, write_hashes
 from bitlake.table.lsm.assign import Assigners, PartitionAssigner, partition_hash

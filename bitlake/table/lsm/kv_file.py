@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from bitlake import _clock
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet_write import WrittenFile
+from bitlake.io import Store
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, EntryKind, FileSource, ManifestEntry
@@ -24,7 +25,6 @@ from bitlake.metadata.optiontypes import StatsMode
 from bitlake.metadata.paths import data_file_name, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import StatsPlan, build_stats
-from bitlake.storage import Store
 from bitlake.table.lsm.keys import KEY_PREFIX, SYSTEM_FIELDS, encode_key, file_fields, key_fields, stored_keys
 from bitlake.table.lsm.model import LsmContext
 from bitlake.table.merge.spec import DELETE, SEQUENCE_NUMBER, UPDATE_BEFORE, VALUE_KIND

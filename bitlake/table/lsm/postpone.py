@@ -21,12 +21,12 @@ from bitlake.codec.bucket import bucket_of
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import UnsupportedFeature
 from bitlake.formats.writer import check_format
+from bitlake.io import Store
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.cross_partition import partitions_at
 from bitlake.table.lsm.kv_file import KeyValueWriter

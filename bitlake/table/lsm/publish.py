@@ -23,10 +23,10 @@ from typing import Protocol, TypeVar
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, NotFound, StorageUnavailable
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
-from bitlake.storage import Store
 from bitlake.table.changes import Once, SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.storage import Store
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext

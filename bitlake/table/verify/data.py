@@ -19,10 +19,10 @@ from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.formats.conform import cast_column
 from bitlake.formats.parquet_footer import read_footer
 from bitlake.formats.reader import format_of, reader_for
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.lsm.keys import SYSTEM_FIELDS, key_fields
 from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
 from bitlake.table.verify.facts import Bounds, BucketFacts, KeyFacts, RowFacts

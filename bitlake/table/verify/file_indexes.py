@@ -15,9 +15,9 @@ from bitlake.fileindex.compare import IndexCheck
 from bitlake.fileindex.container import EMPTY, read_header
 from bitlake.fileindex.open import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, indexed_type, parse_index_options
+from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.index_access import index_name
 from bitlake.table.verify.findings import Finding, of_error
 

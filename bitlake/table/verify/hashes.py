@@ -17,9 +17,9 @@ from bitlake.codec.hashing import Int32s
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.formats.conform import cast_column
 from bitlake.formats.reader import reader_for
+from bitlake.io import Store
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.lsm.keys import key_fields
 from bitlake.table.verify.findings import Finding, of_error
 from bitlake.tableindex.hash_index import decode_hashes

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from bitlake.errors import BitlakeError, CorruptError, NotFound
+from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import KINDS, OPERATIONS, Snapshot
-from bitlake.storage import Store
 from bitlake.table.expiring import load_line
 from bitlake.table.fast_forward import unfinished_branch
 from bitlake.table.rollback import are_unused

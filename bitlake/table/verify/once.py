@@ -14,7 +14,7 @@ import pyarrow as pa
 from bitlake.codec.hashing import UInt64s, xxh64
 from bitlake.codec.row_kernel import encode_rows
 from bitlake.errors import BitlakeError
-from bitlake.storage import Store
+from bitlake.io import Store
 from bitlake.table.verify.findings import Finding
 from bitlake.table.verify.hashes import KeyFile, key_batches
 from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes

@@ -19,10 +19,10 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.container import encode_container
 from bitlake.formatting import printable
+from bitlake.io import Store
 from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage import Store
 from bitlake.table.branches import branch_paths
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit

@@ -8,12 +8,12 @@ from functools import partial
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError
+from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage import Store
 from bitlake.table.expiring import load_line
 from bitlake.table.index_entries import index_path
 from bitlake.table.orphans import find_orphans

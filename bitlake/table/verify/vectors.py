@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from bitlake.codec.bytes import Reader
 from bitlake.errors import BitlakeError, NotFound
+from bitlake.io import Store
 from bitlake.metadata.index_manifest import IndexFileEntry
-from bitlake.storage import Store
 from bitlake.table.verify.findings import Finding, of_error
 from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_vector
 from bitlake.tableindex.vector_range import VectorRange

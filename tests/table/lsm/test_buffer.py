@@ -15,8 +15,8 @@ from lsm_builders import context_of
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.formats.reader import reader_for
+from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.storage import Store
 from bitlake.table.lsm import buffer
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.bucket_read import BucketReader

@@ -8,10 +8,10 @@ from typing import Any
 import fixtures
 import pytest
 
+from bitlake.io.local import LocalStore
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
-from bitlake.storage.local import LocalStore
 from bitlake.table.index_entries import index_entries
 from bitlake.table.index_files import read_vectors
 from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, snapshot_ids

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.storage.counting import CountingStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import CountingStore
 from bitlake.table.lsm.publish import publish
 from bitlake.table.table import Table
 from bitlake.table.upsert import prepared, write_changes

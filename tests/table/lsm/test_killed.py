@@ -16,8 +16,8 @@ _KILLED = '''
 import os, shutil, signal, sys
 from pathlib import Path
 import bitlake, keyed_tables
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
+from bitlake.io.local import LocalStore
 from faults import look
 
 class Killer(FaultyStore):

@@ -16,11 +16,11 @@ import pytest
 from bitlake.codec.binary_row import EMPTY_ROW, decode_row
 from bitlake.errors import StorageUnavailable
 from bitlake.formats.reader import reader_for
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore
 from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, snapshot_ids
 from bitlake.table.lsm.keys import KEY_PREFIX, file_fields, row_schema
 from bitlake.table.lsm.kv_file import KeyValueWriter

@@ -14,10 +14,10 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW
+from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.storage.local import LocalStore
 from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list, snapshot_ids
 from bitlake.table.lsm.pick import Unit, full, needs_lookup, pick
 from bitlake.table.lsm.runs import Run, sorted_runs

@@ -15,7 +15,7 @@ from keyed_tables import DV, made, read, rows_of
 from long import long
 
 from bitlake.errors import CommitConflict, StorageUnavailable
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
 from bitlake.table.lsm import publish
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.publish import Publisher, bucket_states, compact_buckets

@@ -51,7 +51,7 @@ from verify_damage import (
 )
 from verify_tables import Patient
 
-from bitlake.storage.local import LocalStore
+from bitlake.io.local import LocalStore
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.table import Table
 from bitlake.table.verify import CODES, Finding

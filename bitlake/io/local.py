@@ -23,8 +23,7 @@ from typing import Any
 
 from bitlake._clock import new_uuid
 from bitlake.errors import AccessDenied, CorruptError, InvalidRequest, NotFound, StorageFull, StorageUnavailable
-from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store, check_whole, scheme_of
-from bitlake.storage.ranges import check_ends, check_ranges
+from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole, scheme_of
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV, errno.EACCES}
 
@@ -91,7 +90,7 @@ def _too_long(action: str, path: str) -> InvalidRequest | NotFound:
 
 
 class LocalStore(Store):
-    """The :class:`~bitlake.storage.base.Store` of local paths and ``file:`` URIs; ``sync`` forces bytes to disk."""
+    """The :class:`~bitlake.io.base.Store` of local paths and ``file:`` URIs; ``sync`` forces bytes to disk."""
 
     def __init__(self, sync: bool = False) -> None:
         self._sync = sync

@@ -30,7 +30,7 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from bitlake.storage.http import MAX_RETRIES, RETRY_SECONDS, Answer, Broken, Unreachable, attempts, exchange
+from bitlake.io.http import MAX_RETRIES, RETRY_SECONDS, Answer, Broken, Unreachable, attempts, exchange
 
 _HEADER = "header."
 _TAKEN = ("token", "token.provider", "prefix")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -183,30 +183,48 @@ def open_store(
     """The store that holds ``uri``: a plain path, ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``memory://``,
     ``hdfs://``, ``webhdfs://``.
 
-    ``options`` are how to reach it (:mod:`bitlake.storage.object_options`, :mod:`bitlake.storage.hdfs_options`);
+    ``options`` are how to reach it (:mod:`bitlake.io.object_options`, :mod:`bitlake.io.webhdfs`);
     ``configured`` is a larger configuration, such as a Spark session's, of which only what is about the store counts.
 
     Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for options it does not know.
     """
     scheme = scheme_of(uri)
     if scheme == "file":
-        from bitlake.storage.local import LocalStore
+        from bitlake.io.local import LocalStore
 
         if options:
             raise InvalidRequest(f"local files take no storage options, and '{next(iter(options))}' was given")
         return LocalStore()
-    from bitlake.storage.object_options import KINDS
+    from bitlake.io.object_options import KINDS
 
     if scheme in KINDS:
         # Only whoever uses such a store waits until its library is loaded.
-        from bitlake.storage.object_store import ObjectStore
+        from bitlake.io.object_store import ObjectStore
 
         return ObjectStore(uri, options, configured)
     if scheme in ("hdfs", "webhdfs", "swebhdfs"):
-        from bitlake.storage.hdfs import HdfsStore
+        from bitlake.io.hdfs import HdfsStore
 
         return HdfsStore(uri, options, configured)
     raise UnsupportedFeature(
         f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
         f"of {', '.join(f'{k}://' for k in (*KINDS, 'hdfs', 'webhdfs'))}"
     )
+
+
+Range = tuple[int, int]
+
+
+def check_ranges(path: str, ranges: Iterable[Range]) -> None:
+    """Raise :class:`InvalidRequest` for a range that begins before the file or is shorter than nothing."""
+    for offset, length in ranges:
+        if offset < 0 or length < 0:
+            raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
+
+
+def check_ends(path: str, ranges: Iterable[Range], size: int) -> None:
+    """Raise :class:`CorruptError` for a range that goes beyond a file of ``size`` bytes."""
+    for offset, length in ranges:
+        missing = offset + length - size
+        if missing > 0:
+            raise CorruptError(f"the file ends {missing} bytes before the end of a range of {length}", offset, path)

@@ -7,10 +7,9 @@ import pytest
 from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
-from bitlake.storage import open_store
-from bitlake.storage.counting import CountingStore
-from bitlake.storage.faulty import FaultyStore
-from bitlake.storage.local import LocalStore, strip_scheme
+from bitlake.io import open_store
+from bitlake.io.local import LocalStore, strip_scheme
+from bitlake.io.wrappers import CountingStore, FaultyStore
 
 
 def test_open_store_takes_paths_and_file_uris_only() -> None:

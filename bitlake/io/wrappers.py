@@ -1,14 +1,145 @@
-"""A store that fails on purpose, to prove what a commit leaves behind when its storage does."""
+"""Stores around a store: one counts the calls and bytes, one fails on purpose to test what a commit leaves behind."""
 
 from __future__ import annotations
 
 import builtins
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from bitlake.errors import StorageUnavailable
-from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store
+from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store
+
+
+class CountingStore:
+    """Passes every call on and counts it.
+
+    ``calls`` maps a method name to the number of calls; ``bytes_read`` and ``bytes_written`` count payload bytes
+    (not those written through :meth:`open_output`); ``paths`` lists (method, path) in order.
+    """
+
+    def __init__(self, inner: Store) -> None:
+        self.inner = inner
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Start counting from nothing."""
+        self.calls: Counter[str] = Counter()
+        self.paths: builtins.list[tuple[str, str]] = []
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    def _count(self, name: str, path: str, read: int = 0, written: int = 0) -> None:
+        with self._lock:
+            self.calls[name] += 1
+            self.paths.append((name, path))
+            self.bytes_read += read
+            self.bytes_written += written
+
+    def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
+        """Counted :meth:`Store.read`."""
+        data = self.inner.read(path, limit)
+        self._count("read", path, read=len(data))
+        return data
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Counted :meth:`Store.read_range`."""
+        self._count("read_range", path, read=length)
+        return self.inner.read_range(path, offset, length)
+
+    def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
+        """Counted :meth:`Store.read_ranges`: one call, however many ranges."""
+        self._count("read_ranges", path, read=sum(length for _, length in ranges))
+        return self.inner.read_ranges(path, ranges)
+
+    def read_start(self, path: str, length: int) -> tuple[bytes, int]:
+        """Counted :meth:`Store.read_start`."""
+        data, size = self.inner.read_start(path, length)
+        self._count("read_start", path, read=len(data))
+        return data, size
+
+    def size(self, path: str) -> int:
+        """Counted :meth:`Store.size`."""
+        self._count("size", path)
+        return self.inner.size(path)
+
+    def exists(self, path: str) -> bool:
+        """Counted :meth:`Store.exists`."""
+        self._count("exists", path)
+        return self.inner.exists(path)
+
+    def dir_exists(self, path: str) -> bool:
+        """Counted :meth:`Store.dir_exists`."""
+        self._count("dir_exists", path)
+        return self.inner.dir_exists(path)
+
+    def list(self, directory: str) -> builtins.list[FileInfo]:
+        """Counted :meth:`Store.list`."""
+        self._count("list", directory)
+        return self.inner.list(directory)
+
+    def names(self, directory: str) -> builtins.list[str]:
+        """Counted as :meth:`list`: the same request to most stores."""
+        self._count("list", directory)
+        return self.inner.names(directory)
+
+    def create(self, path: str, data: bytes) -> bool:
+        """Counted :meth:`Store.create`."""
+        self._count("create", path, written=len(data))
+        return self.inner.create(path, data)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Counted :meth:`Store.write`."""
+        self._count("write", path, written=len(data))
+        self.inner.write(path, data)
+
+    def delete(self, path: str) -> None:
+        """Counted :meth:`Store.delete`."""
+        self._count("delete", path)
+        self.inner.delete(path)
+
+    def delete_all(self, paths: Sequence[str]) -> None:
+        """Counted :meth:`Store.delete_all`: one call, whatever it deletes."""
+        for path in paths[:1]:
+            self._count("delete_all", path)
+        self.inner.delete_all(paths)
+
+    def delete_dir(self, path: str) -> None:
+        """Counted :meth:`Store.delete_dir`."""
+        self._count("delete_dir", path)
+        self.inner.delete_dir(path)
+
+    def make_dirs(self, path: str) -> None:
+        """Counted :meth:`Store.make_dirs`."""
+        self._count("make_dirs", path)
+        self.inner.make_dirs(path)
+
+    def local_path(self, path: str) -> str | None:
+        """Not counted: it touches no storage."""
+        return self.inner.local_path(path)
+
+    def open_output(self, path: str) -> Any:
+        """Counted :meth:`Store.open_output`."""
+        self._count("open_output", path)
+        return self.inner.open_output(path)
+
+    def open_input(self, path: str, size: int | None = None) -> Any:
+        """Counted :meth:`Store.open_input`."""
+        self._count("open_input", path)
+        return self.inner.open_input(path, size)
+
+    def copy_dir(self, source: str, target: str) -> None:
+        """Counted :meth:`Store.copy_dir`."""
+        self._count("copy_dir", target)
+        self.inner.copy_dir(source, target)
+
+    def rename(self, source: str, target: str) -> None:
+        """Counted :meth:`Store.rename`."""
+        self._count("rename", target)
+        self.inner.rename(source, target)
+
 
 T = TypeVar("T")
 WRITES = frozenset({"create", "write", "delete", "delete_dir", "make_dirs", "open_output", "copy_dir", "rename"})

@@ -1,4 +1,4 @@
-"""Files of HDFS, by WebHDFS (:mod:`bitlake.storage.webhdfs`).
+"""Files of HDFS, by WebHDFS (:mod:`bitlake.io.webhdfs`).
 
 Atomic creation: the bytes go to a hidden file in the same folder, which is then renamed; HDFS renames in one step and
 refuses a name that is taken.  An answer may get lost.  The hidden name holds a uuid, so a second try tells what
@@ -26,12 +26,10 @@ from bitlake.errors import (
     StorageFull,
     StorageUnavailable,
 )
-from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store, check_whole
-from bitlake.storage.hdfs_options import SCHEMES, HdfsOptions, hdfs_options
-from bitlake.storage.http import attempts
-from bitlake.storage.object_files import PART_BYTES, RangedFile, UploadFile
-from bitlake.storage.ranges import check_ends, check_ranges
-from bitlake.storage.webhdfs import TryAgain, Upload, WebHdfs, member
+from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole
+from bitlake.io.http import attempts
+from bitlake.io.remote_files import PART_BYTES, RangedFile, UploadFile
+from bitlake.io.webhdfs import SCHEMES, HdfsOptions, TryAgain, Upload, WebHdfs, hdfs_options, member
 
 _GAP = 256 << 10
 """Ranges so many bytes apart are one request."""
@@ -40,7 +38,7 @@ _AT_A_TIME = 8
 
 
 class HdfsStore(Store):
-    """The :class:`~bitlake.storage.base.Store` of one HDFS cluster."""
+    """The :class:`~bitlake.io.base.Store` of one HDFS cluster."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
         self._options = hdfs_options(uri, options or {}, lenient)

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bitlake.errors import InvalidRequest
-from bitlake.storage.base import number_option
+from bitlake.io.base import number_option
 
 KINDS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),

@@ -15,9 +15,9 @@ import s3_server
 from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import AccessDenied, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.storage import Store, has_cheap_rename, open_store
-from bitlake.storage.object_files import PART_BYTES, RangedFile
-from bitlake.storage.object_store import ObjectStore
+from bitlake.io import Store, has_cheap_rename, open_store
+from bitlake.io.object_store import ObjectStore
+from bitlake.io.remote_files import PART_BYTES, RangedFile
 
 
 @pytest.fixture(params=["memory", "s3", "gcs", "azure"])

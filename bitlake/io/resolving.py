@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from bitlake.storage.base import WHOLE_FILE_BYTES, FileInfo, Store, open_store, scheme_of
+from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, open_store, scheme_of
 
 _COPY_BYTES = 8 << 20
 
 
 class ResolvingStore(Store):
-    """The :class:`~bitlake.storage.base.Store` of whatever is asked for.
+    """The :class:`~bitlake.io.base.Store` of whatever is asked for.
 
-    ``options`` and ``configured`` are as in :func:`bitlake.storage.open_store`; with ``home``, a path, the options are
+    ``options`` and ``configured`` are as in :func:`bitlake.io.open_store`; with ``home``, a path, the options are
     for the store of its scheme, and to others they are a configuration of which they take what is about them.
     """
 

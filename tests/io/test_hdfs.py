@@ -16,10 +16,10 @@ import webhdfs_server as hdfs
 from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.io import Store, has_cheap_rename, open_store
+from bitlake.io.remote_files import PART_BYTES
+from bitlake.io.webhdfs import hdfs_options
 from bitlake.lake import connect
-from bitlake.storage import Store, has_cheap_rename, open_store
-from bitlake.storage.hdfs_options import hdfs_options
-from bitlake.storage.object_files import PART_BYTES
 
 QUICK = {"retry_timeout": "2", "timeout": "5"}
 
