@@ -6,14 +6,17 @@ options (Parquet, row groups of 128 MB of Arrow memory), then each case runs in 
 * ``files``: 10 data files of 256 MB each, of numbers and incompressible text;
 * ``rows``: 5,000,000 rows of about 200 bytes; the statements hit every 10,000th row.
 
-The figure is the process's peak resident set size (``VmHWM``) less its resident set size after importing bitlake.
-Linux only.
+The figure is the process's peak resident set size (``VmHWM``) less its resident set size after importing bitlake.  The
+cases of ``spark_`` run on Spark with every file read in Python workers; their figure is that of the largest worker,
+less what it held after it had read a small table.  Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -138,11 +141,67 @@ def verify(lake: Any) -> object:
     return lake.table("d.rows").verify()
 
 
+# --- on Spark: rows are read in Python workers ----------------------------------------------------------------------
+
+
+def workers() -> dict[int, tuple[int, int]]:
+    """Resident bytes, now and at most, of each Python worker that this process's Spark has started."""
+    processes: dict[int, tuple[int, str, dict[str, str]]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # the process has ended
+            fields = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
+            processes[int(folder.name)] = (int(fields["PPid"]), (folder / "cmdline").read_text(), fields)
+
+    def is_ours(pid: int) -> bool:
+        while pid in processes and pid != os.getpid():
+            pid = processes[pid][0]
+        return pid == os.getpid()
+
+    daemons = {pid for pid, (_, command, _) in processes.items() if "pyspark.daemon" in command and is_ours(pid)}
+    return {
+        pid: (int(fields["VmRSS"].split()[0]) << 10, int(fields["VmHWM"].split()[0]) << 10)
+        for pid, (parent, _, fields) in processes.items()
+        if parent in daemons
+    }
+
+
+def spark_selective(lake: Any) -> object:
+    """Pages of one row in 10,000, and the other columns of these rows."""
+    return lake.sql(f"SELECT count(text), sum(x) FROM d.rows WHERE {_rare(lake.table('d.rows'))}").collect()
+
+
+def spark_marked(lake: Any) -> object:
+    return lake.sql("SELECT count(text), sum(x) FROM d.marked WHERE id % 1000 < 900").collect()
+
+
+def spark_all(lake: Any) -> object:
+    return lake.sql("SELECT count(text), sum(x) FROM d.files").collect()
+
+
+def on_spark(name: str, folder: str) -> None:
+    """One case on Spark; prints as :func:`run` does."""
+    import bitlake
+
+    lake = bitlake.connect(folder, progress=False)
+    lake.sql("SET spark.paimon.read.spark-path = workers")
+    # Both workers import what they need, and stay.
+    lake.sql("SELECT count(text) FROM d.rows WHERE id < 0 OR k < 0").collect()
+    lake.sql("SELECT count(text), sum(x) FROM d.tiny").collect()
+    before = min(now for now, _ in workers().values())
+    started = time.perf_counter()
+    result = SPARK_CASES[name](lake)
+    seconds = time.perf_counter() - started
+    peak = max(most for _, most in workers().values())
+    print(json.dumps([peak - before, seconds, str(result)[:40]]))
+
+
+SPARK_CASES: dict[str, Callable[[Any], object]] = {f.__name__: f for f in (spark_selective, spark_marked, spark_all)}
 CASES: dict[str, Callable[[Any], object]] = {
     f.__name__: f
     for f in (to_batches, stream, first_batch, filtered, count, top_n, update, delete, update_marked, delete_marked,
               index, compact, verify)
 }  # fmt: skip
+ALL = CASES | SPARK_CASES
 
 
 def run(name: str, folder: str) -> None:
@@ -162,12 +221,12 @@ def run(name: str, folder: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--cases", nargs="+", choices=ALL, default=list(ALL))
     parser.add_argument("--folder", help="where the tables are, or are made and kept")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.run:
-        run(asked.run, asked.folder)
+        (on_spark if asked.run in SPARK_CASES else run)(asked.run, asked.folder)
         return 0
     folder = asked.folder or tempfile.mkdtemp(prefix="bitlake-memory-")
     failed = []
@@ -181,7 +240,7 @@ def main() -> int:
                 print(f"{name:16} failed", flush=True)
                 failed.append(name)
                 continue
-            peak, seconds, result = json.loads(done.stdout)
+            peak, seconds, result = json.loads(done.stdout.splitlines()[-1])
             print(f"{name:16} {peak / 2**20:8.0f} MB {seconds:8.1f} s   {result}", flush=True)
             if peak > LIMIT:
                 failed.append(name)
