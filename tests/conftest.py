@@ -31,9 +31,10 @@ _JAVA = (
 
 # Spark's classes as a Java process keeps them once it has loaded and verified them, half of what a session takes to
 # start: made by `make test` (tests/spark_classes.py), and ignored by a Java or a Spark that it is not of.
-_CLASSES = Path(sys.prefix) / "spark-classes.jsa"
-if _CLASSES.exists():
-    _JAVA += f" -XX:SharedArchiveFile={_CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off"
+for _suffix, _option in (("aot", "-XX:AOTCache"), ("jsa", "-XX:SharedArchiveFile")):
+    _classes = Path(sys.prefix, f"spark-classes.{_suffix}")
+    if _classes.exists():
+        _JAVA += f" -XX:+IgnoreUnrecognizedVMOptions {_option}={_classes} -Xlog:disable"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA)
 
 _path = [str(Path(__file__).with_name("spark_python")), os.environ.get("PYTHONPATH", "")]

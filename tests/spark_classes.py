@@ -1,6 +1,7 @@
 """Keep the classes of a Spark session in a file that the tests' Java processes map into memory; ``make test`` runs it.
 
-A JVM writes the file when it ends.  It holds what was loaded until then, so that some of everything is done first.
+A JVM writes the file when it ends: an AOT cache (Java 25 and later), else a dynamic class archive.  It holds the
+classes that were loaded until then, so that the session runs some of everything first.
 """
 
 from __future__ import annotations
@@ -42,19 +43,28 @@ def work() -> None:
     shutil.rmtree(folder)
 
 
+KINDS = {"aot": "-XX:AOTCacheOutput", "jsa": "-XX:ArchiveClassesAtExit"}
+"""The suffix of the file, and the option that writes it; the first that this Java has is used."""
+
+
 def main(target: Path) -> None:
-    """Write ``target``; where this Java cannot, say so and go on: sessions then start without."""
-    made = target.with_suffix(".new")
-    made.unlink(missing_ok=True)
-    options = (
-        f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:cds=off -Xlog:cds+dynamic=off -XX:ArchiveClassesAtExit={made}"
-    )
-    command = [sys.executable, __file__, str(target), "work"]
-    done = subprocess.run(command, env={**os.environ, "SPARK_SUBMIT_OPTS": options}, capture_output=True, check=False)
-    if done.returncode == 0 and made.exists():
-        made.replace(target)
-    else:
-        print(f"no {target.name}: Spark sessions of the tests start without\n{done.stderr.decode()[-2000:]}")
+    """Write ``target`` with the suffix of its kind, alone; if this Java writes neither, print that and succeed."""
+    for suffix in KINDS:
+        target.with_suffix(f".{suffix}").unlink(missing_ok=True)  # of another Java
+    errors = []
+    for suffix, option in KINDS.items():
+        archive = target.with_suffix(f".{suffix}")
+        written = target.with_suffix(f".{suffix}.new")
+        written.unlink(missing_ok=True)
+        options = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable {option}={written}"
+        command = [sys.executable, __file__, str(target), "work"]
+        environment = {**os.environ, "SPARK_SUBMIT_OPTS": options}
+        session = subprocess.run(command, env=environment, capture_output=True, check=False)
+        if session.returncode == 0 and written.exists():
+            written.replace(archive)
+            return
+        errors.append(f"no {archive.name}:\n{session.stderr.decode()[-2000:]}")
+    print("Spark sessions of the tests start without an archive of classes", *errors, sep="\n")
 
 
 if __name__ == "__main__":
