@@ -239,7 +239,7 @@ class Lake(SparkLake):
         semicolons between them.  ``recorded``: the scans in the table's own log, too.  Without either, typical queries
         are assumed.  No query is run.
         """
-        from bitlake.sql.advising import advise_for
+        from bitlake.sql.workload import advise_for
 
         return advise_for(self.catalog, self.table(name), queries, self.database, recorded, sample, engine)
 

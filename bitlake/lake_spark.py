@@ -161,7 +161,7 @@ class SparkLake:
 
     def _identify(self, name: str) -> Identifier:
         if "`" in name:
-            from bitlake.sql.parse import parse_table_name
+            from bitlake.sql.parser import parse_table_name
 
             parsed = parse_table_name(name)
             if parsed.catalog is not None:

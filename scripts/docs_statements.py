@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
-from bitlake.sql import ddl_statements, statements
-from bitlake.sql.parse import parse_statement
+from bitlake.sql import statements
+from bitlake.sql.parser import parse_statement
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Databases": (
@@ -94,9 +94,8 @@ def checked() -> dict[str, tuple[str, ...]]:
     """The examples, each parsed; raises :class:`ValueError` for a statement without one, or one that is none."""
     kinds = {
         name
-        for module in (statements, ddl_statements)
-        for name, kind in inspect.getmembers(module, inspect.isclass)
-        if kind.__module__ == module.__name__ and dataclasses.is_dataclass(kind)
+        for name, kind in inspect.getmembers(statements, inspect.isclass)
+        if kind.__module__ == statements.__name__ and dataclasses.is_dataclass(kind)
     } - _PARTS
     shown = set()
     for examples in GROUPS.values():

@@ -77,7 +77,7 @@ class Shell:
         if text.startswith("\\"):
             self._command(text.rstrip(";").split())
             return
-        from bitlake.sql.parse import split_statements
+        from bitlake.sql.parser import split_statements
 
         for statement in split_statements(text):
             starting(self.run.out)

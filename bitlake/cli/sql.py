@@ -52,7 +52,7 @@ def sql(
 
         Shell(run, SHOWN if limit is None else limit).loop()
         return
-    from bitlake.sql.parse import split_statements
+    from bitlake.sql.parser import split_statements
 
     statements = split_statements(_text(statement, file))
     if not statements:

@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from bitlake.spark.context import EngineContext
 from bitlake.spark.procedure import PARALLELISM, TABLE, Parameter, Procedure, flag, table_of, text, workers
 from bitlake.spark.runner import SparkRunner
-from bitlake.sql.advising import advise_for
+from bitlake.sql.workload import advise_for
 from bitlake.table.advise.advice import Advice
 
 _COLUMNS: list[tuple[str, T.DataType]] = [

@@ -24,12 +24,10 @@ from bitlake.spark.relations import on_branch, relation_scan, session_options, t
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.scan import SparkReader, is_lasting
 from bitlake.spark.session import SessionConf
-from bitlake.sql.functions import take_max_pt
-from bitlake.sql.normalize import normalize
-from bitlake.sql.parse import parse_table_name
+from bitlake.sql.parser import parse_table_name
+from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.statements import TableName
-from bitlake.sql.travel import Relation, take_relations
-from bitlake.sql.views import expand_views
+from bitlake.sql.time_travel import Relation, take_relations
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.opening import open_table, relation_exists

@@ -28,7 +28,7 @@ from bitlake.spark.dml import store
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path, hadoop_pattern
 from bitlake.spark.types import spark_type
-from bitlake.sql.ddl_statements import CopyIntoTable, FileFormat
+from bitlake.sql.statements import CopyIntoTable, FileFormat
 from bitlake.table.load_history import LoadHistory
 from bitlake.table.state import TableState
 from bitlake.types import DataField

@@ -12,8 +12,8 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.query import query
 from bitlake.sql import statements as st
-from bitlake.sql.ddl_statements import CopyIntoFolder
-from bitlake.sql.parse import parse_statement
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.statements import CopyIntoFolder
 
 _WRITER = {
     "FIELD_DELIMITER": "sep",

@@ -15,7 +15,7 @@ from bitlake.spark.dml import COUNTS, store
 from bitlake.spark.query import query
 from bitlake.spark.types import from_spark_field
 from bitlake.sql import statements as st
-from bitlake.sql.ddl_statements import CreateTableLike
+from bitlake.sql.statements import CreateTableLike
 from bitlake.table.catalog import Identifier
 from bitlake.table.create import ColumnSpec
 from bitlake.table.opening import open_state, relation_exists

@@ -26,8 +26,8 @@ from bitlake.spark.query import query
 from bitlake.spark.types import from_spark_field, spark_type
 from bitlake.spark.write import SparkWriter, is_local
 from bitlake.sql import statements as st
-from bitlake.sql.ddl_statements import AddPartitions, DropPartitions
-from bitlake.sql.default_values import default_as_null
+from bitlake.sql.rewrite import default_as_null
+from bitlake.sql.statements import AddPartitions, DropPartitions
 from bitlake.table.append_update import retrying
 from bitlake.table.catalog import Identifier
 from bitlake.table.commit import Overwrite

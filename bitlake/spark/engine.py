@@ -31,11 +31,10 @@ from bitlake.spark.query import (
 from bitlake.spark.scan import SparkReader
 from bitlake.spark.update import update
 from bitlake.spark.watch import watched
-from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
-from bitlake.sql.ddl_statements import CopyIntoFolder, CopyIntoTable
 from bitlake.sql.parameters import Args, SqlText, bind_parameters, literal
-from bitlake.sql.parse import parse_statement
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
 from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.scan import Scan
 
@@ -69,25 +68,25 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.ShowProcedures: show_procedures,
     st.Analyze: analyze,
     st.Describe: show.describe,
-    ds.AlterDatabase: ddl.alter_database,
-    ds.DescribeDatabase: show_tables.describe_database,
-    ds.CreateTableLike: create.create_table_like,
-    ds.CreateKeptView: views.create_view,
-    ds.DropView: views.drop_view,
-    ds.ShowViews: views.show_views,
-    ds.AlterTag: ddl.alter_tag,
-    ds.ShowTags: show_tables.tags,
-    ds.DropPartitions: dml.drop_partitions,
-    ds.AddPartitions: dml.add_partitions,
-    ds.ShowColumns: show_tables.columns,
-    ds.ShowTableExtended: show_tables.extended,
-    ds.RefreshTable: ddl.refresh_table,
-    ds.AlterView: views.alter_view,
-    ds.DescribeQuery: describe_query,
-    ds.ShowCurrentNamespace: show.current_namespace,
-    ds.CacheTable: cache_table,
-    ds.UncacheTable: uncache_table,
-    ds.ClearCache: clear_cache,
+    st.AlterDatabase: ddl.alter_database,
+    st.DescribeDatabase: show_tables.describe_database,
+    st.CreateTableLike: create.create_table_like,
+    st.CreateKeptView: views.create_view,
+    st.DropView: views.drop_view,
+    st.ShowViews: views.show_views,
+    st.AlterTag: ddl.alter_tag,
+    st.ShowTags: show_tables.tags,
+    st.DropPartitions: dml.drop_partitions,
+    st.AddPartitions: dml.add_partitions,
+    st.ShowColumns: show_tables.columns,
+    st.ShowTableExtended: show_tables.extended,
+    st.RefreshTable: ddl.refresh_table,
+    st.AlterView: views.alter_view,
+    st.DescribeQuery: describe_query,
+    st.ShowCurrentNamespace: show.current_namespace,
+    st.CacheTable: cache_table,
+    st.UncacheTable: uncache_table,
+    st.ClearCache: clear_cache,
     CopyIntoTable: copy_into_table,
     CopyIntoFolder: copy_into_folder,
 }
@@ -129,7 +128,7 @@ class SparkEngine:
 
     def _run(self, text: str) -> DataFrame:
         statement = parse_statement(text)
-        if isinstance(statement, ds.ExecuteImmediate):
+        if isinstance(statement, st.ExecuteImmediate):
             return self._run(self.context.begin(self._immediate(statement)))
         handler = _HANDLERS.get(type(statement))
         if handler is not None:
@@ -138,7 +137,7 @@ class SparkEngine:
             return other(self.context, statement.text)
         raise InvalidRequest(f"cannot run {type(statement).__name__}: {text}")
 
-    def _immediate(self, statement: ds.ExecuteImmediate) -> str:
+    def _immediate(self, statement: st.ExecuteImmediate) -> str:
         """The statement that EXECUTE IMMEDIATE runs, its parameters replaced, as one that sets variables with INTO."""
         text = self.context.evaluate(statement.statement)
         if text is None:

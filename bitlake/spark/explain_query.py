@@ -6,7 +6,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.spark.context import EngineContext
 from bitlake.spark.query import prepare, query, spark_plan
 from bitlake.sql import statements as st
-from bitlake.sql.parse import parse_statement
+from bitlake.sql.parser import parse_statement
 from bitlake.table.explanation import QueryExplanation
 from bitlake.table.scan import Scan
 

@@ -32,7 +32,7 @@ from bitlake.spark.procedure import (
     workers,
 )
 from bitlake.spark.runner import SparkRunner
-from bitlake.sql.parse import parse_table_name
+from bitlake.sql.parser import parse_table_name
 from bitlake.table.catalog import Identifier
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.partition_expiry import PartitionAge

@@ -26,7 +26,7 @@ from bitlake.spark.query import query
 from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
-from bitlake.sql.cursor import Cursor
+from bitlake.sql.text import Cursor
 from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.partition_files import has_many_files
 from bitlake.types import AtomicType, DataField, Root, arrow_type

@@ -24,13 +24,12 @@ from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.scan import SparkReader, choose, is_forced, looked_at
 from bitlake.spark.shortcut import answer, first_rows, shape_of, sorted_rows
 from bitlake.sql import statements as st
-from bitlake.sql.analyse import QueryAnalysis, TableUse, analyse_query, replace_tables
-from bitlake.sql.ddl_statements import CacheTable, ClearCache, DescribeQuery, UncacheTable
-from bitlake.sql.edits import Edit
-from bitlake.sql.parse import parse_statement
-from bitlake.sql.rest import edited
-from bitlake.sql.shape import Aggregates, TopRows
-from bitlake.sql.statements import TableName
+from bitlake.sql.aggregate_pushdown import Aggregates, TopRows, edited
+from bitlake.sql.analyzer import analyse_query
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, TableName, UncacheTable
+from bitlake.sql.table_references import QueryAnalysis, TableUse, replace_tables
+from bitlake.sql.text import Edit
 from bitlake.table.plan import SkipReason
 from bitlake.table.scan import Scan
 from bitlake.types import DataField

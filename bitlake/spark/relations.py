@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.spark.errors import spark_errors
-from bitlake.sql.travel import Changes, Relation
+from bitlake.sql.time_travel import Changes, Relation
 from bitlake.table.branches import MAIN
 from bitlake.table.catalog import Identifier
 from bitlake.table.history import When

@@ -21,9 +21,9 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.local import held_frame, is_simple, local_frame
 from bitlake.spark.scan import DRIVER_FILES, choose, frame_schema
 from bitlake.spark.types import spark_type
-from bitlake.sql import shape as sh
-from bitlake.sql.edits import Edit
-from bitlake.sql.uses import QueryAnalysis
+from bitlake.sql import aggregate_pushdown as sh
+from bitlake.sql.table_references import QueryAnalysis
+from bitlake.sql.text import Edit
 from bitlake.table.index_only import Answers, NeedsData
 from bitlake.table.scan import Scan
 from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type

@@ -17,10 +17,9 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import escape, render_value
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import existing_partition, partition_spec, static_values
-from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
-from bitlake.sql.normalize import CATALOG
+from bitlake.sql.rewrite import CATALOG
 from bitlake.table.catalog import Identifier
 from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.partitions import PartitionReader
@@ -45,7 +44,7 @@ def databases(context: EngineContext, statement: st.ShowDatabases) -> DataFrame:
     return context.rows([("namespace", _TEXT)], [(n,) for n in like_names(names, statement.like)])
 
 
-def current_namespace(context: EngineContext, statement: ds.ShowCurrentNamespace) -> DataFrame:
+def current_namespace(context: EngineContext, statement: st.ShowCurrentNamespace) -> DataFrame:
     """SHOW CURRENT NAMESPACE: the database that USE chose."""
     return context.rows([("catalog", _TEXT), ("namespace", _TEXT)], [(CATALOG, context.database)])
 

@@ -11,7 +11,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import static_values
 from bitlake.spark.show import like_names
 from bitlake.spark.types import spark_schema
-from bitlake.sql import ddl_statements as ds
+from bitlake.sql import statements as st
 from bitlake.table.catalog import Identifier
 from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.table import Table
@@ -19,19 +19,19 @@ from bitlake.table.table import Table
 _TEXT = T.StringType()
 
 
-def columns(context: EngineContext, statement: ds.ShowColumns) -> DataFrame:
+def columns(context: EngineContext, statement: st.ShowColumns) -> DataFrame:
     """SHOW COLUMNS."""
     schema = context.table(context.identify(statement.table)).state().schema
     return context.rows([("col_name", _TEXT)], [(n,) for n in schema.field_names])
 
 
-def tags(context: EngineContext, statement: ds.ShowTags) -> DataFrame:
+def tags(context: EngineContext, statement: st.ShowTags) -> DataFrame:
     """SHOW TAGS."""
     table = context.table(context.identify(statement.table))
     return context.rows([("tag", _TEXT)], [(n,) for n in sorted(table.tags())])
 
 
-def describe_database(context: EngineContext, statement: ds.DescribeDatabase) -> DataFrame:
+def describe_database(context: EngineContext, statement: st.DescribeDatabase) -> DataFrame:
     """DESCRIBE DATABASE; EXTENDED adds its properties."""
     properties = context.catalog.database_properties(statement.name)
     rows = [("Catalog Name", "paimon"), ("Namespace Name", statement.name)]
@@ -44,7 +44,7 @@ def describe_database(context: EngineContext, statement: ds.DescribeDatabase) ->
     return context.rows([("info_name", _TEXT), ("info_value", _TEXT)], rows)
 
 
-def extended(context: EngineContext, statement: ds.ShowTableExtended) -> DataFrame:
+def extended(context: EngineContext, statement: st.ShowTableExtended) -> DataFrame:
     """SHOW TABLE EXTENDED: facts of the tables whose names match, or of a partition of the one that is named."""
     database = statement.database or context.database
     shown = [("namespace", _TEXT), ("tableName", _TEXT), ("isTemporary", T.BooleanType()), ("information", _TEXT)]
@@ -75,7 +75,7 @@ def _information(table: Table, database: str, name: str) -> str:
     return f"{text}\nSchema: {spark_schema(schema.fields).treeString()}\n"
 
 
-def _partition(context: EngineContext, table: Table, statement: ds.ShowTableExtended) -> str:
+def _partition(context: EngineContext, table: Table, statement: st.ShowTableExtended) -> str:
     state = table.state()
     given = statement.partition or {}
     keys = {context.names.key(k): k for k in state.schema.partition_keys}

@@ -33,8 +33,8 @@ from bitlake.spark.procedure import (
     text,
 )
 from bitlake.spark.views import alter_dialect
-from bitlake.sql.ddl_statements import CreateTableLike
-from bitlake.sql.parse import parse_table_name
+from bitlake.sql.parser import parse_table_name
+from bitlake.sql.statements import CreateTableLike
 from bitlake.table.branches import MAIN
 from bitlake.table.catalog import Identifier
 from bitlake.table.live import snapshot_manifests

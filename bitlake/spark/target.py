@@ -24,9 +24,9 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.local import held_frame
 from bitlake.spark.query import prepare
 from bitlake.spark.scan import SparkReader
-from bitlake.sql.columns import Mentions
+from bitlake.sql.scope import Mentions
 from bitlake.sql.statements import TableName
-from bitlake.sql.uses import replace_tables
+from bitlake.sql.table_references import replace_tables
 from bitlake.table.append_delete import Hits, only_hits
 from bitlake.table.read import FILE_PATH, PARTITION, ROW_INDEX
 from bitlake.table.scan import Scan

@@ -12,17 +12,17 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.query import other, query
 from bitlake.spark.show import like_names
 from bitlake.spark.types import from_spark_field
-from bitlake.sql import ddl_statements as ds
-from bitlake.sql.parse import parse_statement
+from bitlake.sql import statements as st
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.rewrite import whole_names
 from bitlake.sql.statements import TableName
-from bitlake.sql.views import whole_names
 from bitlake.table.catalog import Identifier
 from bitlake.table.jdbc_views import View
 
 _TEXT = T.StringType()
 
 
-def create_view(context: EngineContext, statement: ds.CreateKeptView) -> DataFrame:
+def create_view(context: EngineContext, statement: st.CreateKeptView) -> DataFrame:
     """CREATE VIEW: the query must be one that can be run now; its names are kept with their database."""
     name = Identifier(statement.name.database or context.database, statement.name.table)
     if not context.catalog.keeps_views:
@@ -32,7 +32,7 @@ def create_view(context: EngineContext, statement: ds.CreateKeptView) -> DataFra
             return context.nothing()
         raise AlreadyExists(f"view '{name}' exists already: say CREATE OR REPLACE VIEW")
     written = parse_statement(context.original)  # the statement may have names in place of moments and views
-    text = written.query if isinstance(written, ds.CreateKeptView | ds.AlterView) else statement.query
+    text = written.query if isinstance(written, st.CreateKeptView | st.AlterView) else statement.query
 
     def known(table: TableName) -> bool:
         return context.view(table) is not None or context.has(table)
@@ -61,7 +61,7 @@ def alter_dialect(context: EngineContext, name: TableName, action: str, engine: 
     context.catalog.alter_view_dialect(place, action, engine, text)
 
 
-def alter_view(context: EngineContext, statement: ds.AlterView) -> DataFrame:
+def alter_view(context: EngineContext, statement: st.AlterView) -> DataFrame:
     """ALTER VIEW … AS: another query for the session's view of that name, or for the catalog's."""
     name = Identifier(statement.name.database or context.database, statement.name.table)
     if statement.name.database is None and context.is_view(statement.name.table):
@@ -72,10 +72,10 @@ def alter_view(context: EngineContext, statement: ds.AlterView) -> DataFrame:
         return other(context, statement.text)
     if context.catalog.find_view(name) is None:
         raise NotFound(f"view '{name}' does not exist{near(name.table, context.catalog.views(name.database))}")
-    return create_view(context, ds.CreateKeptView(statement.name, statement.query, replace=True))
+    return create_view(context, st.CreateKeptView(statement.name, statement.query, replace=True))
 
 
-def drop_view(context: EngineContext, statement: ds.DropView) -> DataFrame:
+def drop_view(context: EngineContext, statement: st.DropView) -> DataFrame:
     """DROP VIEW: the session's, if it has one of that name, else the catalog's."""
     if context.view(statement.name) is not None:
         context.catalog.drop_view(Identifier(statement.name.database or context.database, statement.name.table))
@@ -90,7 +90,7 @@ def drop_view(context: EngineContext, statement: ds.DropView) -> DataFrame:
         return context.spark.sql(statement.text)
 
 
-def show_views(context: EngineContext, statement: ds.ShowViews) -> DataFrame:
+def show_views(context: EngineContext, statement: st.ShowViews) -> DataFrame:
     """SHOW VIEWS: those of a database of the catalog (if it keeps none, Spark's own), and those of the session."""
     database = statement.database or context.database
     rows = [(database, name, False) for name in like_names(context.catalog.views(database), statement.like)]

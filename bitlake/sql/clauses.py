@@ -11,8 +11,8 @@ from sqlglot.errors import SqlglotError
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.folding import NotConstant, constant
 from bitlake.expressions.spark_dialect import SparkSql, caret
-from bitlake.sql.cursor import STRINGS, Cursor
 from bitlake.sql.statements import SqlNull
+from bitlake.sql.text import STRINGS, Cursor
 
 
 def properties(c: Cursor) -> dict[str, str]:

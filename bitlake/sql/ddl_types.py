@@ -12,8 +12,8 @@ from dataclasses import replace
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.expressions.sql_text import quote
-from bitlake.sql.cursor import Cursor
 from bitlake.sql.statements import quote_name
+from bitlake.sql.text import Cursor
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 from bitlake.types.datatypes import MAX_LENGTH
 

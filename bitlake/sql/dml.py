@@ -1,13 +1,18 @@
-"""DELETE FROM, UPDATE and MERGE INTO; conditions and values stay text as written, for Spark to evaluate."""
+"""Parser of INSERT, DELETE, UPDATE, MERGE and COPY INTO; queries, conditions and values stay text for Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from sqlglot import TokenType
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
 from bitlake.sql import statements as st
-from bitlake.sql.cursor import Cursor
+from bitlake.sql.clauses import partition_spec, properties
+from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable, FileFormat, Statement
+from bitlake.sql.text import STRINGS, Cursor
 
 
 def delete(c: Cursor, with_: str = "") -> st.Statement:
@@ -204,3 +209,243 @@ def after_with(c: Cursor) -> st.Statement | None:
             before = c.text[c.tokens[0].start : c.position].rstrip()
             return handlers[word](c, before)
     return None
+
+
+QUERY_STARTS = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "FROM", "(", "MAP", "REDUCE"})
+
+
+def insert(c: Cursor) -> Statement | None:
+    """``INSERT [WITH SCHEMA EVOLUTION] INTO | OVERWRITE [TABLE] t …``; None for folders, which are Spark's."""
+    c.expect("INSERT")
+    evolve = c.accept("WITH", "SCHEMA", "EVOLUTION")
+    overwrite = c.accept("OVERWRITE")
+    if overwrite:
+        if c.word() in ("DIRECTORY", "LOCAL"):
+            return None
+    else:
+        c.expect("INTO")
+    # TABLE is a word of the clause unless it is the table's own name.
+    if c.kind(1) is TokenType.IDENTIFIER or c.word(1) not in ("", ".", "(", "SELECT", "VALUES"):
+        c.accept("TABLE")
+    made = _clauses(c, st.InsertInto(c.table(), "", overwrite=overwrite, evolve=evolve))
+    if c.word() not in QUERY_STARTS:
+        c.fail("SELECT, VALUES, TABLE, WITH or FROM")
+    return replace(made, query=c.rest())
+
+
+def _clauses(c: Cursor, made: st.InsertInto) -> st.InsertInto:
+    """What stands between the table and the query."""
+    while True:
+        at = c.position
+        if not made.options and c.looking_at("WITH", "("):
+            c.expect("WITH")
+            made = replace(made, options=properties(c))
+        elif made.partition is None and c.accept("PARTITION"):
+            made = replace(made, partition=partition_spec(c, dynamic=True))
+            if c.accept("IF", "NOT", "EXISTS"):
+                _check_if_not_exists(c, made, at)
+                made = replace(made, if_not_exists=True)
+        elif made.replace_where is None and c.looking_at("REPLACE"):
+            made = replace(made, replace_where=_replace_where(c, made))
+        elif not made.by_name and c.accept("BY", "NAME"):
+            made = replace(made, by_name=True)
+        elif made.columns is None and not made.by_name and c.looking_at("(") and not _bracketed_query(c):
+            made = replace(made, columns=c.names("a column name"))
+        else:
+            return made
+
+
+def _check_if_not_exists(c: Cursor, made: st.InsertInto, at: int) -> None:
+    """As in Spark, IF NOT EXISTS is of an overwrite, and of one partition."""
+    dynamic = [k for k, v in (made.partition or {}).items() if v is None]
+    if not made.overwrite:
+        raise InvalidRequest(f"INSERT INTO takes no IF NOT EXISTS; use INSERT OVERWRITE: {caret(c.text, at)}")
+    if dynamic:
+        raise InvalidRequest(
+            f"IF NOT EXISTS needs a value of every partition column, and '{dynamic[0]}' has none: {caret(c.text, at)}"
+        )
+
+
+def _replace_where(c: Cursor, made: st.InsertInto) -> str:
+    if c.word(1) != "WHERE":
+        raise UnsupportedFeature(
+            f"INSERT INTO … {c.word()} {c.word(1)} is not supported; use REPLACE WHERE or MERGE: "
+            f"{caret(c.text, c.position)}"
+        )
+    if made.overwrite or made.partition is not None:
+        c.fail("a query: REPLACE WHERE goes with INSERT INTO and without PARTITION")
+    c.expect("REPLACE", "WHERE")
+    return expression(c, "SELECT", "WITH", "VALUES", "TABLE", "FROM")
+
+
+def _bracketed_query(c: Cursor) -> bool:
+    ahead = 1
+    while c.word(ahead) == "(":
+        ahead += 1
+    # A column may be called "values" or "map"; a query goes on after the word.
+    return c.word(ahead) in QUERY_STARTS and c.word(ahead + 1) not in (",", ")")
+
+
+def insert_after_source(c: Cursor) -> Statement | None:
+    """``WITH … INSERT …`` and ``[WITH …] FROM … INSERT … [INSERT …]``: each query begins with what stands before.
+
+    None for other statements, with the cursor where it was.
+    """
+    starts, is_from = _inserts(c)
+    if not starts:
+        return None
+    tokens = c.tokens
+    before = c.text[tokens[0].start : tokens[starts[0]].start].rstrip()
+    ends = [*starts[1:], len(tokens)] if is_from else [len(tokens)]
+    made: list[st.InsertInto] = []
+    for start, end in zip(starts, ends, strict=False):
+        found = insert(Cursor(c.text, tokens[start:end]))
+        if not isinstance(found, st.InsertInto):
+            return None
+        # A WITH of the query's own is inside of the one before.
+        query = f"({found.query})" if found.query[:4].upper() == "WITH" else found.query
+        made.append(replace(found, query=f"{before} {query}"))
+    return made[0] if len(made) == 1 else st.MultiInsert(tuple(made))
+
+
+def _inserts(c: Cursor) -> tuple[list[int], bool]:
+    """Where INSERT stands outside brackets, and whether FROM stands before it."""
+    starts: list[int] = []
+    depth, is_from = 0, False
+    begin = c.i
+    for at in range(begin, len(c.tokens)):
+        c.i = at
+        word = c.word()
+        depth += (word == "(") - (word == ")")
+        if depth:
+            continue
+        if word == "INSERT" and c.word(1) in ("INTO", "OVERWRITE", "WITH") and at > begin:
+            starts.append(at)
+        is_from = is_from or (word == "FROM" and not starts)
+    c.i = begin
+    return starts, is_from
+
+
+_IMPORT = {
+    "CSV": frozenset(
+        ("FIELD_DELIMITER", "SKIP_HEADER", "QUOTE", "ESCAPE", "NULL_IF", "EMPTY_FIELD_AS_NULL", "COMPRESSION")
+    ),
+    "JSON": frozenset(("MULTI_LINE", "COMPRESSION", "NULL_IF", "EMPTY_FIELD_AS_NULL")),
+    "PARQUET": frozenset(("COMPRESSION",)),
+}
+_EXPORT = {
+    "CSV": frozenset(("FIELD_DELIMITER", "HEADER", "QUOTE", "ESCAPE", "COMPRESSION")),
+    "JSON": frozenset(("COMPRESSION", "DATE_FORMAT", "TIMESTAMP_FORMAT")),
+    "PARQUET": frozenset(("COMPRESSION",)),
+}
+_FLAGS = frozenset(("EMPTY_FIELD_AS_NULL", "MULTI_LINE", "HEADER"))
+ON_ERROR = ("ABORT_STATEMENT", "CONTINUE", "SKIP_FILE")
+
+
+def copy(c: Cursor) -> CopyIntoTable | CopyIntoFolder:
+    """``COPY INTO …``; raises :class:`InvalidRequest` with what was expected, and for options there are not."""
+    c.expect("COPY", "INTO")
+    return _export(c) if c.kind() in STRINGS else _import(c)
+
+
+def _import(c: Cursor) -> CopyIntoTable:
+    table = c.table()
+    columns = c.names("a column name") if c.looking_at("(") else None
+    c.expect("FROM")
+    folder = c.string("a folder in quotes")
+    form = _format(c, _IMPORT)
+    pattern, force, on_error = None, False, ON_ERROR[0]
+    while not c.at_end:
+        if c.accept("PATTERN"):
+            c.expect("=")
+            pattern = c.string("a regular expression in quotes")
+        elif c.accept("FORCE"):
+            force = _flag(c)
+        elif c.accept("ON_ERROR"):
+            c.expect("=")
+            on_error = c.word()
+            if on_error not in ON_ERROR:
+                c.fail(" or ".join(ON_ERROR))
+            c.i += 1
+        else:
+            c.fail("PATTERN, FORCE, ON_ERROR or the end of the statement")
+    return CopyIntoTable(table, folder, form, columns, pattern, force, on_error)
+
+
+def _export(c: Cursor) -> CopyIntoFolder:
+    folder = c.string()
+    c.expect("FROM")
+    if c.accept("("):
+        query = c.until(")")
+        c.expect(")")
+    else:
+        query = f"SELECT * FROM {c.table()}"
+    form = _format(c, _EXPORT)
+    overwrite = _flag(c) if c.accept("OVERWRITE") else False
+    c.expect_end()
+    return CopyIntoFolder(folder, query, form, overwrite)
+
+
+def _flag(c: Cursor) -> bool:
+    c.expect("=")
+    if c.word() not in ("TRUE", "FALSE"):
+        c.fail("TRUE or FALSE")
+    c.i += 1
+    return c.word(-1) == "TRUE"
+
+
+def _format(c: Cursor, known: Mapping[str, frozenset[str]]) -> FileFormat:
+    c.expect("FILE_FORMAT", "=", "(", "TYPE", "=")
+    kind = c.word()
+    if kind not in known:
+        c.fail("CSV, JSON or PARQUET")
+    c.i += 1
+    options: dict[str, str] = {}
+    null_if: tuple[str, ...] = ()
+    while not c.accept(")"):
+        c.accept(",")
+        at, name = c.position, c.word()
+        if name not in known[kind]:
+            raise InvalidRequest(
+                f"FILE_FORMAT of {kind} has no option '{name}' here; it has {', '.join(sorted(known[kind]))}: "
+                f"{caret(c.text, at)}"
+            )
+        c.i += 1
+        c.expect("=")
+        if name == "NULL_IF":
+            null_if = _strings(c)
+        else:
+            options[name] = _option_value(c, name)
+    return FileFormat(kind, options, null_if)
+
+
+def _strings(c: Cursor) -> tuple[str, ...]:
+    c.expect("(")
+    out = [_one(c)]
+    while c.accept(","):
+        out.append(_one(c))
+    c.expect(")")
+    return tuple(out)
+
+
+def _one(c: Cursor) -> str:
+    if c.kind() not in STRINGS:
+        c.fail("a text in quotes")
+    c.i += 1
+    return c.tokens[c.i - 1].text
+
+
+def _option_value(c: Cursor, name: str) -> str:
+    at = c.position
+    if c.kind() in STRINGS:
+        value = _one(c)
+    else:
+        value = c.word()
+        if not value.replace("_", "a").isalnum():
+            c.fail(f"a value of {name}")
+        c.i += 1
+    if name in _FLAGS and value.upper() not in ("TRUE", "FALSE"):
+        raise InvalidRequest(f"{name} is TRUE or FALSE: {caret(c.text, at)}")
+    if name == "SKIP_HEADER" and value not in ("0", "1"):
+        raise InvalidRequest(f"SKIP_HEADER is 0 or 1: {caret(c.text, at)}")
+    return value.upper() if name in _FLAGS else value

@@ -15,7 +15,7 @@ from sqlglot import Token, exp
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.names import Names
 from bitlake.sql import scope
-from bitlake.sql.edits import Edit, spliced
+from bitlake.sql.text import Edit, spliced
 
 METADATA = "_metadata"
 FIELDS = (

@@ -16,7 +16,7 @@ from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import caret, tokenize
-from bitlake.sql.edits import Edit, spliced
+from bitlake.sql.text import Edit, spliced
 
 Args = Mapping[str, Any] | Sequence[Any]
 _INT_MAX = (1 << 31) - 1

@@ -1,17 +1,23 @@
-"""Queries that people run, as what they ask of one table: for advice on its indexes."""
+"""Queries as a workload: what they read of one table, and the advice on its indexes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.expressions.tree import Predicate
 from bitlake.formatting import one_line
 from bitlake.sql import statements as st
-from bitlake.sql.analyse import Resolve, analyse_query
-from bitlake.sql.parse import parse_statement, split_statements
+from bitlake.sql.analyzer import Resolve, analyse_query
+from bitlake.sql.parser import parse_statement, split_statements
 from bitlake.sql.statements import TableName
-from bitlake.table.advise.questions import Query
+from bitlake.table.advise.advice import Advice
+from bitlake.table.advise.questions import Query, not_understood
+from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.runner import Runner
+from bitlake.table.scan_log import ScanRecord
+from bitlake.table.table import Table
 from bitlake.types import DataField
 
 _SHORT = 80
@@ -76,3 +82,40 @@ def _uses(text: str, table: Sequence[DataField], resolve: Resolve, timezone: str
 
     found = analyse_query(text, remembered, timezone)
     return [Query(use.predicate, use.columns) for use in found.tables if fields.get(use.name) is table]
+
+
+def advise_for(
+    catalog: FileSystemCatalog,
+    table: Table,
+    queries: Sequence[str] | None,
+    database: str,
+    recorded: bool,
+    sample: int | None,
+    engine: str = "spark",
+    runner: Runner | None = None,
+) -> Advice:
+    """:meth:`bitlake.table.table.Table.advise` for SQL text; names without a database are of ``database``."""
+    if isinstance(queries, str):
+        raise InvalidRequest(f"table '{table.name}': queries are a list of texts, not one text")
+    if queries is None:
+        return table.advise("recorded" if recorded else None, sample=sample, engine=engine, runner=runner)
+    fields = table.schema.fields
+
+    def resolve(name: TableName) -> Sequence[DataField] | None:
+        try:
+            found = catalog.find(Identifier(name.database or database, name.table))
+            return fields if str(found) == table.name else catalog.load_schema(found).fields
+        except BitlakeError:
+            return None
+
+    work = read_workload(queries, fields, resolve, table.timezone)
+    asked: list[str | Predicate | Query | ScanRecord] = [*work.queries]
+    if recorded:
+        asked += table.recorded_scans(None)
+    advice = table.advise(asked, sample=sample, engine=engine, runner=runner)
+    notes = [not_understood(text) for text in work.unread[:10]]
+    if work.elsewhere:
+        notes.append(f"of other tables, and passed over: {work.elsewhere:,} of the queries")
+    if work.no_queries:
+        notes.append(f"no queries, and passed over: {work.no_queries:,} of the statements")
+    return replace(advice, notes=(*advice.notes, *notes))

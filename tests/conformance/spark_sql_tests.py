@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.sql.parse import split_statements
+from bitlake.sql.parser import split_statements
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 

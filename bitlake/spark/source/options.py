@@ -15,7 +15,7 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.io.object_options import KINDS
 from bitlake.metadata.paths import TablePaths
-from bitlake.sql.parse import parse_table_name
+from bitlake.sql.parser import parse_table_name
 from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
 from bitlake.table.catalogs import connect_catalog, open_store_for
 from bitlake.table.merge_schema import PREFIX

@@ -10,7 +10,7 @@ import pytest
 from answers import rows_of
 
 import bitlake
-from bitlake.sql.parse import split_statements
+from bitlake.sql.parser import split_statements
 
 Run = Callable[[str], list[list[Any]]]
 

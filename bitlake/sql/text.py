@@ -1,15 +1,29 @@
-"""A place in a text's tokens: look ahead, accept, expect, and say what was expected."""
+"""SQL text: a cursor over its tokens, and edits by position."""
 
 from __future__ import annotations
 
 import re
-from typing import NoReturn
+from collections.abc import Iterable
+from typing import NoReturn, TypeAlias
 
 from sqlglot import Token, TokenType
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.sql.statements import TableName
+
+Edit: TypeAlias = tuple[int, int, str]
+"""From a place up to another the text is to be this."""
+
+
+def spliced(text: str, edits: Iterable[Edit]) -> str:
+    """The text with all edits, which do not overlap, applied."""
+    out, done = [], 0
+    for start, end, new in sorted(edits, key=lambda e: e[:2]):
+        out += [text[done:start], new]
+        done = end
+    return "".join([*out, text[done:]])
+
 
 LAKE_CATALOGS = frozenset({"bitlake", "paimon"})
 """Catalog names that mean the lake itself."""

@@ -20,7 +20,7 @@ from bitlake.metadata.schema_change import (
     SetTableComment,
 )
 from bitlake.sql import statements as st
-from bitlake.sql.parse import parse_statement
+from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import TableName
 from bitlake.types import parse_type
 

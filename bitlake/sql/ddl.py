@@ -1,4 +1,8 @@
-"""CREATE DATABASE and CREATE TABLE."""
+"""Parser of CREATE DATABASE, CREATE TABLE and ALTER TABLE, with ALTER TABLE … TAG.
+
+``ADD COLUMN[S]``, ``DROP COLUMN[S]``, ``RENAME COLUMN``, ``ALTER | CHANGE [COLUMN]`` and ``RENAME TO``; columns may be
+parts of structs, of an array's ``element`` or of a map's ``value``.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,25 @@ from typing import Any
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret
-from bitlake.sql import ddl_statements as ds
+from bitlake.metadata.schema_change import (
+    FIRST,
+    AddColumn,
+    DropColumn,
+    MoveColumn,
+    Path,
+    Position,
+    RenameColumn,
+    RetypeColumn,
+    SchemaChange,
+    SetComment,
+    SetDefault,
+    SetNullable,
+)
 from bitlake.sql import statements as st
 from bitlake.sql.clauses import properties
-from bitlake.sql.cursor import DATABASE_WORDS, Cursor
 from bitlake.sql.ddl_types import read_type
-from bitlake.sql.statements import ColumnDef, CreateTable, Statement
+from bitlake.sql.statements import AlterTag, ColumnDef, CreateTable, Statement, TableName, TagChange
+from bitlake.sql.text import DATABASE_WORDS, Cursor
 
 _AFTER_DEFAULT = (",", "COMMENT", "NOT", "DEFAULT", "GENERATED")
 _QUERY = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
@@ -71,7 +88,7 @@ def _kept_view(c: Cursor) -> Statement | None:
     comment = c.string("a comment in quotes") if c.accept("COMMENT") else None
     if not c.accept("AS"):
         return None
-    return ds.CreateKeptView(name, c.rest(), replaced, exists, comment)
+    return st.CreateKeptView(name, c.rest(), replaced, exists, comment)
 
 
 def _database(c: Cursor) -> Statement:
@@ -108,7 +125,7 @@ def _like(c: Cursor, made: CreateTable) -> Statement:
         if c.word() not in ("USING", "COMMENT", "TBLPROPERTIES", "LOCATION", "ROW", "STORED"):
             c.fail("USING, COMMENT, TBLPROPERTIES or the end of the statement")
         made = _clause(c, made)
-    return ds.CreateTableLike(made.name, source, made.if_not_exists, made.using, made.comment, made.properties)
+    return st.CreateTableLike(made.name, source, made.if_not_exists, made.using, made.comment, made.properties)
 
 
 def _table(c: Cursor) -> Statement:
@@ -249,3 +266,191 @@ def _column(c: Cursor, before: list[ColumnDef]) -> ColumnDef:
     if given.get("not_null"):
         kind = replace(kind, nullable=False)
     return ColumnDef(name, kind, **given)
+
+
+_OTHER = ("REPLACE", "RECOVER", "SET", "CLUSTER", "PARTITION")
+_KNOWN = (
+    "SET TBLPROPERTIES, UNSET TBLPROPERTIES, ADD COLUMN, DROP COLUMN, RENAME COLUMN, ALTER COLUMN, CHANGE COLUMN or "
+    "RENAME TO"
+)
+
+
+def alter_columns(c: Cursor, table: TableName) -> Statement:
+    """What follows ``ALTER TABLE name``, except its properties; takes all of it but the end."""
+    rest = c.text[c.position :].rstrip(" ;\n\t")
+    if c.looking_at("ADD") and c.word(1) in ("COLUMN", "COLUMNS"):
+        c.i += 2
+        return st.AlterColumns(table, _added(c))
+    if c.looking_at("DROP") and c.word(1) in ("COLUMN", "COLUMNS"):
+        c.i += 2
+        return st.AlterColumns(table, _dropped(c))
+    if c.accept("RENAME", "COLUMN"):
+        path = _path(c)
+        c.expect("TO")
+        return st.AlterColumns(table, (RenameColumn(path, c.name("the column's new name")),))
+    if c.accept("RENAME", "TO"):
+        return st.RenameTable(table, c.table())
+    if c.word() in ("ALTER", "CHANGE"):
+        hive = c.word() == "CHANGE"
+        c.i += 1
+        c.accept("COLUMN")
+        changes = _altered(c, hive)
+        while c.accept(","):
+            changes += _altered(c, hive)
+        return st.AlterColumns(table, changes)
+    if c.word() in ("ADD", "DROP", "RENAME", *_OTHER):
+        raise UnsupportedFeature(f"ALTER TABLE {table} {rest}: not implemented; there are {_KNOWN}")
+    raise c.error(_KNOWN)
+
+
+def _path(c: Cursor) -> Path:
+    return tuple(c.parts("a column name"))
+
+
+def _added(c: Cursor) -> tuple[SchemaChange, ...]:
+    closing = c.accept("(")
+    out = [_altered_column(c)]
+    while c.accept(","):
+        out.append(_altered_column(c))
+    if closing and not c.accept(")"):
+        c.fail("',' or ')' after the column")
+    return tuple(out)
+
+
+def _altered_column(c: Cursor) -> AddColumn:
+    made = AddColumn(_path(c), read_type(c))
+    while True:
+        at = c.position
+        if c.accept("NOT", "NULL"):
+            made = replace(made, type=replace(made.type, nullable=False))
+        elif c.accept("NULL"):
+            pass
+        elif c.accept("COMMENT"):
+            made = replace(made, comment=c.string("a comment in quotes"))
+        elif c.looking_at("DEFAULT"):
+            raise InvalidRequest(
+                "a new column cannot have a default, which rows that are there would not have; add the column, then "
+                f"say ALTER COLUMN {'.'.join(made.path)} SET DEFAULT …: {caret(c.text, at)}"
+            )
+        elif c.looking_at("GENERATED"):
+            raise UnsupportedFeature(f"generated columns are not supported: {caret(c.text, at)}")
+        else:
+            position = _position(c)
+            if position is None:
+                return made
+            made = replace(made, position=position)
+
+
+def _position(c: Cursor) -> Position | None:
+    if c.accept("FIRST"):
+        return FIRST
+    return Position(c.name("a column name")) if c.accept("AFTER") else None
+
+
+def _dropped(c: Cursor) -> tuple[SchemaChange, ...]:
+    if_exists = c.accept("IF", "EXISTS")
+    closing = c.accept("(")
+    out = [DropColumn(_path(c), if_exists)]
+    while c.accept(","):
+        out.append(DropColumn(_path(c), if_exists))
+    if closing and not c.accept(")"):
+        c.fail("',' or ')' after the column")
+    return tuple(out)
+
+
+def _altered(c: Cursor, hive: bool) -> tuple[SchemaChange, ...]:
+    path = _path(c)
+    out: list[SchemaChange] = []
+    while True:
+        change = _action(c, path)
+        if change is None:
+            break
+        out.append(change)
+    if out:
+        return tuple(out)
+    if hive and not c.at_end:
+        return _hive(c, path)
+    raise c.error("TYPE, COMMENT, SET NOT NULL, DROP NOT NULL, SET DEFAULT, DROP DEFAULT, FIRST or AFTER")
+
+
+def _action(c: Cursor, path: Path) -> SchemaChange | None:
+    """One change of a column; none where something else comes next."""
+    if c.accept("TYPE"):
+        return RetypeColumn(path, read_type(c))
+    if c.accept("COMMENT"):
+        return SetComment(path, c.string("a comment in quotes"))
+    if c.accept("SET", "NOT", "NULL"):
+        return SetNullable(path, False)
+    if c.accept("DROP", "NOT", "NULL"):
+        return SetNullable(path, True)
+    if c.accept("SET", "DEFAULT"):
+        return SetDefault(path, c.until(","))
+    if c.accept("DROP", "DEFAULT"):
+        return SetDefault(path, None)
+    position = _position(c)
+    return None if position is None else MoveColumn(path, position)
+
+
+def _hive(c: Cursor, path: Path) -> tuple[SchemaChange, ...]:
+    """``CHANGE COLUMN old new type [NOT NULL] [COMMENT …] [FIRST | AFTER x]``: everything about a column at once."""
+    out: list[SchemaChange] = []
+    new = c.name("the column's new name")
+    if new != path[-1]:
+        out.append(RenameColumn(path, new))
+        path = (*path[:-1], new)
+    out.append(RetypeColumn(path, read_type(c)))
+    if c.accept("NOT", "NULL"):
+        out.append(SetNullable(path, False))
+    if c.accept("COMMENT"):
+        out.append(SetComment(path, c.string("a comment in quotes")))
+    position = _position(c)
+    if position is not None:
+        out.append(MoveColumn(path, position))
+    return tuple(out)
+
+
+_UNITS = {"DAY": 86_400_000, "HOUR": 3_600_000, "MINUTE": 60_000}
+
+
+def alter_tag(c: Cursor, table: TableName) -> AlterTag | None:
+    """What follows ``ALTER TABLE name`` if it is about a tag; None, nothing taken, if it is not."""
+    if c.accept("CREATE", "OR", "REPLACE", "TAG"):
+        return _made(c, table, TagChange.CREATE_OR_REPLACE)
+    if c.accept("CREATE", "TAG"):
+        return _made(c, table, TagChange.CREATE, c.accept("IF", "NOT", "EXISTS"))
+    if c.accept("REPLACE", "TAG"):
+        return _made(c, table, TagChange.REPLACE)
+    if c.accept("DELETE", "TAG"):
+        lenient = c.accept("IF", "EXISTS")
+        return AlterTag(table, TagChange.DELETE, c.name("a tag's name"), lenient)
+    if c.accept("RENAME", "TAG"):
+        old = c.name("a tag's name")
+        c.expect("TO")
+        return AlterTag(table, TagChange.RENAME, old, new_name=c.name("the tag's new name"))
+    return None
+
+
+def _made(c: Cursor, table: TableName, change: TagChange, lenient: bool = False) -> AlterTag:
+    name = c.name("a tag's name")
+    snapshot = _number(c, "a snapshot's id") if c.accept("AS", "OF", "VERSION") else None
+    retained = _retention(c) if c.accept("RETAIN") else None
+    return AlterTag(table, change, name, lenient, snapshot, retained)
+
+
+def _retention(c: Cursor) -> int:
+    number = _number(c, "how long to retain the tag, as in RETAIN 7 DAYS")
+    unit = c.word().removesuffix("S")
+    if unit not in _UNITS:
+        c.fail("DAYS, HOURS or MINUTES")
+    c.i += 1
+    return number * _UNITS[unit]
+
+
+def _number(c: Cursor, what: str) -> int:
+    word = c.word()
+    if not word.isdigit():
+        c.fail(what)
+    if len(word) > 18:
+        raise InvalidRequest(f"{word} is too large a number: {caret(c.text, c.position)}")
+    c.i += 1
+    return int(word)

@@ -6,7 +6,7 @@ import pytest
 
 from bitlake.errors import InvalidRequest
 from bitlake.sql.statements import TableName
-from bitlake.sql.travel import Changes, Moment, take_relations
+from bitlake.sql.time_travel import Changes, Moment, take_relations
 
 T = TableName(None, "t")
 

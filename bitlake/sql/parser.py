@@ -8,24 +8,137 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 
 from sqlglot import TokenType
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import caret, tokenize
 from bitlake.metadata.schema_change import SetTableComment
-from bitlake.sql import ddl_statements as ds
 from bitlake.sql import dml
 from bitlake.sql import statements as st
-from bitlake.sql.alter import alter_columns
-from bitlake.sql.clauses import arguments, partition_spec, properties, property_keys
-from bitlake.sql.copy import copy
-from bitlake.sql.create import create
-from bitlake.sql.cursor import DATABASE_WORDS, LAKE_CATALOGS, Cursor, table_name
-from bitlake.sql.insert import QUERY_STARTS, insert, insert_after_source
-from bitlake.sql.show import analyze, describe, show
+from bitlake.sql.clauses import arguments, like, partition_spec, properties, property_keys
+from bitlake.sql.ddl import alter_columns, alter_tag, create
+from bitlake.sql.dml import QUERY_STARTS, copy, insert, insert_after_source
 from bitlake.sql.statements import Statement, TableName
-from bitlake.sql.tags import alter_tag
+from bitlake.sql.text import DATABASE_WORDS, LAKE_CATALOGS, Cursor, table_name
+
+_DATABASES = ("DATABASES", "SCHEMAS", "NAMESPACES")
+_QUERIES = ("SELECT", "WITH", "VALUES", "FROM", "(", "MAP", "REDUCE")
+
+
+def show(c: Cursor) -> Statement | None:
+    """``SHOW …`` of what the lake has; None for views, functions and other things of Spark's."""
+    c.expect("SHOW")
+    made: Statement
+    if c.word() in _DATABASES:
+        c.i += 1
+        if c.accept("IN") or c.accept("FROM"):
+            c.name("a catalog name")
+        made = st.ShowDatabases(like(c))
+    elif c.accept("TABLES"):
+        database = c.database() if c.accept("IN") or c.accept("FROM") else None
+        made = st.ShowTables(database, like(c))
+    elif c.accept("CREATE", "TABLE"):
+        made = st.ShowCreateTable(c.table())
+        c.accept("AS", "SERDE")
+    elif c.accept("COLUMNS"):
+        made = _columns(c)
+    elif c.accept("CURRENT", "NAMESPACE"):
+        made = st.ShowCurrentNamespace()
+    elif c.accept("VIEWS"):
+        database = c.database() if c.accept("IN") or c.accept("FROM") else None
+        made = st.ShowViews(database, like(c))
+    elif c.accept("TAGS"):
+        made = st.ShowTags(c.table())
+    elif c.looking_at("TABLE", "EXTENDED"):
+        c.i += 2
+        made = _extended(c)
+    elif c.accept("PARTITIONS"):
+        table = c.table()
+        made = st.ShowPartitions(table, partition_spec(c) if c.accept("PARTITION") else None)
+    elif c.accept("PROCEDURES"):
+        if c.accept("IN") or c.accept("FROM"):
+            c.parts("sys")
+        made = st.ShowProcedures(like(c))
+    elif c.accept("TBLPROPERTIES"):
+        table = c.table()
+        keys = property_keys(c) if c.looking_at("(") else (None,)
+        made = st.ShowTblProperties(table, keys[0])
+    else:
+        return None
+    c.expect_end()
+    return made
+
+
+def _columns(c: Cursor) -> Statement:
+    if not c.accept("FROM"):
+        c.expect("IN")
+    table = c.table()
+    if c.accept("FROM") or c.accept("IN"):
+        table = replace(table, database=c.database())
+    return st.ShowColumns(table)
+
+
+def _extended(c: Cursor) -> Statement:
+    database = c.database() if c.accept("IN") or c.accept("FROM") else None
+    pattern = like(c)
+    if pattern is None:
+        c.fail("LIKE and a pattern in quotes")
+    return st.ShowTableExtended(pattern, database, partition_spec(c) if c.accept("PARTITION") else None)
+
+
+def describe(c: Cursor) -> Statement | None:
+    """``DESCRIBE [TABLE] [EXTENDED] t [PARTITION (…)] [column]``, ``DESCRIBE DATABASE``; None for what is Spark's."""
+    c.i += 1
+    if c.word() in DATABASE_WORDS and c.kind(1) is not None:
+        c.i += 1
+        extended = c.accept("EXTENDED")
+        database = c.database()
+        c.expect_end()
+        return st.DescribeDatabase(database, extended)
+    if c.word() == "FUNCTION" and c.kind(1) is not None:
+        return None
+    described = c.looking_at("QUERY") and c.word(1) in (*_QUERIES, "TABLE")
+    if described or (c.word() in _QUERIES and c.kind(1) is not None):
+        c.i += described
+        return st.DescribeQuery(c.rest())
+    if c.looking_at("TABLE") and c.kind(1) is not None:
+        c.i += 1
+    extended = c.accept("EXTENDED") or c.accept("FORMATTED")
+    table = c.table()
+    if c.looking_at("AS", "JSON"):
+        raise UnsupportedFeature(f"DESCRIBE … {c.rest()} is not implemented; DESCRIBE [EXTENDED] table is")
+    partition = partition_spec(c) if c.looking_at("PARTITION", "(") and c.accept("PARTITION") else None
+    column = None if c.at_end else ".".join(c.parts("a column name"))
+    c.expect_end()
+    return st.Describe(table, extended, column, partition)
+
+
+def analyze(c: Cursor) -> Statement | None:
+    """``ANALYZE TABLE t COMPUTE STATISTICS …``."""
+    c.expect("ANALYZE")
+    if not c.accept("TABLE"):
+        return None
+    table = c.table()
+    if table.catalog is not None:
+        return None
+    if c.looking_at("PARTITION"):
+        raise UnsupportedFeature("ANALYZE TABLE … PARTITION is not implemented; statistics are the whole table's")
+    c.expect("COMPUTE", "STATISTICS")
+    columns: tuple[str, ...] | None = None
+    every = False
+    if not c.accept("NOSCAN") and c.accept("FOR"):
+        every = c.accept("ALL", "COLUMNS")
+        if not every:
+            c.expect("COLUMNS")
+            found = [c.name("a column name")]
+            while c.accept(","):
+                found.append(c.name("a column name"))
+            columns = tuple(found)
+    c.expect_end()
+    return st.Analyze(table, columns, every)
+
 
 _SPARKS = frozenset(
     ("SET", "RESET", "ADD", "LIST", "REPAIR", "LOAD", "MSCK")
@@ -113,7 +226,7 @@ def _drop(c: Cursor) -> Statement | None:
         if_exists = c.accept("IF", "EXISTS")
         view = c.table()
         c.expect_end()
-        return ds.DropView(view, if_exists, _all(c))
+        return st.DropView(view, if_exists, _all(c))
     if c.word() not in DATABASE_WORDS:
         return None
     c.i += 1
@@ -142,7 +255,7 @@ def _refresh(c: Cursor) -> Statement | None:
         return None
     table = c.table()
     c.expect_end()
-    return ds.RefreshTable(table)
+    return st.RefreshTable(table)
 
 
 def _alter(c: Cursor) -> Statement | None:
@@ -173,7 +286,7 @@ def _alter_view(c: Cursor) -> Statement | None:
     c.accept("AS")
     if c.word() not in QUERY_STARTS:
         return None
-    return ds.AlterView(view, c.rest(), _all(c))
+    return st.AlterView(view, c.rest(), _all(c))
 
 
 def _cache(c: Cursor) -> Statement | None:
@@ -184,7 +297,7 @@ def _cache(c: Cursor) -> Statement | None:
     if c.accept("OPTIONS"):
         properties(c)  # where Spark keeps the rows; it reads the statement again
     c.accept("AS")
-    return ds.CacheTable(table, lazy, c.rest() or None, _all(c))
+    return st.CacheTable(table, lazy, c.rest() or None, _all(c))
 
 
 def _uncache(c: Cursor) -> Statement | None:
@@ -192,13 +305,13 @@ def _uncache(c: Cursor) -> Statement | None:
     if_exists = c.accept("IF", "EXISTS")
     table = c.table()
     c.expect_end()
-    return ds.UncacheTable(table, if_exists, _all(c))
+    return st.UncacheTable(table, if_exists, _all(c))
 
 
 def _clear(c: Cursor) -> Statement | None:
     c.expect("CLEAR", "CACHE")
     c.expect_end()
-    return ds.ClearCache()
+    return st.ClearCache()
 
 
 def _execute(c: Cursor) -> Statement | None:
@@ -220,7 +333,7 @@ def _execute(c: Cursor) -> Statement | None:
         if bracket:
             c.expect(")")
     c.expect_end()
-    return ds.ExecuteImmediate(statement, tuple(into), tuple(using))
+    return st.ExecuteImmediate(statement, tuple(into), tuple(using))
 
 
 def _alter_database(c: Cursor) -> Statement:
@@ -230,7 +343,7 @@ def _alter_database(c: Cursor) -> Statement:
         raise UnsupportedFeature(f"ALTER DATABASE {name} SET LOCATION: a database's folder follows from the warehouse")
     if not c.accept("SET", "DBPROPERTIES"):
         c.expect("SET", "PROPERTIES")
-    made = ds.AlterDatabase(name, properties(c))
+    made = st.AlterDatabase(name, properties(c))
     c.expect_end()
     return made
 
@@ -255,9 +368,9 @@ def _partitions(c: Cursor, table: TableName) -> Statement | None:
         c.i = start
         return None
     if not drops:
-        return ds.AddPartitions(table, tuple(specs), lenient)
+        return st.AddPartitions(table, tuple(specs), lenient)
     c.accept("PURGE")
-    return ds.DropPartitions(table, tuple(specs), lenient)
+    return st.DropPartitions(table, tuple(specs), lenient)
 
 
 def _truncate(c: Cursor) -> Statement:

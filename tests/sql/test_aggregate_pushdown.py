@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from bitlake.expressions.tree import Comparison, Op
-from bitlake.sql.analyse import analyse_query
-from bitlake.sql.rest import edited
-from bitlake.sql.shape import Aggregates, Item, TopRows, shape_of
+from bitlake.sql.aggregate_pushdown import Aggregates, Item, TopRows, edited, shape_of
+from bitlake.sql.analyzer import analyse_query
 from bitlake.sql.statements import TableName
 from bitlake.types import DataField, parse_type
 

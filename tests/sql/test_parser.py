@@ -7,10 +7,9 @@ import sqlglot
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.spark_dialect import SparkSql
-from bitlake.sql import ddl_statements as ds
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import parse_ddl_type
-from bitlake.sql.parse import parse_statement, parse_table_name, split_statements
+from bitlake.sql.parser import parse_statement, parse_table_name, split_statements
 from bitlake.sql.statements import ColumnDef, SqlNull, Statement, TableName
 
 T = TableName(None, "t")
@@ -221,30 +220,30 @@ def test_table_names() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("ALTER TABLE t CREATE TAG `a-1`", ds.AlterTag(T, ds.TagChange.CREATE, "a-1")),
+        ("ALTER TABLE t CREATE TAG `a-1`", st.AlterTag(T, st.TagChange.CREATE, "a-1")),
         (
             "ALTER TABLE t CREATE TAG IF NOT EXISTS x AS OF VERSION 3 RETAIN 2 HOURS",
-            ds.AlterTag(T, ds.TagChange.CREATE, "x", True, 3, 7_200_000),
+            st.AlterTag(T, st.TagChange.CREATE, "x", True, 3, 7_200_000),
         ),
         (
             "ALTER TABLE t CREATE OR REPLACE TAG x RETAIN 1 DAY",
-            ds.AlterTag(T, ds.TagChange.CREATE_OR_REPLACE, "x", retained_ms=86_400_000),
+            st.AlterTag(T, st.TagChange.CREATE_OR_REPLACE, "x", retained_ms=86_400_000),
         ),
-        ("ALTER TABLE t DELETE TAG IF EXISTS `a,b`", ds.AlterTag(T, ds.TagChange.DELETE, "a,b", True)),
-        ("ALTER TABLE t RENAME TAG a TO b", ds.AlterTag(T, ds.TagChange.RENAME, "a", new_name="b")),
+        ("ALTER TABLE t DELETE TAG IF EXISTS `a,b`", st.AlterTag(T, st.TagChange.DELETE, "a,b", True)),
+        ("ALTER TABLE t RENAME TAG a TO b", st.AlterTag(T, st.TagChange.RENAME, "a", new_name="b")),
         (
             "ALTER TABLE t DROP IF EXISTS PARTITION (p = 1), PARTITION (p = NULL)",
-            ds.DropPartitions(T, ({"p": 1}, {"p": st.SqlNull.NULL}), True),
+            st.DropPartitions(T, ({"p": 1}, {"p": st.SqlNull.NULL}), True),
         ),
-        ("ALTER DATABASE d SET DBPROPERTIES ('a' = 'b')", ds.AlterDatabase("d", {"a": "b"})),
-        ("DESCRIBE DATABASE EXTENDED paimon.d", ds.DescribeDatabase("d", True)),
-        ("SHOW TAGS t", ds.ShowTags(T)),
-        ("SHOW COLUMNS IN t FROM d", ds.ShowColumns(TableName("d", "t"))),
-        ("SHOW TABLE EXTENDED IN d LIKE 't*' PARTITION (p = 1)", ds.ShowTableExtended("t*", "d", {"p": 1})),
-        ("REFRESH TABLE t", ds.RefreshTable(T)),
+        ("ALTER DATABASE d SET DBPROPERTIES ('a' = 'b')", st.AlterDatabase("d", {"a": "b"})),
+        ("DESCRIBE DATABASE EXTENDED paimon.d", st.DescribeDatabase("d", True)),
+        ("SHOW TAGS t", st.ShowTags(T)),
+        ("SHOW COLUMNS IN t FROM d", st.ShowColumns(TableName("d", "t"))),
+        ("SHOW TABLE EXTENDED IN d LIKE 't*' PARTITION (p = 1)", st.ShowTableExtended("t*", "d", {"p": 1})),
+        ("REFRESH TABLE t", st.RefreshTable(T)),
         ("USE paimon", st.UseDatabase("paimon", or_catalog=True)),
         ("USE DATABASE paimon", st.UseDatabase("paimon")),
-        ("CREATE TABLE t LIKE d.s", ds.CreateTableLike(T, TableName("d", "s"))),
+        ("CREATE TABLE t LIKE d.s", st.CreateTableLike(T, TableName("d", "s"))),
     ],
 )
 def test_ddl_statements(text: str, expected: object) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bitlake.errors import InvalidRequest
 from bitlake.sql import statements as st
-from bitlake.sql.parse import parse_statement
+from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import Assignment, MergeAction, MergeClause, Statement, TableName, When
 
 T, DB_T = TableName(None, "t"), TableName("db", "t")

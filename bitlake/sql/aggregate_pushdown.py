@@ -1,32 +1,152 @@
-"""Whole queries of one lake table whose answer needs few rows or none.
+"""Queries of one lake table that need few rows or none, and the residual that is left to evaluate.
 
 * :class:`TopRows`: ``SELECT … FROM t [WHERE …] [ORDER BY columns] LIMIT n [OFFSET m]``, one row out for each row in:
   the table need only give the first n + m rows;
 * :class:`Aggregates`: ``SELECT COUNT(*), MIN(c) … FROM t [WHERE …]``, ``SELECT c, COUNT(*) … GROUP BY c``,
   ``SELECT DISTINCT c`` and ``SELECT EXISTS(SELECT … FROM t [WHERE …])``: metadata and indexes may have the answer.
-  HAVING, ORDER BY, LIMIT and expressions over the aggregates are left to Spark (:mod:`bitlake.sql.rest`).
 
-Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  Whatever is not
-understood is no shape, and runs as any query.
+Both need all of WHERE as a predicate, for rows that Spark would still drop must not be counted.  A query that has
+neither shape runs as any other.
+
+The residual is HAVING, ORDER BY, LIMIT, and expressions over the aggregates.  Its text is the query's with three edits,
+and runs over a small relation that has a row for each group (or one): the key under its own name, and in further
+columns what the aggregates came to.
+
+* ``COUNT(…)`` becomes ``coalesce(max(<its column>), 0L)``, ``MIN(…)`` and ``MAX(…)`` become ``max(<its column>)``: of
+  a group of one row that is the value, with the type (and for COUNT the NOT NULL) that it had;
+* WHERE goes, for the rows that it leaves are counted;
+* GROUP BY stays, and groups rows that are groups.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import sqlglot
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.expressions.tree import Predicate
 from bitlake.metadata.names import Names
-from bitlake.sql import rest, scope
-from bitlake.sql.edits import Edit
-from bitlake.sql.uses import QueryAnalysis
+from bitlake.sql import scope
+from bitlake.sql.table_references import QueryAnalysis
+from bitlake.sql.text import Edit
+
+AGGREGATES = (exp.Count, exp.Min, exp.Max)
+_NAMES = ("count", "min", "max")
+_CLAUSES = {
+    TokenType.WHERE: "where",
+    TokenType.GROUP_BY: "group",
+    TokenType.HAVING: "having",
+    TokenType.ORDER_BY: "order",
+    TokenType.LIMIT: "limit",
+    TokenType.OFFSET: "offset",
+}
+_OVER = (
+    exp.Binary,
+    exp.Unary,
+    exp.Between,
+    exp.In,
+    exp.Literal,
+    exp.Boolean,
+    exp.Null,
+    exp.Identifier,
+    exp.Alias,
+    exp.Cast,
+    exp.DataType,
+    exp.Case,
+    exp.If,
+    exp.Coalesce,
+    exp.Upper,
+    exp.Lower,
+    exp.Length,
+    exp.Abs,
+    exp.Round,
+    exp.Concat,
+    exp.Having,
+    exp.Order,
+    exp.Ordered,
+)
+"""What may stand over aggregates and the key: a row in, a row out."""
+
+
+def plain_over(node: exp.Expr, column: Callable[[exp.Column], bool]) -> int | None:
+    """How many aggregates an expression holds; None if there is more in it than is known to be row by row.
+
+    ``column``: whether a column outside of them may stand there.
+    """
+    if isinstance(node, AGGREGATES):
+        return 1
+    if isinstance(node, exp.Column):
+        return 0 if column(node) else None
+    if not isinstance(node, _OVER):
+        return None
+    found = 0
+    for child in node.iter_expressions():
+        inner = plain_over(child, column)
+        if inner is None:
+            return None
+        found += inner
+    return found
+
+
+def aggregate_spans(text: str) -> list[tuple[int, int, exp.Expr]] | None:
+    """Where calls of COUNT, MIN and MAX stand in a text, each with what it is; None if one cannot be read."""
+    tokens = tokenize(text)
+    out: list[tuple[int, int, exp.Expr]] = []
+    for i, token in enumerate(tokens[:-1]):
+        if token.text.lower() not in _NAMES or tokens[i + 1].token_type is not TokenType.L_PAREN:
+            continue
+        end = _closing(tokens, i + 1)
+        if end is None:
+            return None
+        node = sqlglot.parse_one(text[token.start : end], dialect=SparkSql)
+        if not isinstance(node, AGGREGATES):
+            return None
+        out.append((token.start, end, node))
+    return out
+
+
+def _closing(tokens: Sequence[Token], start: int) -> int | None:
+    depth = 0
+    for token in tokens[start:]:
+        depth += (token.token_type is TokenType.L_PAREN) - (token.token_type is TokenType.R_PAREN)
+        if depth == 0:
+            return int(token.end) + 1
+    return None
+
+
+def without_where(text: str, clauses: Collection[str]) -> list[Edit] | None:
+    """The edit that takes WHERE out of a plain SELECT with these clauses; None if it is not clear where it ends."""
+    tokens = tokenize(text)
+    starts: dict[str, list[int]] = {}
+    for token in tokens:
+        if token.token_type in _CLAUSES:
+            starts.setdefault(_CLAUSES[token.token_type], []).append(token.start)
+    # A column may be called like a clause; then there are more such words than clauses.
+    if any(len(starts.get(name, ())) != (name in clauses) for name in _CLAUSES.values()):
+        return None
+    if "where" not in clauses:
+        return []
+    (start,) = starts["where"]
+    ends = [t.start for t in tokens if t.token_type is TokenType.SEMICOLON] + [len(text)]
+    return [(start, min(s for s in [*(s for (s,) in starts.values()), *ends] if s > start), "")]
+
+
+def edited(analysis: QueryAnalysis, edits: Sequence[Edit]) -> QueryAnalysis:
+    """A query of one table with edits beside the table's name applied."""
+    (use,) = analysis.tables
+    text, moved = analysis.text, 0
+    for start, end, new in sorted(edits, reverse=True):
+        text = text[:start] + new + text[end:]
+        moved += len(new) - (end - start) if start < use.start else 0
+    moved_use = replace(use, start=use.start + moved, end=use.end + moved, alias_at=use.alias_at + moved)
+    return replace(analysis, tables=(moved_use,), text=text)
+
 
 COUNT_ROWS, COUNT, COUNT_DISTINCT, MIN, MAX, KEY = "count(*)", "count", "count distinct", "min", "max", "key"
 EXISTS, NOT_EXISTS = "exists", "not exists"
@@ -163,7 +283,7 @@ class _Shaper:
         clauses = ("where", "group", "having", "order", "limit", "offset", "distinct")
         has = {k for k in clauses if self.select.args.get(k)}
         grouped = bool(has & {"group", "having", "distinct"})
-        if "limit" in has and not grouped and not list(self.select.find_all(*rest.AGGREGATES)):
+        if "limit" in has and not grouped and not list(self.select.find_all(*AGGREGATES)):
             return self.top_rows()
         if "distinct" in has:
             plain, found = has <= {"where", "distinct"}, self.distinct()
@@ -232,7 +352,7 @@ class _Shaper:
         return Aggregates(self.predicate, (Item(KEY, key),), key)
 
     def is_item(self, node: exp.Expr) -> bool:
-        return isinstance(node, (exp.Column, *rest.AGGREGATES))
+        return isinstance(node, (exp.Column, *AGGREGATES))
 
     def aggregates(self, key: str | None) -> Aggregates:
         items = tuple(self.item(e.unalias(), key) for e in self.select.expressions)
@@ -254,9 +374,9 @@ class _Shaper:
         for clause in ("limit", "offset"):
             if clause in has:
                 self.number(clause)
-        counts = [rest.plain_over(e, own) for e in self.select.expressions]
-        counts += [rest.plain_over(self.select.args[c], named) for c in ("having", "order") if c in has]
-        spans, edits = rest.aggregate_spans(self.text), rest.without_where(self.text, has)
+        counts = [plain_over(e, own) for e in self.select.expressions]
+        counts += [plain_over(self.select.args[c], named) for c in ("having", "order") if c in has]
+        spans, edits = aggregate_spans(self.text), without_where(self.text, has)
         if spans is None or edits is None or None in counts or sum(c or 0 for c in counts) != len(spans):
             raise _NoShape
         if not spans and found.key is None:

@@ -19,12 +19,11 @@ from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.expressions.tree import Predicate
 from bitlake.metadata.names import Names
 from bitlake.sql import scope
-from bitlake.sql.columns import Mentions, unnamed_tables, without_metadata
 from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata
-from bitlake.sql.names import NameUse, find_names
 from bitlake.sql.pushdown import Pushdown
+from bitlake.sql.scope import Mentions, unnamed_tables, without_metadata
 from bitlake.sql.statements import TableName
-from bitlake.sql.uses import QueryAnalysis, TableUse, replace_tables
+from bitlake.sql.table_references import NameUse, QueryAnalysis, TableUse, find_names, replace_tables
 from bitlake.table.cache import Cache
 from bitlake.types import DataField
 
@@ -52,7 +51,7 @@ def analyse_query(
     ``timezone`` is the session's, for timestamp literals; with ``quoted_patterns`` quoted columns are patterns,
     and ``names`` says which names are the same.  What
     Spark would not parse is passed as it is: no error is raised here for wrong SQL.  Moments of tables are not names:
-    :func:`bitlake.sql.travel.take_relations` comes before.
+    :func:`bitlake.sql.time_travel.take_relations` comes before.
 
     The analysis of a text is remembered with what ``resolve`` said, and given again if it says the same.
     """

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bitlake.expressions.sql_text import to_sql
-from bitlake.sql.analyse import analyse_query, replace_tables
+from bitlake.sql.analyzer import analyse_query
 from bitlake.sql.statements import TableName
+from bitlake.sql.table_references import replace_tables
 from bitlake.types import DataField, parse_type
 
 COLUMNS = {

@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.sql.ddl_statements import CopyIntoFolder, CopyIntoTable, FileFormat
-from bitlake.sql.default_values import default_as_null
-from bitlake.sql.functions import take_max_pt
-from bitlake.sql.parse import parse_statement
-from bitlake.sql.statements import TableName
-from bitlake.sql.views import expand_views, whole_names
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.rewrite import default_as_null, expand_views, take_max_pt, whole_names
+from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable, FileFormat, TableName
 
 
 @pytest.mark.parametrize(
