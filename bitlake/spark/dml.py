@@ -15,6 +15,7 @@ from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
+from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.names import Names
 from bitlake.spark.align import by_name, by_position, has_not_null_inside, stored, with_defaults
@@ -32,7 +33,6 @@ from bitlake.table.append_update import retrying
 from bitlake.table.catalog import Identifier
 from bitlake.table.commit import Overwrite
 from bitlake.table.create import ColumnSpec
-from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.lsm.publish import publish
 from bitlake.table.merge_schema import PREFIX, MergeSchema
 from bitlake.table.partition_spec import overwrite_scope
@@ -313,7 +313,7 @@ def static_values(context: EngineContext, state: TableState, spec: Mapping[str, 
     columns = [_literal(v).cast(spark_type(f.type)).alias(f.name) for f, v in zip(fields, spec.values(), strict=True)]
     with spark_errors(_partition(state.name, spec)):
         row = context.spark.range(1).select(*columns).toArrow()
-    return {f.name: arrow_to_physical(row.column(f.name).cast(arrow_type(f.type)), f)[0] for f in fields}
+    return {f.name: physical_values(row.column(f.name).cast(arrow_type(f.type)))[0] for f in fields}
 
 
 def _partition(table: str, names: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
+from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.names import Names
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -27,7 +28,6 @@ from bitlake.spark.target import Target
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.sql.text import Cursor
-from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.partition_files import has_many_files
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 
@@ -233,8 +233,8 @@ def _physical(field: DataField, values: pa.ChunkedArray) -> list[Any]:
     known = values.combine_chunks().drop_null()
     if pa.types.is_integer(wanted):
         bits = wanted.bit_width - 1
-        return [v for v in arrow_to_physical(known.cast(pa.int64()), field) if -(1 << bits) <= v < 1 << bits]
-    return arrow_to_physical(known.cast(wanted), field)
+        return [v for v in physical_values(known.cast(pa.int64())) if -(1 << bits) <= v < 1 << bits]
+    return physical_values(known.cast(wanted))
 
 
 def _one_of(field: DataField, values: pa.ChunkedArray) -> Predicate:
@@ -254,5 +254,5 @@ def _between(field: DataField, low: pa.ChunkedArray, high: pa.ChunkedArray) -> P
         first, last = (int(v.as_py()) for v in ends)
         values: list[Any] = [max(first, -(1 << bits)), min(last, (1 << bits) - 1)]
     else:
-        values = arrow_to_physical(ends.combine_chunks().cast(wanted), field)
+        values = physical_values(ends.combine_chunks().cast(wanted))
     return And((Comparison(field.name, Op.GE, values[0]), Comparison(field.name, Op.LE, values[1])))

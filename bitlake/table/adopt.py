@@ -18,6 +18,7 @@ from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.registry import parse_index_options
+from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.parquet_footer import Footer, read_footer
 from bitlake.formats.parquet_scan import read_columns
 from bitlake.formats.parquet_stats import footer_stats
@@ -30,7 +31,6 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.table.data_file import (
     DataFileWriter,
     FileMaker,
-    arrow_to_physical,
     file_format,
     indexed_columns,
     source_columns,
@@ -164,7 +164,7 @@ def _place(store: Store, path: str, context: AdoptContext) -> tuple[tuple[object
     with store.open_input(path) as source:
         first = next(iter(read_columns(source, names, batch_size=1)))
     row = {n: first.column(n).slice(0, 1).cast(arrow_field(schema.field(n)).type) for n in names}
-    partition = tuple(arrow_to_physical(row[f.name], f)[0] for f in keys)
+    partition = tuple(physical_values(row[f.name])[0] for f in keys)
     bucket = 0
     if bucket_fields:
         types = [f.type for f in bucket_fields]

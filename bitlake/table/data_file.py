@@ -13,7 +13,6 @@ from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import IndexSpec, indexed_type
 from bitlake.formats import parquet_scan
-from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import cast_column
 from bitlake.formats.parquet_write import WrittenFile
 from bitlake.formats.reader import format_of, reader_for
@@ -31,11 +30,6 @@ from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS
 
 _INDEX_ROWS = 128 * 1024
-
-
-def arrow_to_physical(array: pa.Array | pa.ChunkedArray, field: DataField) -> list[Any]:
-    """Values of a column as the physical values of :mod:`bitlake.expressions.tree`; for few values only."""
-    return physical_values(array)
 
 
 def source_column(spec: IndexSpec, fields: Sequence[DataField]) -> tuple[str, str | None]:
@@ -182,4 +176,4 @@ class DataFileWriter(RollingWriter):
         return self._maker.entry(self._partition, self._bucket, name, written, index)
 
 
-__all__ = ["DataFileWriter", "FileMaker", "arrow_to_physical", "discard_files", "file_format"]
+__all__ = ["DataFileWriter", "FileMaker", "discard_files", "file_format"]

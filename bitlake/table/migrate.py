@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.parquet_footer import read_footer
 from bitlake.formats.parquet_stats import footer_stats
 from bitlake.formats.parquet_write import WrittenFile
@@ -31,7 +32,7 @@ from bitlake.table.catalog import FileSystemCatalog, Identifier
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import OutcomeUnknown, commit
 from bitlake.table.create import ColumnSpec
-from bitlake.table.data_file import FileMaker, arrow_to_physical
+from bitlake.table.data_file import FileMaker
 from bitlake.table.opening import open_table
 from bitlake.table.runner import REQUESTS, LocalRunner, Runner
 from bitlake.table.table import Table
@@ -216,4 +217,4 @@ def _entry(
 def _physical(schema: TableSchema, key: str, text: str | None) -> Any:
     field = schema.field(key)
     array = pa.array([text], pa.string()).cast(arrow_type(field.type))
-    return arrow_to_physical(array, field)[0]
+    return physical_values(array)[0]

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.changes import Overwrite
-from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.types import arrow_type
 
@@ -57,5 +57,5 @@ def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, 
         except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
             message = f"table '{table}': partition value {value!r} is no {field.type} ('{name}'): {e}"
             raise InvalidRequest(message) from e
-        out[field.name] = arrow_to_physical(array, field)[0]
+        out[field.name] = physical_values(array)[0]
     return out

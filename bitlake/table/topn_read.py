@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.fileindex.selection import Selection
+from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.data_file import arrow_to_physical
 from bitlake.table.order import Order, Place, best_rows
 from bitlake.table.plan import PlannedFile, ScanMetrics
 from bitlake.table.read import ROW_INDEX, ReadCounts, ReadRequest, output_schema, read_file, tasks_of
@@ -118,7 +118,7 @@ def _nth(best: pa.Table, n: int, order: Order, schema: TableSchema) -> Place | N
     if not 0 < n <= best.num_rows:
         return None
     last = best.column(order.column).slice(n - 1, 1)
-    return order.place(arrow_to_physical(last, schema.field(order.column))[0])
+    return order.place(physical_values(last)[0])
 
 
 def _empty(request: ReadRequest) -> pa.Table:

@@ -11,13 +11,14 @@ import pyarrow.compute as pc
 
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import conform
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.adopt import AdoptContext
-from bitlake.table.data_file import DataFileWriter, FileMaker, arrow_to_physical
+from bitlake.table.data_file import DataFileWriter, FileMaker
 from bitlake.table.defaults import default_column
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
@@ -138,7 +139,7 @@ def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[An
     first = gathered.select([f.name for f in keys]).take(pa.array(starts)) if keys else None
     values: list[tuple[Any, ...]] = [()] * len(starts)
     if first is not None:
-        values = list(zip(*[arrow_to_physical(first.column(f.name), f) for f in keys], strict=True))
+        values = list(zip(*[physical_values(first.column(f.name)) for f in keys], strict=True))
     for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
         yield values[i], int(buckets[order[start]]), gathered.slice(start, end - start)
 

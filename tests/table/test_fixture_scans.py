@@ -19,7 +19,7 @@ from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Comparison, Op
-from bitlake.table.data_file import arrow_to_physical
+from bitlake.formats.column_bounds import physical_values
 from bitlake.table.plan import SkipReason
 
 INDEXED = ["bloom_filter", "bitmap_v1", "bitmap_v2", "bitmap_v2_small_blocks"]
@@ -113,8 +113,7 @@ def test_tables_with_every_index_read_the_same_without_indexes(lake: bitlake.Lak
 def test_equality_on_the_bucket_key_reads_one_bucket(lake: bitlake.Lake, name: str) -> None:
     table = lake.table(name)
     value = table.scan(columns=["k"], where="k IS NOT NULL", limit=1).to_arrow().column("k")[0]
-    field = table.schema.field("k")
-    physical = arrow_to_physical(pa.array([value]), field)[0]
+    physical = physical_values(pa.array([value]))[0]
     where = to_sql(Comparison("k", Op.EQ, physical), table.schema.fields)
     plan = table.scan(where=where).plan()
     assert len({f.entry.bucket for f in plan.files}) == 1
