@@ -18,10 +18,10 @@ from bitlake.table.index_files import read_vectors
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.model import Compaction
-from bitlake.table.lsm.pick import Unit, full, max_level, pick
+from bitlake.table.lsm.pick import Unit, full, pick
 from bitlake.table.lsm.runs import Run, sorted_runs
 from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.spec import MergeSpec
+from bitlake.table.merge.spec import MergeSpec, max_level
 from bitlake.table.merge_read import read_merged
 from bitlake.table.read import ReadRequest
 
@@ -73,7 +73,7 @@ class BucketTable:
     def unit(self) -> Unit | None:
         """Any unit that takes all of level 0 and whole runs after it."""
         runs = self.runs
-        top = max_level(self.context.schema.opts, runs)
+        top = max_level(self.context.schema.opts, (r.level for r in runs))
         how = self.random.random()
         if how < 0.2:
             vectors = self.vectors()

@@ -28,7 +28,7 @@ from bitlake.sql import statements as st
 from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_delete import bytes_to_ask, find_hits, live_hits
 from bitlake.table.append_update import retrying
-from bitlake.table.lsm.cross_partition import is_cross_partition
+from bitlake.table.merge.spec import is_cross_partition
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan
 

@@ -37,7 +37,7 @@ from bitlake.spark.scan import DRIVER_BYTES
 from bitlake.spark.write import is_local, tagged
 from bitlake.table import upsert
 from bitlake.table.lsm.bucket import BucketWriter
-from bitlake.table.lsm.cross_partition import BUCKET, is_cross_partition, partitions_at
+from bitlake.table.lsm.cross_partition import BUCKET, partitions_at
 from bitlake.table.lsm.hash_buckets import hash_change
 from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
@@ -45,7 +45,7 @@ from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import fixed_buckets, postpone_writer, unnumbered
 from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.lsm.states import LiveBuckets, Slot
-from bitlake.table.merge.spec import VALUE_KIND, MergeSpec
+from bitlake.table.merge.spec import VALUE_KIND, MergeSpec, is_cross_partition
 from bitlake.table.partition_files import has_many_files
 from bitlake.table.state import TableState
 from bitlake.table.table import Table

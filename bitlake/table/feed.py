@@ -23,7 +23,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.table.change_scan import ChangeScan
 from bitlake.table.incremental import Between, FilesState, changed_files, mode_of, of_files
 from bitlake.table.live import latest_snapshot_id, snapshot_ids
-from bitlake.table.lsm.pick import max_level
+from bitlake.table.merge.spec import max_level
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState, state_at
 from bitlake.table.table import Table

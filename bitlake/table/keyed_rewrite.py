@@ -33,9 +33,8 @@ from bitlake.table.blame import reading_table
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.lsm.pick import max_level
 from bitlake.table.lsm.states import lsm_context
-from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
+from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND, max_level
 from bitlake.table.merge_read import alive
 from bitlake.table.partitions import discard_entries
 from bitlake.table.plan import PlannedFile

@@ -18,10 +18,17 @@ from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS
-from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.merge.engine import merge_rows
 from bitlake.table.merge.levels import LEVEL, Levels
-from bitlake.table.merge.spec import AGGREGATION, DELETE, PARTIAL_UPDATE, UPDATE_BEFORE, VALUE_KIND, MergeSpec
+from bitlake.table.merge.spec import (
+    AGGREGATION,
+    DELETE,
+    PARTIAL_UPDATE,
+    UPDATE_BEFORE,
+    VALUE_KIND,
+    MergeSpec,
+    needs_lookup,
+)
 from bitlake.table.read import ROW_INDEX, STORED_SYSTEM, ReadRequest, generated, read_file
 
 

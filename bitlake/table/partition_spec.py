@@ -12,7 +12,7 @@ from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.changes import Overwrite
-from bitlake.table.lsm.cross_partition import is_cross_partition
+from bitlake.table.merge.spec import is_cross_partition
 from bitlake.types import arrow_type
 
 

@@ -35,12 +35,20 @@ from bitlake.table.lsm.kv_file import KeyValueWriter, file_shape
 from bitlake.table.lsm.lookup import FileHits, KeyLookup
 from bitlake.table.lsm.merging import ChunkMerge, FirstRowMerge, FullMerge, LookupMerge, PlainMerge
 from bitlake.table.lsm.model import BucketState, Compaction, LsmContext
-from bitlake.table.lsm.pick import Unit, max_level, needs_lookup
+from bitlake.table.lsm.pick import Unit
 from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.lsm.stream import SortedSource, merge_runs
 from bitlake.table.merge.levels import LEVEL
 from bitlake.table.merge.sections import sections
-from bitlake.table.merge.spec import AGGREGATION, DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE, MergeSpec
+from bitlake.table.merge.spec import (
+    AGGREGATION,
+    DEDUPLICATE,
+    FIRST_ROW,
+    PARTIAL_UPDATE,
+    MergeSpec,
+    max_level,
+    needs_lookup,
+)
 from bitlake.table.sizing import target_file_size
 from bitlake.tableindex.deletion_vectors import DeletionVector
 
@@ -86,7 +94,7 @@ class _Task:
         self._reader = BucketReader(context, store, state.partition, self._vectors)
         self._expire = RecordExpire.of(context)
         self._output = unit.output_level
-        self._highest = max_level(options, sorted_runs(state.files, schema))
+        self._highest = max_level(options, (r.level for r in sorted_runs(state.files, schema)))
         filled = max((e.file.level for e in state.files), default=0)
         hides_nothing = self._output >= filled or self._marks_rows
         self._drops = self._output != 0 and hides_nothing if drop_deletes is None else drop_deletes

@@ -37,12 +37,6 @@ OLD_BUCKET = "__bitlake_old_bucket"
 BUCKET = "__bitlake_bucket"
 
 
-def is_cross_partition(schema: TableSchema) -> bool:
-    """Whether the table's keys are unique over partitions: its primary key lacks a partition column."""
-    keys = schema.primary_keys
-    return bool(keys) and schema.num_buckets == -1 and any(p not in keys for p in schema.partition_keys)
-
-
 def row_counts(states: Mapping[tuple[bytes, int], BucketState]) -> dict[bytes, dict[int, int]]:
     """Rows stored in each bucket by partition, superseded ones too: what buckets have taken of their target."""
     out: dict[bytes, dict[int, int]] = {}

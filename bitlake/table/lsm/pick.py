@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from bitlake import _clock
 from bitlake.metadata import lsm_options as lsm
-from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.options import Options
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.lsm.runs import Run
-from bitlake.table.merge.spec import FIRST_ROW
+from bitlake.table.merge.spec import max_level, needs_lookup
 
 _HOUR_MS = 3_600_000
 
@@ -31,23 +30,6 @@ class Unit:
     files: tuple[ManifestEntry, ...]
     output_level: int
     rewrite: bool = False
-
-
-def needs_lookup(schema: TableSchema) -> bool:
-    """Whether compactions look keys up in the levels above, so that level 0 is forced up at every one."""
-    options = schema.opts
-    return (
-        options.of(opt.DV_ENABLED)
-        or options.of(opt.MERGE_ENGINE) == FIRST_ROW
-        or options.of(opt.CHANGELOG_PRODUCER) == "lookup"
-        or options.of(lsm.FORCE_LOOKUP)
-    )
-
-
-def max_level(options: Options, runs: Sequence[Run] = ()) -> int:
-    """The highest level of a bucket; never below a level that has files."""
-    levels = options.of(lsm.NUM_LEVELS) or options.of(lsm.COMPACTION_TRIGGER) + 1
-    return max(levels - 1, *(r.level for r in runs), 1)
 
 
 def pick(runs: Sequence[Run], schema: TableSchema) -> Unit | None:
@@ -84,7 +66,7 @@ def full(
     if not runs:
         return None
     options = schema.opts
-    top = max_level(options, runs)
+    top = max_level(options, (r.level for r in runs))
     if len(runs) > 1 or runs[0].level != top:
         return Unit(tuple(e for r in runs for e in r.files), top)
     every = options.of(lsm.FORCE_REWRITE_ALL)
@@ -119,7 +101,7 @@ class _Universal:
         self._runs = runs
         self._options = options
         self._sizes = [r.size for r in runs]
-        self._max = max_level(options, runs)
+        self._max = max_level(options, (r.level for r in runs))
         self._trigger = options.of(lsm.COMPACTION_TRIGGER)
 
     def pick(self) -> int | None:

@@ -31,12 +31,11 @@ from bitlake.table.changes import Once, SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles
 from bitlake.table.lsm.bucket import compact_bucket
-from bitlake.table.lsm.cross_partition import is_cross_partition
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
-from bitlake.table.lsm.pick import needs_lookup
 from bitlake.table.lsm.renumber import Renumbering, renumber_file
 from bitlake.table.lsm.states import Slot, bucket_states, lsm_context, state_of
 from bitlake.table.lsm.upgrade import upgraded
+from bitlake.table.merge.spec import is_cross_partition, needs_lookup
 from bitlake.table.partitions import discard_entries
 from bitlake.table.runner import Runner
 from bitlake.table.state import TableState

@@ -9,9 +9,9 @@ from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.key_ranges import KeyRanges
-from bitlake.table.lsm.pick import max_level
 from bitlake.table.lsm.states import Slot
 from bitlake.table.merge.sections import sections
+from bitlake.table.merge.spec import max_level
 
 
 def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:

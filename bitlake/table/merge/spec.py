@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bitlake.errors import InvalidRequest
+from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.types import DataField
@@ -142,3 +143,26 @@ def _functions(
         if name is not None:
             out[field.name] = Function(name.strip().lower(), given)
     return out
+
+
+def needs_lookup(schema: TableSchema) -> bool:
+    """Whether compactions look keys up in the levels above, so that level 0 is forced up at every one."""
+    options = schema.opts
+    return (
+        options.of(opt.DV_ENABLED)
+        or options.of(opt.MERGE_ENGINE) == FIRST_ROW
+        or options.of(opt.CHANGELOG_PRODUCER) == "lookup"
+        or options.of(lsm.FORCE_LOOKUP)
+    )
+
+
+def max_level(options: opt.Options, used: Iterable[int] = ()) -> int:
+    """The highest level of a bucket; never below one of the levels ``used`` by its files."""
+    levels = options.of(lsm.NUM_LEVELS) or options.of(lsm.COMPACTION_TRIGGER) + 1
+    return max(levels - 1, 1, *used)
+
+
+def is_cross_partition(schema: TableSchema) -> bool:
+    """Whether the table's keys are unique over partitions: its primary key lacks a partition column."""
+    keys = schema.primary_keys
+    return bool(keys) and schema.num_buckets == -1 and any(p not in keys for p in schema.partition_keys)

@@ -16,7 +16,8 @@ from bitlake.table import fetch
 from bitlake.table.lsm import stream
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
-from bitlake.table.lsm.pick import Unit, full, max_level
+from bitlake.table.lsm.pick import Unit, full
+from bitlake.table.merge.spec import max_level
 from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type
 
@@ -56,7 +57,7 @@ def test_merge_on_read_shows_the_same_whatever_was_compacted(case: str, tmp_path
         if unit is not None:
             assert not table.compact(unit)
         assert table.seen() == table.whole_history()
-    top = max_level(table.context.schema.opts, table.runs)
+    top = max_level(table.context.schema.opts, (r.level for r in table.runs))
     table.compact(Unit(tuple(e for r in table.runs for e in r.files), top))
     rows = [r for r in table.physical() if r["level"] == top]
     assert len(rows) == len(table.whole_history()), "deletes are gone from the highest level, and nothing else is there"
@@ -140,7 +141,7 @@ def test_full_compactions_tell_what_changed_since_the_last(case: str, deduplicat
         touched |= {table.model.key(r) for r in table.pending}
         table.pending = []
         runs = table.runs
-        top = max_level(table.context.schema.opts, runs)
+        top = max_level(table.context.schema.opts, (r.level for r in runs))
         unit = table.unit() if number % 3 else full(runs, table.context.schema, has_vector=lambda n: False)
         if unit is None:
             continue

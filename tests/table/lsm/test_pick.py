@@ -19,8 +19,9 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list, snapshot_ids
-from bitlake.table.lsm.pick import Unit, full, needs_lookup, pick
+from bitlake.table.lsm.pick import Unit, full, pick
 from bitlake.table.lsm.runs import Run, sorted_runs
+from bitlake.table.merge.spec import needs_lookup
 from bitlake.table.state import load_state
 
 STORE = LocalStore()
