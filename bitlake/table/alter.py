@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import pyarrow as pa
 
-from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
-from bitlake.metadata import options as opt
-from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import (
     FIRST,
@@ -24,8 +22,6 @@ from bitlake.metadata.schema_change import (
 )
 from bitlake.table.create import check_options
 from bitlake.table.defaults import check_default
-from bitlake.table.state import TableState
-from bitlake.table.versions import is_same_table
 from bitlake.types import DataType, NextId, from_arrow, parse_type
 
 ColumnName: TypeAlias = str | Sequence[str]
@@ -82,31 +78,6 @@ def column_changes(
     return changes
 
 
-def write_schema(state: TableState, schema: TableSchema) -> bool:
-    """Create a table's next schema; False if another writer made one first, or replaced the table.
-
-    Order: (1) the schema that the new one was made from is compared with the file, (2) ``schema-<n>`` is created if it
-    is absent: the change, (3) the comparison is repeated.  Who drops the table or replaces its schemas meanwhile is
-    noticed by (3), and the new schema is deleted.  If it is gone by then, the table was dropped, or renamed together
-    with it: raises :class:`StorageUnavailable`, because the change may be part of the renamed table.
-    """
-    store, path = state.store, state.paths.schema(schema.id)
-    data = schema.to_json().encode()
-    if not is_same_table(store, state.paths, state.schema) or not store.create(path, data):
-        return False
-    if is_same_table(store, state.paths, state.schema):
-        return True
-    try:
-        if store.read(path) == data:
-            store.delete(path)
-        return False
-    except NotFound as e:
-        raise StorageUnavailable(
-            f"table {state.paths.root} was dropped or renamed while its schema {schema.id} was being created: whether "
-            "the change took place is unknown; if the table was renamed, look at the columns under its new name"
-        ) from e
-
-
 def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
     """Refuse columns that the table's options (indexes, buckets) cannot go with.
 
@@ -124,17 +95,6 @@ def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
     except InvalidRequest as e:
         where = "" if table in str(e) else f"table '{table}': "
         raise InvalidRequest(f"{where}{e}; change that option first") from e
-
-
-def check_postponed(state: TableState, options: Mapping[str, str]) -> None:
-    """Refuse to leave postponed rows behind: nobody looks for them once the table is not of that kind any more."""
-    if state.schema.num_buckets != POSTPONE_BUCKET or opt.Options(options).of(opt.BUCKET) == POSTPONE_BUCKET:
-        return
-    waiting = sum(e.file.row_count for e in state.entries() if e.bucket == POSTPONE_BUCKET)
-    if waiting:
-        raise InvalidRequest(
-            f"table '{state.name}': {waiting} rows wait to be given their buckets; compact it before 'bucket' changes"
-        )
 
 
 def made_not_null(old: TableSchema, new: TableSchema) -> list[str]:

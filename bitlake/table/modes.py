@@ -27,7 +27,6 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.alter import write_schema
 from bitlake.table.append_unmark import unmark
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.create import check_options
@@ -37,6 +36,7 @@ from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.live import latest_snapshot_id
 from bitlake.table.lsm.publish import Publisher
 from bitlake.table.merge.sections import sections
+from bitlake.table.replace import write_schema
 from bitlake.table.state import TableState
 from bitlake.table.versions import existing_snapshots
 

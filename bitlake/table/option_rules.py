@@ -17,7 +17,7 @@ from bitlake.metadata import options as opt
 from bitlake.table.data_paths import external_roots
 from bitlake.table.merge.rules import check_merge
 from bitlake.table.merge.spec import FIRST_ROW
-from bitlake.table.partition_expiry import PartitionAge
+from bitlake.table.partition_age import PartitionAge
 from bitlake.types import DataField
 
 # Options that change what writers must do, in ways the writers here do not.

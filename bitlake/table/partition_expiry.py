@@ -1,66 +1,29 @@
 """Which partitions are too old: by a time in their values, or by when their last file was written.
 
-Source: Paimon's ``partition.expiration-*`` options; patterns name partition columns as ``$dt``, formatters are Java's.
+The limits come from :mod:`bitlake.table.partition_age`.
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata import expiry_options as xo
-from bitlake.metadata.options import Options
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER
+from bitlake.table.partition_age import COLUMN, PartitionAge, python_format
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType
 
 log = logging.getLogger("bitlake")
 
-STRATEGIES = ("values-time", "update-time")
-_COLUMN = re.compile(r"\$(\w+)")
-_PARTS = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M", "ss": "%S", "SSS": "%f", "yy": "%y"}
-_WORDS = re.compile(r"'([^']*)'|([A-Za-z])\2*")
 _DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionAge:
-    """When a partition is too old: ``limit_ms`` after its time.  Formatter and pattern None: Paimon's defaults."""
-
-    limit_ms: int
-    formatter: str | None = None
-    pattern: str | None = None
-    strategy: str = "values-time"
-
-    @staticmethod
-    def of(options: Mapping[str, str]) -> PartitionAge | None:
-        """What a table's options say, None if they give no time; raises :class:`InvalidRequest` for bad values."""
-        given = Options(options)
-        limit = given.of(xo.TIME)
-        if limit is None:
-            return None
-        return PartitionAge(limit, given.of(xo.FORMATTER), given.of(xo.PATTERN), given.of(xo.STRATEGY))
-
-    def check(self, partition_keys: Sequence[str]) -> None:
-        """Raises :class:`InvalidRequest` for a pattern, formatter or strategy that no partition could go by."""
-        if self.strategy not in STRATEGIES:
-            raise InvalidRequest(f"'{self.strategy}' is no strategy; there are {', '.join(STRATEGIES)}")
-        unknown = [n for n in _COLUMN.findall(self.pattern or "") if n not in partition_keys]
-        if unknown:
-            raise InvalidRequest(
-                f"pattern '{self.pattern}' names '{unknown[0]}', and partitions have {', '.join(partition_keys)}"
-            )
-        if self.formatter is not None:
-            _python_format(self.formatter)
 
 
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
@@ -133,32 +96,19 @@ class _Time:
     def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
         self._fields = schema.partition_fields
         self._pattern = age.pattern or f"${self._fields[0].name}"
-        self._formats = _DEFAULTS if age.formatter is None else (_python_format(age.formatter),)
+        self._formats = _DEFAULTS if age.formatter is None else (python_format(age.formatter),)
 
     def of(self, values: tuple[Any, ...]) -> int | None:
         texts = {}
         for f, v in zip(self._fields, values, strict=True):
             assert isinstance(f.type, AtomicType)
             texts[f.name] = None if v is None else render_value(f.type, v, legacy=False)
-        if any(texts[n] is None for n in _COLUMN.findall(self._pattern)):
+        if any(texts[n] is None for n in COLUMN.findall(self._pattern)):
             return None
-        text = _COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern)
+        text = COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern)
         for form in self._formats:
             try:
                 return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp() * 1000)
             except ValueError:
                 continue
         return None
-
-
-def _python_format(java: str) -> str:
-    def part(m: re.Match[str]) -> str:
-        if m.group(1) is not None:
-            return m.group(1).replace("%", "%%")
-        if m.group() not in _PARTS:
-            raise InvalidRequest(
-                f"timestamp formatter '{java}': '{m.group()}' is not understood; use {', '.join(_PARTS)}"
-            )
-        return _PARTS[m.group()]
-
-    return _WORDS.sub(part, java)

@@ -1,7 +1,8 @@
-"""REPLACE TABLE: other columns, keys and options for a table that keeps its place, its history and its tags.
+"""Writing a table's next schema; REPLACE TABLE.
 
-As in Paimon, the new schema is the next of the table's schemas, and the rows are gone by an OVERWRITE snapshot; earlier
-snapshots are read with the columns they had.  Unlike Paimon's, the new columns' ids go on where the old ones ended, so
+REPLACE TABLE changes columns, keys and options of a table that keeps its path, its history and its tags.  As in Paimon,
+the new schema is the next of the table's schemas, and an OVERWRITE snapshot removes the rows; earlier snapshots are
+read with the columns they had.  Unlike Paimon's, the new columns' ids go on where the old ones ended, so
 that no new column is ever taken for an old one of the same id.
 """
 
@@ -11,12 +12,50 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from bitlake.errors import CommitConflict, InvalidRequest, UnsupportedFeature
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.metadata import options as opt
 from bitlake.metadata.names import Names
+from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.table.alter import write_schema
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.state import TableState
+from bitlake.table.versions import is_same_table
+
+
+def write_schema(state: TableState, schema: TableSchema) -> bool:
+    """Create a table's next schema; False if another writer made one first, or replaced the table.
+
+    Order: (1) the schema that the new one was made from is compared with the file, (2) ``schema-<n>`` is created if it
+    is absent: the change, (3) the comparison is repeated.  Who drops the table or replaces its schemas meanwhile is
+    noticed by (3), and the new schema is deleted.  If it is gone by then, the table was dropped, or renamed together
+    with it: raises :class:`StorageUnavailable`, because the change may be part of the renamed table.
+    """
+    store, path = state.store, state.paths.schema(schema.id)
+    data = schema.to_json().encode()
+    if not is_same_table(store, state.paths, state.schema) or not store.create(path, data):
+        return False
+    if is_same_table(store, state.paths, state.schema):
+        return True
+    try:
+        if store.read(path) == data:
+            store.delete(path)
+        return False
+    except NotFound as e:
+        raise StorageUnavailable(
+            f"table {state.paths.root} was dropped or renamed while its schema {schema.id} was being created: whether "
+            "the change took place is unknown; if the table was renamed, look at the columns under its new name"
+        ) from e
+
+
+def check_postponed(state: TableState, options: Mapping[str, str]) -> None:
+    """Refuse to leave postponed rows behind: nobody looks for them once the table is not of that kind any more."""
+    if state.schema.num_buckets != POSTPONE_BUCKET or opt.Options(options).of(opt.BUCKET) == POSTPONE_BUCKET:
+        return
+    waiting = sum(e.file.row_count for e in state.entries() if e.bucket == POSTPONE_BUCKET)
+    if waiting:
+        raise InvalidRequest(
+            f"table '{state.name}': {waiting} rows wait to be given their buckets; compact it before 'bucket' changes"
+        )
 
 
 @contextmanager

@@ -29,13 +29,11 @@ from bitlake.table.alter import (
     ColumnName,
     ColumnType,
     check_evolved,
-    check_postponed,
     column_changes,
     made_not_null,
     path_of,
     position_of,
     type_of,
-    write_schema,
 )
 from bitlake.table.backfill import backfill
 from bitlake.table.create import check_options, warn_of_misspelt
@@ -49,6 +47,7 @@ from bitlake.table.notebook import table_html
 from bitlake.table.option_rules import check_reading
 from bitlake.table.partitions import files_of_partitions
 from bitlake.table.references import branch_names
+from bitlake.table.replace import check_postponed, write_schema
 from bitlake.table.rescale import rescale
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.runner import LocalRunner, Runner

@@ -40,7 +40,7 @@ from bitlake.table.consumers import clear_consumers, reset_consumer
 from bitlake.table.expire import Retention
 from bitlake.table.expiring import load_line
 from bitlake.table.orphans import find_orphans
-from bitlake.table.partition_expiry import PartitionAge
+from bitlake.table.partition_age import PartitionAge
 from bitlake.table.runner import LocalRunner
 from bitlake.table.table import Table
 

@@ -15,7 +15,7 @@ import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.table import live, partition_expiry
-from bitlake.table.partition_expiry import PartitionAge
+from bitlake.table.partition_age import PartitionAge
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("dt", pa.string())])
