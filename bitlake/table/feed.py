@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata import merge_options as merge
@@ -26,7 +26,6 @@ from bitlake.table.live import latest_snapshot_id, snapshot_ids
 from bitlake.table.merge.spec import max_level
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState, state_at
-from bitlake.table.table import Table
 from bitlake.table.versions import kept_words
 
 _COMPACTED = ("lookup", "full-compaction")
@@ -63,6 +62,18 @@ class Limits:
     rows: int | None = None
 
 
+class Streamed(Protocol):
+    """The table of a feed."""
+
+    name: str
+
+    def state(self) -> TableState:
+        """The table now."""
+
+    def scan_of(self, state: TableState) -> Scan:
+        """A scan of all columns of a state."""
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Files that are read together or not at all."""
@@ -91,7 +102,7 @@ class Step:
 class Feed:
     """The changes of one table, from any position on; ``kinds``: with the column ``rowkind``, rows taken back too."""
 
-    def __init__(self, table: Table, *, kinds: bool) -> None:
+    def __init__(self, table: Streamed, *, kinds: bool) -> None:
         self._table = table
         self._kinds = kinds
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -31,7 +32,6 @@ from bitlake.table.partition_files import entries_of
 from bitlake.table.partitions import discard_entries
 from bitlake.table.staged_rows import StagedRows, stage_rows
 from bitlake.table.state import TableState
-from bitlake.table.table import Table
 from bitlake.table.upsert import prepared, write_changes
 from bitlake.table.write import write_rows
 
@@ -101,8 +101,22 @@ def _checked(job: TaskJob, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             yield table
 
 
+class CommitTarget(keyed.Target, Protocol):
+    """The table whose tasks' files are committed."""
+
+    def commit_files(
+        self,
+        state: TableState,
+        files: Sequence[ManifestEntry],
+        operation: str,
+        overwrite: Overwrite | None = None,
+        identifier: int = BATCH_IDENTIFIER,
+    ) -> Snapshot | None:
+        """Make new data files of an append table visible in one snapshot."""
+
+
 def commit_tasks(
-    table: Table,
+    table: CommitTarget,
     job: TaskJob,
     results: Sequence[TaskResult],
     overwrite: Overwrite | None = None,
@@ -131,7 +145,7 @@ def staged_rows(state: TableState, results: Iterable[TaskResult]) -> StagedRows:
     return StagedRows(state.store, tuple(f for r in ordered for f in r.staged))
 
 
-def compact_touched(table: Table, results: Sequence[TaskResult], identifier: int) -> Snapshot | None:
+def compact_touched(table: keyed.Target, results: Sequence[TaskResult], identifier: int) -> Snapshot | None:
     """Compact what is due in the buckets that tasks wrote to; a failure is left to the next writer."""
     state = table.state()
     if state.schema.opts.of(opt.WRITE_ONLY) or not state.schema.primary_keys:

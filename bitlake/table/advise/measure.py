@@ -18,6 +18,7 @@ from bitlake.table.advise.weigh import DRIVER_BYTES, DRIVER_ROWS, SPARK_SHARE, b
 from bitlake.table.fetch import has_pages
 from bitlake.table.index_access import forget_all
 from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.table.system.indexes import FILE_INDEXES
 
 if TYPE_CHECKING:
     from bitlake.table.advise.advice import Advice, QuestionEstimate
@@ -263,9 +264,7 @@ def bytes_of(table: Table, question: Question, engine: str) -> int:
 
 def index_sizes(table: Table) -> dict[tuple[str, str], int]:
     """Bytes of the indexes of all live files, by column and kind."""
-    from bitlake.table.system.table import SystemTable
-
-    rows = SystemTable(table, "file_indexes").scan(["column_name", "index_type", "bytes"]).to_arrow()
+    rows = FILE_INDEXES.table(table.state()).select(["column_name", "index_type", "bytes"])
     found: dict[tuple[str, str], int] = {}
     for column, kind, size in zip(*(c.to_pylist() for c in rows.columns), strict=True):
         if size is not None:

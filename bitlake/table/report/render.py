@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from bitlake.formatting import counted, human_bytes, share_words, span_words, time_words
 from bitlake.html import (
@@ -23,8 +24,10 @@ from bitlake.html import (
     table,
 )
 from bitlake.html.markup import Child
-from bitlake.table.report.advice import Thresholds
-from bitlake.table.report.facts import Part, TableReport
+
+if TYPE_CHECKING:
+    from bitlake.table.report.advice import Thresholds
+    from bitlake.table.report.facts import Part, TableReport
 
 _KINDS = {"APPEND": "c1", "COMPACT": "c3", "OVERWRITE": "c2", "ANALYZE": "c4"}
 _LEVEL_COLORS = ("c2", "c4", "c6", "c7", "c3", "c1")

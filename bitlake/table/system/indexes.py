@@ -164,8 +164,9 @@ def _vectors(state: TableState) -> Mapping[str, Any]:
     return by_rows(_VECTORS, (row for rows in gathered for row in rows))
 
 
+FILE_INDEXES = Metadata(_FILE_INDEXES, _file_indexes)
 TABLES = {
     "table_indexes": Metadata(_TABLE_INDEXES, _table_indexes),
-    "file_indexes": Metadata(_FILE_INDEXES, _file_indexes),
+    "file_indexes": FILE_INDEXES,
     "deletion_vectors": Metadata(_VECTORS, _vectors),
 }
