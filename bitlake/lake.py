@@ -11,9 +11,10 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.lake_spark import SparkLake
 from bitlake.metadata.locations import DeferredRoots
-from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
+from bitlake.table.catalog import DEFAULT_DATABASE
 from bitlake.table.catalogs import REST, connect_catalog
-from bitlake.table.opening import open_state, open_table
+from bitlake.table.opening import open_table
+from bitlake.table.relation import Identifier, open_state
 from bitlake.table.state import TableState
 
 EXTERNAL_PATHS_CONF = "spark.bitlake.external-paths"
@@ -251,7 +252,7 @@ class Lake(SparkLake):
         """
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.progress import job
-        from bitlake.table.opening import locate
+        from bitlake.table.relation import locate
         from bitlake.table.runner import LocalRunner
         from bitlake.table.verify import verify_table
 

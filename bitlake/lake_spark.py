@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import InvalidRequest
-from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.catalog import FileSystemCatalog
+from bitlake.table.relation import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -49,8 +49,7 @@ def tables(
 
 def _table_row(lake: Lake, database: str, name: str) -> dict[str, Any]:
     from bitlake.errors import BitlakeError
-    from bitlake.table.catalog import Identifier
-    from bitlake.table.opening import open_state
+    from bitlake.table.relation import Identifier, open_state
 
     row: dict[str, Any] = {"database": database, "table": name, "error": None}
     try:

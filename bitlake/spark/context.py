@@ -28,10 +28,11 @@ from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.statements import TableName
 from bitlake.sql.time_travel import Relation, take_relations
-from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.fallback_branch import listed_entries
-from bitlake.table.opening import open_table, relation_exists
+from bitlake.table.opening import open_table
 from bitlake.table.partitions import max_partition
+from bitlake.table.relation import Identifier, relation_exists
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 

@@ -16,10 +16,9 @@ from bitlake.spark.query import query
 from bitlake.spark.types import from_spark_field
 from bitlake.sql import statements as st
 from bitlake.sql.statements import CreateTableLike
-from bitlake.table.catalog import Identifier
 from bitlake.table.create import ColumnSpec
-from bitlake.table.opening import open_state, relation_exists
 from bitlake.table.partition_spec import overwrite_scope
+from bitlake.table.relation import Identifier, open_state, relation_exists
 from bitlake.table.replace import replaced_schema
 
 

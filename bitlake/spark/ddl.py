@@ -12,8 +12,8 @@ from bitlake.metadata.schema_change import SetTableComment
 from bitlake.spark.context import EngineContext
 from bitlake.sql import statements as st
 from bitlake.sql.statements import AlterDatabase, AlterTag, RefreshTable, TagChange
-from bitlake.table.catalog import DEFAULT_DATABASE, Identifier
-from bitlake.table.opening import relation_exists
+from bitlake.table.catalog import DEFAULT_DATABASE
+from bitlake.table.relation import Identifier, relation_exists
 from bitlake.table.table import Table
 
 log = logging.getLogger("bitlake")

@@ -30,13 +30,13 @@ from bitlake.sql import statements as st
 from bitlake.sql.rewrite import default_as_null
 from bitlake.sql.statements import AddPartitions, DropPartitions
 from bitlake.table.append_update import retrying
-from bitlake.table.catalog import Identifier
 from bitlake.table.commit import Overwrite
 from bitlake.table.create import ColumnSpec
 from bitlake.table.lsm.publish import publish
 from bitlake.table.merge_schema import PREFIX, MergeSchema
 from bitlake.table.partition_spec import overwrite_scope
 from bitlake.table.partitions import files_by_partition
+from bitlake.table.relation import Identifier
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.table.write import write_rows

@@ -35,7 +35,8 @@ from bitlake.sql import statements as st
 from bitlake.sql.parameters import Args, SqlText, bind_parameters, literal
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
-from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.catalog import FileSystemCatalog
+from bitlake.table.relation import Identifier
 from bitlake.table.scan import Scan
 
 Handler = Callable[[EngineContext, Any], DataFrame]

@@ -33,9 +33,9 @@ from bitlake.spark.procedure import (
 )
 from bitlake.spark.runner import SparkRunner
 from bitlake.sql.parser import parse_table_name
-from bitlake.table.catalog import Identifier
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.partition_age import PartitionAge
+from bitlake.table.relation import Identifier
 from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.table import Table
 from bitlake.types import AtomicType

@@ -12,8 +12,8 @@ from bitlake.metadata.names import Names
 from bitlake.spark.context import EngineContext
 from bitlake.spark.relations import session_options
 from bitlake.spark.types import from_spark_field
-from bitlake.table.catalog import Identifier
 from bitlake.table.merge_schema import PREFIX, MergeSchema, merged_changes
+from bitlake.table.relation import Identifier
 from bitlake.table.state import TableState
 from bitlake.table.table import Table
 

@@ -11,8 +11,8 @@ from bitlake.metadata import options as opt
 from bitlake.spark.errors import spark_errors
 from bitlake.sql.time_travel import Changes, Relation
 from bitlake.table.branches import MAIN
-from bitlake.table.catalog import Identifier
 from bitlake.table.history import When
+from bitlake.table.relation import Identifier
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 

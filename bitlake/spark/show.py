@@ -20,9 +20,9 @@ from bitlake.spark.dml import existing_partition, partition_spec, static_values
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
-from bitlake.table.catalog import Identifier
 from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.partitions import PartitionReader
+from bitlake.table.relation import Identifier
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS

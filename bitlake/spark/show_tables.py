@@ -12,8 +12,8 @@ from bitlake.spark.dml import static_values
 from bitlake.spark.show import like_names
 from bitlake.spark.types import spark_schema
 from bitlake.sql import statements as st
-from bitlake.table.catalog import Identifier
 from bitlake.table.partitions import PartitionReader, files_by_partition
+from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 
 _TEXT = T.StringType()

@@ -25,10 +25,11 @@ from bitlake.spark.key_hash import quoted
 from bitlake.spark.lsm_write import write_changes
 from bitlake.spark.merge_schema import merged_state, merging
 from bitlake.table.append_update import retrying
-from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.lsm.kinds import WORDS
 from bitlake.table.lsm.publish import publish
 from bitlake.table.merge_schema import PREFIX
+from bitlake.table.relation import Identifier
 from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed
 from bitlake.table.table import Table

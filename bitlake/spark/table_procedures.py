@@ -36,9 +36,9 @@ from bitlake.spark.views import alter_dialect
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.statements import CreateTableLike
 from bitlake.table.branches import MAIN
-from bitlake.table.catalog import Identifier
 from bitlake.table.live import snapshot_manifests
 from bitlake.table.merge_branch import merge_branch
+from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 
 log = logging.getLogger("bitlake")

@@ -16,8 +16,8 @@ from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import whole_names
 from bitlake.sql.statements import TableName
-from bitlake.table.catalog import Identifier
 from bitlake.table.jdbc_views import View
+from bitlake.table.relation import Identifier
 
 _TEXT = T.StringType()
 

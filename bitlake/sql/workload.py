@@ -14,7 +14,8 @@ from bitlake.sql.parser import parse_statement, split_statements
 from bitlake.sql.statements import TableName
 from bitlake.table.advise.advice import Advice
 from bitlake.table.advise.questions import Query, not_understood
-from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.catalog import FileSystemCatalog
+from bitlake.table.relation import Identifier
 from bitlake.table.runner import Runner
 from bitlake.table.scan_log import ScanRecord
 from bitlake.table.table import Table

@@ -20,7 +20,6 @@ import contextlib
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bitlake import _clock
@@ -31,6 +30,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.table.blame import reading_table
 from bitlake.table.links import is_link
+from bitlake.table.relation import Identifier
 from bitlake.table.versions import JOURNAL, has_schema, latest_schema
 
 if TYPE_CHECKING:
@@ -46,17 +46,6 @@ _FORBIDDEN = re.compile(r"[/\\\x00-\x1f]")
 _DROPPED = ".dropped-"
 _HISTORY = ("snapshot", "tag", "branch", "consumer", "changelog")
 """Folders of a table whose files (``tag/tag-…``) would be taken for a new table's."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identifier:
-    """A table's full name."""
-
-    database: str
-    table: str
-
-    def __str__(self) -> str:
-        return f"{self.database}.{self.table}"
 
 
 class FileSystemCatalog:

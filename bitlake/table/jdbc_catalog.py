@@ -24,9 +24,10 @@ from bitlake.io import Store, has_cheap_rename
 from bitlake.io.sql_database import SqlDatabase, Transaction
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, Identifier, delete_table
+from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, delete_table
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.jdbc_views import JdbcViews, View
+from bitlake.table.relation import Identifier
 
 _EXISTS, _LOCATION = "exists", "location"
 _LONGEST = 1000

@@ -16,9 +16,9 @@ from interop.rows import rows_of
 
 import bitlake
 from bitlake.table.analyze import ColumnFacts, save_statistics
-from bitlake.table.catalog import Identifier
 from bitlake.table.consumers import reset_consumer
 from bitlake.table.migrate import migrate_folder
+from bitlake.table.relation import Identifier
 from bitlake.table.system.table import TABLES
 from bitlake.table.system.views import VIEWS
 

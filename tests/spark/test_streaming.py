@@ -20,8 +20,8 @@ from bitlake.spark.source.data_source import BitlakeDataSource
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.write import Message, StreamWriter
 from bitlake.spark.stream_write import StreamTarget, query_id
-from bitlake.table.catalog import Identifier
 from bitlake.table.consumers import consumers
+from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 from bitlake.table.task_writes import TaskResult
 

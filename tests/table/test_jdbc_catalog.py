@@ -22,8 +22,8 @@ from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound
 from bitlake.io.local import LocalStore
 from bitlake.io.sql_database import open_database
 from bitlake.io.wrappers import FaultyStore
-from bitlake.table.catalog import Identifier
 from bitlake.table.jdbc_catalog import JdbcCatalog
+from bitlake.table.relation import Identifier
 
 SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
 ROWS = pa.table({"id": [1, 2, 3], "p": ["a", "b", "a"]}, SCHEMA)

@@ -12,8 +12,9 @@ import pytest
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io.wrappers import FaultyStore
-from bitlake.table.catalog import FileSystemCatalog, Identifier
+from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.migrate import migrate_folder
+from bitlake.table.relation import Identifier
 
 TARGET = Identifier("default", "m")
 

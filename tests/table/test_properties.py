@@ -20,10 +20,10 @@ import bitlake
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.registry import INDEX_TYPES
 from bitlake.table import read
-from bitlake.table.catalog import Identifier
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.create import ColumnSpec
 from bitlake.table.planner import physical_array
+from bitlake.table.relation import Identifier
 from bitlake.types import DataField, arrow_schema, parse_type
 
 FLOATS = [float("nan"), -0.0, 0.0, 1.5, -1.5, float("inf"), float("-inf")]
