@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bitlake.types import AtomicType, DataField, Root
+from bitlake.types.casts import java_float
 from bitlake.types.datatypes import TIMESTAMPS
 
 DEFAULT_NAME = "__DEFAULT_PARTITION__"
@@ -68,27 +69,6 @@ def _decimal(unscaled: int, scale: int) -> str:
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     sign = "-" if unscaled < 0 else ""
     return f"{sign}{digits[:-scale]}.{digits[-scale:]}" if scale else f"{sign}{digits}"
-
-
-def java_float(value: float, *, single: bool = False) -> str:
-    """A floating point number as Java prints it: ``0.1``, ``123456.789``, ``1.0E10``, ``NaN``, ``-Infinity``."""
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    import numpy as np  # only partitions of floating point numbers need it
-
-    shortest = np.format_float_scientific(np.float32(value) if single else np.float64(value), trim="0")
-    mantissa, exponent = shortest.split("e")
-    power = int(exponent)
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        sign = "-" if mantissa.startswith("-") else ""
-        digits = mantissa.lstrip("-").replace(".", "")
-        if power < 0:
-            return f"{sign}0.{'0' * (-power - 1)}{digits.rstrip('0')}"
-        whole = digits[: power + 1].ljust(power + 1, "0")
-        return f"{sign}{whole}.{digits[power + 1 :].rstrip('0') or '0'}"
-    return f"{mantissa}E{power}"
 
 
 def _date(days: int) -> str:

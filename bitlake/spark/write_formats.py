@@ -28,8 +28,8 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.pickling import dumps, loads
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker
+from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader, discard_entries
-from bitlake.table.runner import discard_files
 from bitlake.table.write import fit, slot_of, split_groups
 
 log = logging.getLogger("bitlake")

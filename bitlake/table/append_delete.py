@@ -32,10 +32,11 @@ from bitlake.table.changes import CommitPlan, IndexChange
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.index_entries import index_entries, index_path
 from bitlake.table.index_files import read_vectors, write_vectors, write_vectors_rolling
+from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.plan import Plan, PlannedFile, ScanMetrics
 from bitlake.table.read import ROW_INDEX, ReadRequest, read_file, tasks_of
-from bitlake.table.runner import LocalRunner, Runner, discard_files
+from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector

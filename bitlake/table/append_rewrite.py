@@ -22,10 +22,11 @@ from bitlake.progress import of_items
 from bitlake.table.blame import reading_table
 from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
 from bitlake.table.fetch import FileTask, ReadCounts
+from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import PlannedFile
 from bitlake.table.read import ReadRequest, output_schema, read_file, tasks_of
-from bitlake.table.runner import LocalRunner, Runner, discard_files
+from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.state import TableState
 
 

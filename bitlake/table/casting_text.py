@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.metadata.partition import java_float
 from bitlake.types import AtomicType, Root, arrow_type
+from bitlake.types.casts import java_float
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS
 
 Array = Any

@@ -24,8 +24,8 @@ from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.table.data_paths import DataPaths
+from bitlake.table.links import discard_files
 from bitlake.table.rolling import FileShape, RollingWriter, place_index
-from bitlake.table.runner import discard_files
 from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS
 

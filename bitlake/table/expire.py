@@ -36,12 +36,12 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
 from bitlake.table.consumers import least_next_snapshot
 from bitlake.table.expiring import HOLD_MS, Line, begun_at, load_line, new_marker, parse_hold, steadily
-from bitlake.table.links import check_history
+from bitlake.table.links import check_history, delete_files
 from bitlake.table.live import earliest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
 from bitlake.table.restored import rolled_back_to
-from bitlake.table.runner import REQUESTS, LocalRunner, delete_files
+from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.strays import delete_strays
 
 

@@ -20,7 +20,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEnt
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.index_entries import index_path, new_index_file
-from bitlake.table.runner import discard_files
+from bitlake.table.links import discard_files
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
     decode_index_file,

@@ -1,4 +1,4 @@
-"""Symbolic links inside a table's folder: deletion never follows one, for it may lead anywhere.
+"""Deleting files, and symbolic links inside a table's folder: deletion never follows one, since it may lead anywhere.
 
 The table's own folder may be a link, and so may what is above it: the caller named these.  Only local
 files have links; of any other store nothing is asked.
@@ -6,15 +6,20 @@ files have links; of any other store nothing is asked.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
+from bitlake.progress import of_items
+from bitlake.table.runner import Runner
 
 log = logging.getLogger("bitlake")
+_TOGETHER = 256
+"""Files deleted by one call: one request to an object store, and enough calls for all threads elsewhere."""
 _HISTORY = ("schema", "snapshot", "tag", "consumer", "changelog")
 
 
@@ -80,3 +85,24 @@ def check_history(store: Store, paths: TablePaths) -> None:
                 f"table {paths.root}: {link} is a symbolic link, and files behind it may be another table's; put the "
                 "folder itself there to change the table's history"
             )
+
+
+def delete_files(store: Store, paths: Iterable[str], runner: Runner, roots: Iterable[str]) -> None:
+    """Delete files, many at a time; those that are gone are passed over.
+
+    Only what is below one of ``roots`` is deleted, and nothing behind a link.
+    """
+    names = not_through_links(store, roots, paths)
+    of_items("files deleted", each=len)
+    runner.run([names[i : i + _TOGETHER] for i in range(0, len(names), _TOGETHER)], store.delete_all)
+
+
+def discard_files(store: Store, paths: Iterable[str]) -> None:
+    """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
+    gone = list(paths)
+    try:
+        store.delete_all(gone)
+    except StorageUnavailable:
+        for path in gone:
+            with contextlib.suppress(StorageUnavailable):
+                store.delete(path)

@@ -24,7 +24,7 @@ from bitlake.table.expiring import load_line
 from bitlake.table.history import TableHistory
 from bitlake.table.index_changes import Bucket, IndexChange
 from bitlake.table.index_entries import index_entries
-from bitlake.table.links import check_history, first_link
+from bitlake.table.links import check_history, delete_files, first_link
 from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
 from bitlake.table.partition_age import PartitionAge
@@ -32,7 +32,7 @@ from bitlake.table.partition_done import mark_done
 from bitlake.table.partition_expiry import drop_expired, expired_partitions
 from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.references import branch_names, tag_names
-from bitlake.table.runner import REQUESTS, LocalRunner, Runner, delete_files
+from bitlake.table.runner import REQUESTS, LocalRunner, Runner
 from bitlake.table.state import TableState
 from bitlake.table.strays import delete_strays
 

@@ -32,9 +32,10 @@ from bitlake.progress import of_items
 from bitlake.table.data_file import FileMaker, indexed_columns, source_column, source_columns
 from bitlake.table.evolution import map_fields
 from bitlake.table.index_access import INDEX_SUFFIX, index_name
+from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rolling import place_index
-from bitlake.table.runner import Runner, discard_files
+from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.types import DataField, DataType, MapType
 

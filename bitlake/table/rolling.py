@@ -26,7 +26,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import index_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.runner import discard_files
+from bitlake.table.links import discard_files
 from bitlake.table.sizing import page_rows, target_file_size
 from bitlake.types import DataField
 

@@ -16,8 +16,8 @@ from bitlake import _clock
 from bitlake.errors import CorruptError
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
+from bitlake.table.links import discard_files
 from bitlake.table.orphans import STAGING
-from bitlake.table.runner import discard_files
 
 FILE_BYTES = 32 << 20
 """Rows of a file, in memory: what the one that writes reads at a time."""

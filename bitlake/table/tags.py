@@ -14,11 +14,10 @@ from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.tag_options import DEFAULT_RETAINED
 from bitlake.table.expiring import load_line, steadily
-from bitlake.table.links import not_through_links
+from bitlake.table.links import discard_files, not_through_links
 from bitlake.table.live import live_files, load_snapshot, snapshot_ids
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, metadata_files, tag_snapshot
-from bitlake.table.runner import discard_files
 from bitlake.table.state import TableState
 from bitlake.table.tag_files import Tag, list_tags, load_tag
 from bitlake.table.versions import kept_words

@@ -141,3 +141,24 @@ def _convertible(source: AtomicType, target: AtomicType) -> bool:
         return b in _DATETIME or b in (Root.INT, Root.BIGINT)
     # What is left: numbers and booleans among themselves, binaries, and equal roots of another length.
     return a is not b or a in BINARIES or a is Root.DECIMAL
+
+
+def java_float(value: float, *, single: bool = False) -> str:
+    """A floating point number as Java prints it: ``0.1``, ``123456.789``, ``1.0E10``, ``NaN``, ``-Infinity``."""
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    import numpy as np  # only partitions of floating point numbers need it
+
+    shortest = np.format_float_scientific(np.float32(value) if single else np.float64(value), trim="0")
+    mantissa, exponent = shortest.split("e")
+    power = int(exponent)
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        sign = "-" if mantissa.startswith("-") else ""
+        digits = mantissa.lstrip("-").replace(".", "")
+        if power < 0:
+            return f"{sign}0.{'0' * (-power - 1)}{digits.rstrip('0')}"
+        whole = digits[: power + 1].ljust(power + 1, "0")
+        return f"{sign}{whole}.{digits[power + 1 :].rstrip('0') or '0'}"
+    return f"{mantissa}E{power}"

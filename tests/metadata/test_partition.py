@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from bitlake.metadata.partition import java_float, partition_path
+from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import ManifestNames, TablePaths, data_file_name, parse_hint, parse_id
 from bitlake.types import DataField, parse_type
+from bitlake.types.casts import java_float
 
 MINUTE = 1704164640000000  # 2024-01-02 03:04:00 in µs
 

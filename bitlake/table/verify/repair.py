@@ -32,10 +32,10 @@ from bitlake.table.index_access import INDEX_SUFFIX
 from bitlake.table.index_changes import IndexChange
 from bitlake.table.index_entries import index_entries, index_path
 from bitlake.table.index_files import read_hashes, write_hashes
-from bitlake.table.links import check_history
+from bitlake.table.links import check_history, discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import RewriteTask, plan_rewrite, rewrite_file
-from bitlake.table.runner import Runner, discard_files
+from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.table.verify.findings import Finding, VerifyReport
 from bitlake.table.verify.hashes import KeyFile, key_hashes
