@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.errors import CorruptError
-from bitlake.inspect.kinds import AVRO_MAGIC
-from bitlake.inspect.source import Source
+from bitlake.inspect.source import AVRO_MAGIC, Source
 from bitlake.inspect.tree import Page, Tree, reading
 
 _SYNC = 16

@@ -11,9 +11,9 @@ from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.formatting import counted, printable
 from bitlake.inspect.context import TableContext
 from bitlake.inspect.json_files import hint_tree, json_tree
-from bitlake.inspect.kinds import AVRO_MAGIC, START, Kind, kind_of
+from bitlake.inspect.kinds import START, Kind, kind_of
 from bitlake.inspect.places import fields_of, find_file, index_of, open_source, rows_of
-from bitlake.inspect.source import Source
+from bitlake.inspect.source import AVRO_MAGIC, Source
 from bitlake.inspect.tree import Fault, Node, Page, Tree, hex_lines, reading, render
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths

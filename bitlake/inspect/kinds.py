@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import re
 
-AVRO_MAGIC = b"Obj\x01"
-ORC_MAGIC = b"ORC"
+from bitlake.inspect.source import AVRO_MAGIC, ORC_MAGIC
+
 START = 64
 """First bytes of a file that tell its kind, if they do."""
 

@@ -21,8 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, UnsupportedFeature
-from bitlake.inspect.kinds import ORC_MAGIC
-from bitlake.inspect.source import Source
+from bitlake.inspect.source import ORC_MAGIC, Source
 from bitlake.inspect.tree import Page, Tree, reading
 
 if sys.version_info >= (3, 14):

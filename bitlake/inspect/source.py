@@ -9,6 +9,9 @@ from bitlake.io import Store
 
 _AHEAD = 4096
 
+AVRO_MAGIC = b"Obj\x01"
+ORC_MAGIC = b"ORC"
+
 
 class Source:
     """A file, or bytes that stand inside of another.  What was fetched is kept; every access is checked.
