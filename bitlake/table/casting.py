@@ -16,8 +16,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.table.casting_text import by_distinct, decimals_of, parse, text_of_bytes, to_text
-from bitlake.types import ArrayType, AtomicType, DataType, MapType, Root, RowType, arrow_type
-from bitlake.types.datatypes import BINARIES, INTEGERS, STRINGS, TIMESTAMPS
+from bitlake.types import arrow_type
+from bitlake.types.datatypes import (
+    BINARIES,
+    INTEGERS,
+    STRINGS,
+    TIMESTAMPS,
+    ArrayType,
+    AtomicType,
+    DataType,
+    MapType,
+    Root,
+    RowType,
+)
 
 Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""

@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.types import AtomicType, Root, arrow_type
+from bitlake.types import arrow_type
 from bitlake.types.casts import java_float
-from bitlake.types.datatypes import INTEGERS, TIMESTAMPS
+from bitlake.types.datatypes import INTEGERS, TIMESTAMPS, AtomicType, Root
 
 Array = Any
 """A pyarrow Array (pyarrow has no type stubs)."""

@@ -30,8 +30,21 @@ from bitlake.expressions.tree import (
 from bitlake.formats.conform import null_column
 from bitlake.table.cache import by_identity
 from bitlake.table.casting import cast_values
-from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, RowType, arrow_type
-from bitlake.types.datatypes import BINARIES, INTEGER_BITS, INTEGERS, STRINGS, Root
+from bitlake.types import arrow_type
+from bitlake.types.datatypes import (
+    BINARIES,
+    INTEGER_BITS,
+    INTEGERS,
+    STRINGS,
+    ArrayType,
+    AtomicType,
+    DataField,
+    DataType,
+    MapType,
+    MultisetType,
+    Root,
+    RowType,
+)
 
 
 @dataclass(frozen=True, slots=True)

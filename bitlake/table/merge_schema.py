@@ -15,8 +15,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, Path, RetypeColumn, SchemaChange
-from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
 from bitlake.types.casts import why_not_cast
+from bitlake.types.datatypes import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
 
 PREFIX = "write.merge-schema"
 
