@@ -32,8 +32,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bitlake.codec.hashing import Int64s
-from bitlake.codec.javahash import compute_if_absent_order
+from bitlake.codec.hashing import Int64s, compute_if_absent_order
 from bitlake.codec.roaring import serialize_many, serialize_mask
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.codes import Coded, Coder, first_rows, rows_by_group

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bitlake.codec.bytes import Reader, utf
-from bitlake.codec.javahash import absent_order, compute_if_absent_order, put_order, string_hash
+from bitlake.codec.hashing import absent_order, compute_if_absent_order, put_order, string_hash
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex.checksums import Checksums, block_length, encode_block, read_block
 

@@ -31,8 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.codec.hashing import Int32s, Int64s, UInt64s, murmur_bytes, number_hash, xxh64
-from bitlake.codec.javahash import long_hashes
+from bitlake.codec.hashing import Int32s, Int64s, UInt64s, long_hashes, murmur_bytes, number_hash, xxh64
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.types.arrow import timestamp_unit

@@ -29,8 +29,7 @@ from pyroaring import BitMap
 
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
-from bitlake.codec.roaring import deserialize, positions_of, serialize
-from bitlake.codec.roaring_dense import bitmap_of_any, contains
+from bitlake.codec.roaring import bitmap_of_any, contains, deserialize, positions_of, serialize
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.tableindex.vector_range import VectorRange
 

@@ -19,7 +19,7 @@ from bitlake.codec.binary_row import (
     encode_row_with_arity,
     field_decoder,
 )
-from bitlake.codec.row_kernel import encode_rows
+from bitlake.codec.binary_row_arrays import encode_rows
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.types import ArrayType, arrow_type, parse_type
 from bitlake.types.datatypes import AtomicType

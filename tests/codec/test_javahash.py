@@ -3,8 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from bitlake.codec.hashing import murmur_bytes
-from bitlake.codec.javahash import absent_order, compute_if_absent_order, long_hashes, put_order, string_hash
+from bitlake.codec.hashing import (
+    absent_order,
+    compute_if_absent_order,
+    long_hashes,
+    murmur_bytes,
+    put_order,
+    string_hash,
+)
 
 
 class JavaMap:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from bitlake.codec import roaring_dense
-from bitlake.codec.roaring_dense import bitmap_of_any, contains, mask_of
+from bitlake.codec import roaring
+from bitlake.codec.roaring import bitmap_of_any, contains, mask_of
 
 _ranges = st.lists(
     st.tuples(st.integers(0, 40 * 65536), st.integers(1, 3 * 65536), st.integers(1, 200)), min_size=0, max_size=4
@@ -38,7 +38,7 @@ def test_a_bitmap_of_any_positions_is_the_one_made_position_by_position(ranges, 
 @given(_ranges, _ranges, st.booleans(), st.sampled_from([100, 5000, 1 << 18]))
 def test_contains_agrees_with_set_membership(held, asked, shuffle, chunk):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(roaring_dense, "_CHUNK", chunk)
+        patch.setattr(roaring, "_CHUNK", chunk)
         _check_contains(held, asked, shuffle)
 
 
@@ -54,7 +54,7 @@ def _check_contains(held, asked, shuffle):
 @pytest.mark.parametrize("step", [1, 2, 3, 50])
 @pytest.mark.parametrize("stop", [4 * 65536 + 17, 4 * 65536, 4 * 65536 + 30_000])
 def test_a_mask_of_part_of_a_bitmap(start, step, stop, monkeypatch):
-    monkeypatch.setattr(roaring_dense, "_WINDOW", 2 * 65536)
+    monkeypatch.setattr(roaring, "_WINDOW", 2 * 65536)
     rows = np.arange(10, 5 * 65536, step)
     mask = mask_of(BitMap(rows.astype(np.uint32)), start, stop)
     assert len(mask) == stop - start

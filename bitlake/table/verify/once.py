@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from bitlake.codec.binary_row_arrays import encode_rows
 from bitlake.codec.hashing import UInt64s, xxh64
-from bitlake.codec.row_kernel import encode_rows
 from bitlake.errors import BitlakeError
 from bitlake.io import Store
 from bitlake.table.verify.findings import Finding
