@@ -23,8 +23,7 @@ import pyarrow as pa
 import bitlake
 from bench.measure import Result, print_report
 from bitlake.codec.binary_row import EMPTY_ROW
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry, decode_manifest
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes

@@ -13,8 +13,7 @@ import pyarrow as pa
 from verify_tables import Patient
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.registry import IndexSpec
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.metadata.index_manifest import decode_index_manifest, encode_index_manifest
 from bitlake.metadata.manifest import (
     EntryKind,

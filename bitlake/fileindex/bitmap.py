@@ -19,26 +19,33 @@ the body's start; a negative one is a single row at ``-1 - offset`` that has no 
 single NULL's length is that of the bitmap it would have had).  Version 1 has no lengths: a bitmap ends where the next
 begins.  Bodies stand in the order of a Java hash map.  Source: index-format spec, section 3.
 
-This module writes; :mod:`bitlake.fileindex.bitmap_read` reads.
+A reader fetches the header, then only the blocks and bitmaps a predicate needs, and keeps what it read.
 """
 
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
 
+from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s, compute_if_absent_order
-from bitlake.codec.roaring import serialize_many, serialize_mask
-from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.fileindex.codes import Coded, Coder, first_rows, rows_by_group
-from bitlake.fileindex.entries import pack
-from bitlake.fileindex.keys import Keys, keys_of
-from bitlake.fileindex.settings import IndexOption, integer, memory
+from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.expressions.tree import Comparison, Leaf, Like, Op
+from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_fixed, read_variable, rows_by_group
+from bitlake.fileindex.keyed import MAX_COUNTED, ValueCounts, answer, cardinalities, cardinality, telling, to_arrow
+from bitlake.fileindex.keys import Key, Keys, keys_of
+from bitlake.fileindex.lazy_bytes import Fetch, Window
+from bitlake.fileindex.options import IndexOption, integer, memory
+from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import BINARIES
 
@@ -191,3 +198,368 @@ def _block_starts(ends: Int64s, room: int) -> list[int]:
         starts.append(at)
         at = max(int(np.searchsorted(ends, ends[at] + room, side="right")) - 1, at + 1)
     return starts
+
+
+_READ_HEAD = 10
+_HEADERS_APART = 256
+"""Up to so many bitmaps have their headers fetched one by one instead of everything at once."""
+_SCAN_BYTES = 1 << 20
+"""Ranges and LIKE read all keys, if they take at most so many bytes (and bitmaps of at most so many bytes match)."""
+
+
+class _Entries:
+    """Some values of the index with their (offset, length): a block of version 2, or all of version 1."""
+
+    __slots__ = ("_index", "_order", "_sorted", "keys", "places")
+
+    def __init__(self, keys: list[bytes] | Int64s, places: Int64s) -> None:
+        self.keys = keys
+        self.places = places
+        self._index: dict[bytes, int] | None = None
+        self._order: Int64s | None = None
+        self._sorted: Int64s | None = None
+
+    def find(self, key: Key) -> int | None:
+        if isinstance(self.keys, list):
+            if self._index is None:
+                self._index = {k: i for i, k in enumerate(self.keys)}
+            return self._index.get(key)  # type: ignore[arg-type]
+        if self._sorted is None:
+            self._order = np.argsort(self.keys, kind="stable")
+            self._sorted = self.keys[self._order]
+        at = int(np.searchsorted(self._sorted, key))
+        if at < len(self._sorted) and self._sorted[at] == key:
+            assert self._order is not None
+            return int(self._order[at])
+        return None
+
+
+class BitmapReader:
+    """Answers ``=``, ``<>``, ``[NOT] IN`` and ``IS [NOT] NULL``; ranges and simple LIKE while the keys are few."""
+
+    def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
+        keys = keys_of(kind)
+        if keys is None:
+            raise InvalidRequest(f"a bitmap index cannot hold values of {kind}")
+        self.keys = keys
+        self._window = Window(fetch, length)
+        self.row_count = row_count
+        self._open = False
+        self._values = 0
+        self._null_place: tuple[int, int] | None = None
+        self._body = 0
+        self._first_keys: list[Key] = []
+        self._block_bounds: list[int] = []
+        self._blocks: dict[int, _Entries] = {}
+        self._nulls: BitMap | None = None
+
+    def test(self, leaf: Leaf) -> Selection | None:
+        """The rows for which the leaf is TRUE, or None when this index cannot tell."""
+        self._opened()
+        return self._like(leaf) if isinstance(leaf, Like) else answer(self, leaf)
+
+    def nulls(self) -> BitMap:
+        """The rows that are NULL."""
+        if self._nulls is None:
+            self._nulls = BitMap() if self._null_place is None else self._rows(*self._null_place)
+        return self._nulls
+
+    def present(self) -> BitMap:
+        """The rows that are not NULL."""
+        return BitMap(range(self.row_count)) - self.nulls()
+
+    def having(self, keys: list[Key]) -> BitMap:
+        """The rows with any of these keys."""
+        places = [place for key in keys if (place := self._place(key)) is not None]
+        if not places:
+            return BitMap()
+        if len(places) == 1 and places[0][0] >= 0:
+            return self._rows(*places[0])
+        return self._rows_of(np.array(places, np.int64).reshape(-1, 2))
+
+    def compared(self, op: Op, key: Key) -> BitMap | None:
+        """The rows whose key is <, <=, > or >= another; None unless the keys are few."""
+        scanned = self._scan()
+        if scanned is None:
+            return None
+        keys, places = scanned
+        if isinstance(key, bytes):
+            match = pc.call_function(_COMPARE[op], [keys, pa.scalar(key, self.keys.arrow)])
+            match = match.to_numpy(zero_copy_only=False)
+        else:
+            match = _COMPARE_INTS[op](self.keys.order(self.keys.numpy(keys)), self._sortable(key))
+        return self._matching(places[match])
+
+    def _rows_of(self, places: Int64s) -> BitMap:
+        """The union of the rows at these (offset, length) places."""
+        offsets = places[:, 0]
+        single = -1 - offsets[offsets < 0]
+        if np.any(single >= self.row_count):
+            raise CorruptError(f"a bitmap index names row {int(single.max())} of {self.row_count}")
+        many = places[np.argsort(offsets, kind="stable")][len(single) :]
+        bitmaps = [self._rows(int(o), int(n)) for o, n in many]
+        if len(single):
+            bitmaps.append(bitmap_of(np.sort(single)))
+        return BitMap.union(*bitmaps) if len(bitmaps) > 1 else bitmaps[0] if bitmaps else BitMap()
+
+    def _rows(self, offset: int, length: int) -> BitMap:
+        if offset < 0:
+            return self._rows_of(np.array([[offset, length]], np.int64))
+        at = self._body + offset
+        try:
+            return deserialize(self._window.view(at, length), self.row_count)[0]
+        except CorruptError as e:
+            raise CorruptError(e.what, at + (e.offset or 0)) from e
+
+    # Counting values ----------------------------------------------------------------------------------------------
+
+    def distinct(self) -> pa.Array | None:
+        """The values of all rows; None when keys are not the values."""
+        self._opened()
+        return to_arrow(self.keys, self._everything()[0]) if telling(self.keys) else None
+
+    def value_counts(self, rows: BitMap | None) -> ValueCounts | None:
+        """How many of ``rows`` (None: of all) have each value, mostly from the bitmaps' headers.
+
+        None when keys are not the values, or too many bitmaps would be read for ``rows``.
+        """
+        self._opened()
+        if not telling(self.keys):
+            return None
+        keys, places = self._everything()
+        stored = np.flatnonzero(places[:, 0] >= 0)
+        counts = np.ones(len(places), np.int64)
+        if rows is None:
+            counts[stored] = self._cardinalities(places[stored])
+            nulls = self._null_count()
+            if int(counts.sum()) + nulls != self.row_count:
+                raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {self.row_count} rows")
+            return ValueCounts(to_arrow(self.keys, keys), counts, nulls)
+        if len(stored) > MAX_COUNTED:
+            return None
+        single = np.flatnonzero(places[:, 0] < 0)
+        counts[single] = _contains(rows, -1 - places[single, 0])
+        for i in stored.tolist():  # at most MAX_COUNTED
+            counts[i] = self._rows(int(places[i, 0]), int(places[i, 1])).intersection_cardinality(rows)
+        nulls = self.nulls().intersection_cardinality(rows)
+        if int(counts.sum()) + nulls != len(rows):
+            raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {len(rows)} rows")
+        there = np.flatnonzero(counts)
+        return ValueCounts(to_arrow(self.keys, keys.take(pa.array(there))), counts[there], nulls)
+
+    def count_having(self, keys: list[Key]) -> int:
+        """How many rows have any of these (different) keys, from the bitmaps' headers."""
+        self._opened()
+        places = np.array([p for k in keys if (p := self._place(k)) is not None], np.int64).reshape(-1, 2)
+        stored = places[:, 0] >= 0
+        return int((~stored).sum()) + int(self._cardinalities(places[stored]).sum())
+
+    def rows_by_key(self) -> list[tuple[Key, BitMap]]:
+        """Each key with its rows: everything that the index holds but NULL, a Python object for each key."""
+        self._opened()
+        keys, places = self._everything()
+        return [(k, self._rows(int(o), int(n))) for k, (o, n) in zip(keys.to_pylist(), places.tolist(), strict=True)]
+
+    def _null_count(self) -> int:
+        if self._null_place is None:
+            return 0
+        if self._null_place[0] < 0:
+            return 1
+        return int(self._cardinalities(np.array([self._null_place], np.int64))[0])
+
+    def _cardinalities(self, places: Int64s) -> Int64s:
+        if len(places) > _HEADERS_APART:
+            end = int(places.sum(axis=1).max())
+            return cardinalities(self._window.view(self._body, end), places[:, 0])
+        return np.array([self._cardinality(int(o), int(n)) for o, n in places], np.int64)
+
+    def _cardinality(self, offset: int, length: int) -> int:
+        at = self._body + offset
+        size = min(length, 8 + 4 * (self.row_count // 65536 + 2) + self.row_count // 65536 // 8)
+        counted = cardinality(self._window.view(at, size, ahead=0), at)
+        if counted is None:
+            counted = cardinality(self._window.view(at, length), at)
+        if counted is None:
+            raise CorruptError("a bitmap of an index ends inside its header", at)
+        return counted
+
+    def _everything(self) -> tuple[pa.Array, Int64s]:
+        """All keys with their places."""
+        blocks = [self._block(i) for i in range(len(self._first_keys))]
+        if not blocks:
+            return pa.array([], self.keys.arrow), np.zeros((0, 2), np.int64)
+        keys = pa.concat_arrays([pa.array(b.keys).cast(self.keys.arrow) for b in blocks])
+        if len(keys) != self._values:
+            raise CorruptError(f"a bitmap index of {self._values} values holds {len(keys)}")
+        return keys, np.concatenate([b.places for b in blocks])
+
+    def _opened(self) -> None:
+        if not self._open:
+            self._read_header()
+            self._open = True
+
+    # Finding values -----------------------------------------------------------------------------------------------
+
+    def _place(self, key: Key) -> tuple[int, int] | None:
+        """The (offset, length) of a key's rows."""
+        if not self._first_keys:
+            return None
+        block = 0
+        if len(self._first_keys) > 1:
+            block = bisect_right(self._first_keys, self._sortable(key)) - 1
+        if block < 0:
+            return None
+        entries = self._block(block)
+        at = entries.find(key)
+        return None if at is None else (int(entries.places[at, 0]), int(entries.places[at, 1]))
+
+    def _sortable(self, key: Key) -> Key:
+        if isinstance(key, bytes) or not self.keys.floating:
+            return key
+        return int(self.keys.order(np.array([key], self.keys.dtype))[0])
+
+    def _block(self, i: int) -> _Entries:
+        if i not in self._blocks:
+            start, end = self._block_bounds[i], self._block_bounds[i + 1]
+            self._window.view(start, end - start, ahead=0)  # in one request, and nothing beyond
+            count = Reader(self._window.view(start, 4), start).i4()
+            if self.keys.width:
+                keys, places, stop = read_fixed(self.keys, self._window, start + 4, count, 2)
+                self._blocks[i] = _Entries(keys, places)
+            else:
+                names, places, stop = read_variable(self._window, start + 4, count, 2, end)
+                self._blocks[i] = _Entries(names, places)
+            if stop > end:
+                raise CorruptError("a block of a bitmap index is longer than its place", start)
+        return self._blocks[i]
+
+    # Scanning values ----------------------------------------------------------------------------------------------
+
+    def _scan(self) -> tuple[pa.Array, Int64s] | None:
+        """All keys with their places, while they are few."""
+        if not self._block_bounds or self._block_bounds[-1] - self._block_bounds[0] > _SCAN_BYTES:
+            return None
+        return self._everything()
+
+    def _matching(self, places: Int64s) -> BitMap | None:
+        return None if int(np.maximum(places[:, 1], 0).sum()) > _SCAN_BYTES else self._rows_of(places)
+
+    def _like(self, leaf: Like) -> Selection | None:
+        """``'p%'``, ``'%p'`` and ``'%p%'``."""
+        inner = leaf.pattern.strip("%")
+        if leaf.negated or self.keys.type.root is not Root.VARCHAR or not inner:
+            return None
+        if leaf.escape in ("%", "_") or any(c in inner for c in ("%", "_", leaf.escape)):
+            return None
+        ends = (leaf.pattern.startswith("%"), leaf.pattern.endswith("%"))
+        if leaf.pattern != "%" * ends[0] + inner + "%" * ends[1]:
+            return None
+        scanned = self._scan()
+        if scanned is None:
+            return None
+        keys, places = scanned
+        match ends:
+            case (False, False):
+                return answer(self, Comparison(leaf.column, Op.EQ, inner))
+            case (False, True):
+                match_ = pc.starts_with(keys, inner.encode())
+            case (True, False):
+                match_ = pc.ends_with(keys, inner.encode())
+            case _:
+                match_ = pc.match_substring(keys, inner.encode())
+        rows = self._matching(places[match_.to_numpy(zero_copy_only=False)])
+        return None if rows is None else Selection.of(rows, True)
+
+    # Headers ------------------------------------------------------------------------------------------------------
+
+    def _read_header(self) -> None:
+        window = self._window
+        reader = Reader(window.view(0, _READ_HEAD))
+        version, rows, values, has_nulls = reader.u1(), reader.i4(), reader.i4(), reader.u1()
+        if version > 2:
+            raise UnsupportedFeature(f"bitmap index version {version} is not known, only 1 and 2")
+        if version == 0 or has_nulls > 1:
+            raise CorruptError("this is not a bitmap index", 0)
+        if rows != self.row_count:
+            raise CorruptError(f"the bitmap index is of {rows} rows, its data file has {self.row_count}", 1)
+        if not 0 <= values <= rows:
+            raise CorruptError(f"a bitmap index of {rows} rows cannot have {values} values", 5)
+        self._values = values
+        (self._read_v1 if version == 1 else self._read_v2)(bool(has_nulls))
+
+    def _read_v1(self, has_nulls: bool) -> None:
+        window, at = self._window, _READ_HEAD
+        null_offset = None
+        if has_nulls:
+            null_offset = Reader(window.view(at, 4), at).i4()
+            at += 4
+        keys: list[bytes] | Int64s
+        if self.keys.width:
+            keys, tails, body = read_fixed(self.keys, window, at, self._values, 1)
+        else:
+            keys, tails, body = read_variable(window, at, self._values, 1)
+        # No lengths are stored: a bitmap ends where the next one starts, the last one with the payload.
+        offsets = tails[:, 0]
+        stored = offsets[offsets >= 0]
+        every = stored if null_offset is None or null_offset < 0 else np.concatenate(([null_offset], stored))
+        stops = np.append(every, window.length - body)
+        lengths = np.diff(stops)
+        if np.any(lengths <= 0):
+            raise CorruptError("the bitmaps of a bitmap index are not in the order of its header", at)
+        places = np.stack([offsets, np.full(len(offsets), -1)], axis=1)
+        places[offsets >= 0, 1] = lengths[len(every) - len(stored) :]
+        if null_offset is not None:
+            self._null_place = (null_offset, int(lengths[0]) if null_offset >= 0 else -1)
+        self._body = body
+        if self._values:
+            first: Key = b"" if isinstance(keys, list) else 0
+            self._first_keys = [first]
+            self._block_bounds = [at, body]
+            self._blocks[0] = _Entries(keys, places)
+        else:
+            self._block_bounds = [at, at]
+
+    def _read_v2(self, has_nulls: bool) -> None:
+        window, at = self._window, _READ_HEAD
+        if has_nulls:
+            reader = Reader(window.view(at, 8), at)
+            self._null_place = (reader.i4(), reader.i4())
+            at += 8
+        count = Reader(window.view(at, 4), at).i4()
+        at += 4
+        if not 0 <= count <= self._values:
+            raise CorruptError(f"a bitmap index of {self._values} values cannot have {count} blocks", at - 4)
+        if self.keys.width:
+            listed = count * (self.keys.width + 4) + 4
+            window.view(at, min(listed, window.length - at), ahead=0)  # with the number that follows, in one request
+            keys, tails, at = read_fixed(self.keys, window, at, count, 1)
+            first: list[Key] = self.keys.order(keys.astype(self.keys.dtype)).tolist()
+        else:
+            names, tails, at = read_variable(window, at, count, 1)
+            first = list(names)
+        size = Reader(window.view(at, 4), at).i4()
+        at += 4
+        bounds = [*tails[:, 0].tolist(), size]
+        if not 0 <= size <= window.length - at or bounds[0] != 0 or any(b - a < 4 for a, b in pairwise(bounds)):
+            raise CorruptError("the blocks of a bitmap index do not follow each other", at)
+        if any(b <= a for a, b in pairwise(first)):  # type: ignore[operator]
+            raise CorruptError("the blocks of a bitmap index are not in order", at)
+        self._first_keys = first
+        self._block_bounds = [b + at for b in bounds]
+        self._body = at + size
+
+
+def _contains(rows: BitMap, positions: Int64s) -> Int64s:
+    """1 for each position that is in ``rows``, else 0."""
+    order = np.argsort(positions, kind="stable")
+    held = np.frombuffer((bitmap_of(positions[order]) & rows).to_array(), np.uint32)
+    return np.isin(positions, held.astype(np.int64)).astype(np.int64)
+
+
+_COMPARE = {Op.LT: "less", Op.LE: "less_equal", Op.GT: "greater", Op.GE: "greater_equal"}
+_COMPARE_INTS = {Op.LT: np.less, Op.LE: np.less_equal, Op.GT: np.greater, Op.GE: np.greater_equal}
+
+
+def open_bitmap(kind: DataType, fetch: Fetch, length: int, row_count: int) -> BitmapReader:
+    """A lazy reader of a payload of ``length`` bytes."""
+    return BitmapReader(kind, fetch, length, row_count)

@@ -26,13 +26,12 @@ from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import deserialize, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Leaf, Op
-from bitlake.fileindex.answer import answer
 from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices
+from bitlake.fileindex.keyed import answer, codes_of
 from bitlake.fileindex.keys import Key, chunks, keys_of
+from bitlake.fileindex.lazy_bytes import Fetch, Window
+from bitlake.fileindex.options import IndexOption
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.settings import IndexOption
-from bitlake.fileindex.values import codes_of
-from bitlake.fileindex.window import Fetch, Window
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS
 

@@ -8,8 +8,8 @@ from bitlake.codec.bytes import Reader
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, MAGIC, VERSION, ContainerHeader, read_header
 from bitlake.fileindex.keys import Keys, keys_of
+from bitlake.fileindex.lazy_bytes import Window
 from bitlake.fileindex.registry import indexed_type
-from bitlake.fileindex.window import Window
 from bitlake.inspect.index_bitmap import bitmap_tree
 from bitlake.inspect.index_others import bloom_tree, bsi_tree
 from bitlake.inspect.index_range import range_tree

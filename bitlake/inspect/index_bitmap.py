@@ -11,10 +11,10 @@ import pyarrow as pa
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.fileindex.entries import read_fixed, read_variable
+from bitlake.fileindex.dictionary import read_fixed, read_variable
+from bitlake.fileindex.keyed import cardinality, telling, to_arrow
 from bitlake.fileindex.keys import Keys
-from bitlake.fileindex.values import cardinality, telling, to_arrow
-from bitlake.fileindex.window import Window
+from bitlake.fileindex.lazy_bytes import Window
 from bitlake.inspect.tree import DAMAGE, Page, Tree, plain, reading
 
 _HEAD = 10

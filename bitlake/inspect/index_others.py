@@ -7,7 +7,7 @@ import numpy as np
 from bitlake.codec.bytes import Reader
 from bitlake.codec.roaring import deserialize
 from bitlake.errors import CorruptError
-from bitlake.fileindex.window import Window
+from bitlake.fileindex.lazy_bytes import Window
 from bitlake.inspect.tree import Tree
 
 _BSI_HEAD = 5

@@ -7,8 +7,8 @@ import numpy as np
 from bitlake.codec.bytes import Reader
 from bitlake.errors import CorruptError
 from bitlake.fileindex.keys import Keys
-from bitlake.fileindex.range_dictionary import Dictionary
-from bitlake.fileindex.window import Window
+from bitlake.fileindex.lazy_bytes import Window
+from bitlake.fileindex.range_bitmap import Dictionary
 from bitlake.inspect.index_bitmap import counted, key_texts
 from bitlake.inspect.tree import Page, Tree, reading
 

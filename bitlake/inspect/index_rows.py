@@ -13,7 +13,7 @@ from bitlake.expressions.sql_text import name as column_name
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.tree import Comparison, IsNull, MapKey, Op, Predicate
 from bitlake.fileindex.container import EMPTY
-from bitlake.fileindex.open import open_index
+from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import ROW_SELECTIVE, indexed_type
 from bitlake.fileindex.selection import Kind, Selection
 from bitlake.inspect.rows import runs_of, runs_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bitlake.fileindex.window import Fetch, Window
+from bitlake.fileindex.lazy_bytes import Fetch, Window
 from bitlake.io import Store
 
 _AHEAD = 4096

@@ -16,8 +16,7 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.registry import parse_index_options
+from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.parquet_footer import Footer, read_footer
 from bitlake.formats.parquet_scan import read_columns

@@ -1,12 +1,12 @@
-"""What a file's columns weigh, for deciding whether an index is worth reading (:mod:`bitlake.fileindex.worth`)."""
+"""What a file's columns weigh, for deciding whether an index is worth reading (:mod:`bitlake.fileindex.cost`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from bitlake.errors import BitlakeError
+from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS, CostGuide
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.worth import MOST_SHARE, SMALL_ROWS, CostGuide
 from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema

@@ -17,7 +17,7 @@ from bitlake.types import AtomicType
 from bitlake.types.datatypes import STRINGS, Root
 
 _FEW_SHARE = 0.4
-"""Above this share of rows, an index on them saves nothing (:mod:`bitlake.fileindex.worth`)."""
+"""Above this share of rows, an index on them saves nothing (:mod:`bitlake.fileindex.cost`)."""
 
 _NARROW_SHARE = 0.02
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Constant, Predicate, columns_of, conjuncts
-from bitlake.fileindex.open import OpenIndex
+from bitlake.fileindex.reader import OpenIndex
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry

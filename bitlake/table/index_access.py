@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bitlake.fileindex.open import OpenIndex, open_index
+from bitlake.fileindex.reader import OpenIndex, open_index
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta

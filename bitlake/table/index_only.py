@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.fileindex.open import OpenIndex
+from bitlake.fileindex.reader import OpenIndex
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
 from bitlake.table.ignored_files import IgnoredFiles

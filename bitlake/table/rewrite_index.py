@@ -21,10 +21,9 @@ from operator import methodcaller
 from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.expressions.tree import IsNull
-from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container, read_header
-from bitlake.fileindex.open import open_index
-from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, parse_index_options
+from bitlake.fileindex.reader import open_index
+from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, IndexSpec, parse_index_options
 from bitlake.io import Store
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema

@@ -16,8 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from bitlake.errors import StorageUnavailable
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.registry import ROW_SELECTIVE, IndexSpec, parse_index_options
+from bitlake.fileindex.registry import ROW_SELECTIVE, IndexBuilder, IndexSpec, parse_index_options
 from bitlake.formats.parquet_write import PAGE_BYTES, WrittenFile
 from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.io import Store

@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import BitlakeError
 from bitlake.expressions.statistics import ColumnStats, bounds_of
-from bitlake.fileindex.open import OpenIndex
+from bitlake.fileindex.reader import OpenIndex
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Like, Op
-from bitlake.fileindex.bitmap import BitmapWriter, supports
-from bitlake.fileindex.bitmap_read import BitmapReader, open_bitmap
+from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter, open_bitmap, supports
 from bitlake.types import parse_type
 from tests.fileindex.payloads import (
     FLOATS,

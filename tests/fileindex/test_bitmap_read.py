@@ -11,7 +11,7 @@ import pytest
 from bitlake.expressions.tree import Comparison, Op
 from bitlake.fileindex.bitmap import BitmapWriter
 from bitlake.fileindex.container import encode_container
-from bitlake.fileindex.open import open_index
+from bitlake.fileindex.reader import open_index
 from bitlake.types import DataField, parse_type
 
 VALUES = 1_000_000

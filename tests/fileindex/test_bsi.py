@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Op
 from bitlake.fileindex.bsi import BsiReader, BsiWriter, open_bsi, supports
-from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import read_header
-from bitlake.fileindex.registry import IndexSpec
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.types import DataField, parse_type
 from tests.fileindex.payloads import check_every_comparison, column, leaf_of, parsed, truth, written_in_parts
 from tests.fixtures import payloads

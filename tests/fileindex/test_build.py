@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import read_header
-from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec, parse_index_options
+from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, IndexSpec, parse_index_options
 from bitlake.types import DataField, parse_type
 from bitlake.types.datatypes import field_from_json
 from tests.fixtures import warehouse

@@ -8,11 +8,10 @@ import pytest
 
 from bitlake.errors import CorruptError
 from bitlake.expressions.tree import Comparison, Op
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.checksums import CHUNK_BITS, MAGIC, MOST_BODY, block_length
 from bitlake.fileindex.container import encode_container, read_header
-from bitlake.fileindex.open import open_index
-from bitlake.fileindex.registry import IndexSpec
+from bitlake.fileindex.lazy_bytes import CHUNK_BITS, MAGIC, MOST_BODY, block_length
+from bitlake.fileindex.reader import open_index
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.types import AtomicType, DataField, Root
 
 CHUNK = 1 << CHUNK_BITS

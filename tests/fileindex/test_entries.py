@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import CorruptError
-from bitlake.fileindex.entries import pack, read_fixed, read_variable
+from bitlake.fileindex.dictionary import pack, read_fixed, read_variable
 from bitlake.fileindex.keys import Keys, keys_of
-from bitlake.fileindex.range_dictionary import Dictionary, encode_dictionary
-from bitlake.fileindex.window import Window
+from bitlake.fileindex.lazy_bytes import Window
+from bitlake.fileindex.range_bitmap import Dictionary, encode_dictionary
 from bitlake.types import parse_type
 
 TEXTS = [b"", b"a", b"bc" * 40, b"\xff", b"x" * 5000]

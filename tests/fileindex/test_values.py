@@ -14,12 +14,10 @@ from hypothesis import strategies as hs
 from pyroaring import BitMap
 
 from bitlake.errors import CorruptError
-from bitlake.fileindex.bitmap import BitmapWriter
-from bitlake.fileindex.bitmap_read import BitmapReader
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.open import OpenIndex, open_index
-from bitlake.fileindex.registry import parse_index_options
-from bitlake.fileindex.values import cardinalities, cardinality
+from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
+from bitlake.fileindex.keyed import cardinalities, cardinality
+from bitlake.fileindex.reader import OpenIndex, open_index
+from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.types import DataField, arrow_type, parse_type
 
 VALUES: dict[str, Any] = {

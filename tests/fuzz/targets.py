@@ -16,10 +16,9 @@ import pyarrow.orc as arrow_orc
 
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
-from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container
-from bitlake.fileindex.open import open_index
-from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
+from bitlake.fileindex.reader import open_index
+from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, parse_index_options
 from bitlake.formats import avro, orc
 from bitlake.formats.parquet_footer import read_footer
 from bitlake.formats.parquet_index import load_pages

@@ -11,9 +11,8 @@ from fuzz.run import fuzz
 from fuzz.targets import TARGETS
 
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
-from bitlake.fileindex.build import IndexBuilder
-from bitlake.fileindex.open import open_index
-from bitlake.fileindex.registry import IndexSpec
+from bitlake.fileindex.reader import open_index
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.types import AtomicType, DataField, Root
 
 COUNTS = {"parquet": 1000, "orc": 1000, "bsi": 1000, "parquet-footer": 1000}

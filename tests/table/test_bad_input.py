@@ -433,8 +433,7 @@ def renamed(data: bytes) -> bytes:
 
 def of_another_file(rows: int) -> Callable[[bytes], bytes]:
     def work(data: bytes) -> bytes:
-        from bitlake.fileindex.build import IndexBuilder
-        from bitlake.fileindex.registry import parse_index_options
+        from bitlake.fileindex.registry import IndexBuilder, parse_index_options
         from bitlake.table.create import ColumnSpec, new_schema
         from bitlake.types import parse_type
 

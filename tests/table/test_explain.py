@@ -98,7 +98,7 @@ def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
 
 def test_cost_guide_weighs_bytes() -> None:
     from bitlake.expressions.tree import Comparison, Op
-    from bitlake.fileindex.worth import Asked, CostGuide
+    from bitlake.fileindex.cost import Asked, CostGuide
 
     leaf = Comparison("c", Op.EQ, 1)
     guide = CostGuide(4_000_000, lambda _: 5_000_000, exact=True)

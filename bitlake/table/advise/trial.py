@@ -18,12 +18,11 @@ from pyroaring import BitMap
 from bitlake.errors import BitlakeError
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
-from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container
-from bitlake.fileindex.open import open_index
-from bitlake.fileindex.registry import IndexSpec
+from bitlake.fileindex.cost import SMALL_ROWS, Asked, CostGuide
+from bitlake.fileindex.reader import open_index
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.worth import SMALL_ROWS, Asked, CostGuide
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.advise.questions import leaves_of
@@ -254,7 +253,7 @@ class _FileGuide:
         self._guide = CostGuide(run.task.row_count, lambda _: column_bytes, exact=False)
 
     def why_not(self, reader: object, asked: Asked) -> str | None:
-        """See :class:`bitlake.fileindex.worth.Guide`; rows are those of the run alone, and so say nothing."""
+        """See :class:`bitlake.fileindex.cost.Guide`; rows are those of the run alone, and so say nothing."""
         left = round(asked.left * self._scale)
         return self._guide.why_not(reader, replace(asked, length=self._length, left=left, rows=None))
 

@@ -18,9 +18,9 @@ import numpy as np
 from pyroaring import BitMap
 
 from bitlake.expressions.tree import And, Constant, In, Or, Predicate, sources_of
+from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS
 from bitlake.fileindex.registry import ROW_SELECTIVE
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.worth import MOST_SHARE, SMALL_ROWS
 from bitlake.formats.parquet_write import PAGE_ROWS
 from bitlake.table.advise.pages import FilePages, positions_of
 from bitlake.table.advise.profile import ColumnProfile

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bitlake.fileindex.bitmap_read import BitmapReader
+from bitlake.fileindex.bitmap import BitmapReader
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
 from bitlake.fileindex.registry import IndexReader
 from bitlake.metadata.index_manifest import IndexFileEntry

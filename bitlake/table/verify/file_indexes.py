@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.tree import IsNull
-from bitlake.fileindex.compare import IndexCheck
 from bitlake.fileindex.container import EMPTY, read_header
-from bitlake.fileindex.open import open_index
+from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, indexed_type, parse_index_options
+from bitlake.fileindex.verify import IndexCheck
 from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema

@@ -16,14 +16,14 @@ from pyroaring import BitMap
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
-from bitlake.fileindex.bitmap_read import BitmapReader
+from bitlake.fileindex.bitmap import BitmapReader
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, header_length, read_header
+from bitlake.fileindex.cost import Asked, Guide
+from bitlake.fileindex.keyed import ValueCounts, physical_value, telling
+from bitlake.fileindex.lazy_bytes import Fetch, Window
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
 from bitlake.fileindex.registry import INDEX_TYPES, IndexReader, indexed_type
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.values import ValueCounts, physical_value, telling
-from bitlake.fileindex.window import Fetch, Window
-from bitlake.fileindex.worth import Asked, Guide
 from bitlake.types import DataField
 
 T = TypeVar("T")

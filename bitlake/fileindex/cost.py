@@ -22,8 +22,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
-from bitlake.fileindex.bitmap_read import BitmapReader
-from bitlake.fileindex.bloom import BloomReader
+from bitlake.fileindex.bitmap import BitmapReader
+from bitlake.fileindex.bloom_filter import BloomReader
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
 
 SMALL_BYTES = 256 * 1024

@@ -28,9 +28,9 @@ from bitlake.codec.hashing import UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
 from bitlake.fileindex.keys import chunks, keys_of
+from bitlake.fileindex.lazy_bytes import Fetch, Window
+from bitlake.fileindex.options import IndexOption, fraction, integer
 from bitlake.fileindex.selection import Selection
-from bitlake.fileindex.settings import IndexOption, fraction, integer
-from bitlake.fileindex.window import Fetch, Window
 from bitlake.types import DataType, Root
 
 ITEMS: IndexOption[int] = IndexOption(

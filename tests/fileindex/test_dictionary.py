@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bitlake.fileindex.codes import Coder, first_rows, rows_by_group
+from bitlake.fileindex.dictionary import Coder, first_rows, rows_by_group
 from bitlake.fileindex.keys import keys_of
 from bitlake.types import parse_type
 
@@ -47,7 +47,7 @@ def test_unused_and_repeated_dictionary_entries() -> None:
 
 
 def test_many_batches_are_unified(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bitlake.fileindex.codes._COLLAPSE", 10)
+    monkeypatch.setattr("bitlake.fileindex.dictionary._COLLAPSE", 10)
     parts = [pa.array([f"v{i % 7}" for i in range(n, n + 9)]) for n in range(20)]
     assert code("STRING", *parts)[0] == [v.encode() for p in parts for v in p.to_pylist()]
 

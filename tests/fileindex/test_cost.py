@@ -10,10 +10,9 @@ from pyroaring import BitMap
 
 import bitlake
 from bitlake.expressions.tree import Comparison, In, Op
-from bitlake.fileindex.bitmap import BitmapWriter
-from bitlake.fileindex.bitmap_read import BitmapReader
+from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
+from bitlake.fileindex.cost import expected_bytes, pages_spared
 from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter
-from bitlake.fileindex.worth import expected_bytes, pages_spared
 from bitlake.table.plan import PlannedFile
 from bitlake.types import parse_type
 

@@ -10,7 +10,7 @@ import pytest
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, IsNull, Op
-from bitlake.fileindex.bloom import BloomWriter, absent, open_bloom, shape, supports
+from bitlake.fileindex.bloom_filter import BloomWriter, absent, open_bloom, shape, supports
 from bitlake.fileindex.selection import Selection
 from bitlake.types import parse_type
 from tests.fileindex.payloads import column, leaf_of, parsed, truth
@@ -130,7 +130,7 @@ def test_values_that_a_filter_misses_are_counted(monkeypatch: pytest.MonkeyPatch
     """Whichever value is missing, in batches of any size; a value given twice counts once."""
     options = {"items": "100", "fpp": "0.000001"}
     for batch in (1, 4, 1 << 19):
-        monkeypatch.setattr("bitlake.fileindex.bloom._BATCH", batch)
+        monkeypatch.setattr("bitlake.fileindex.bloom_filter._BATCH", batch)
         for missing in range(10):
             held, asked = BloomWriter(parse_type("INT"), options), BloomWriter(parse_type("INT"), options)
             held.add(pa.array([n for n in range(10) if n != missing], pa.int32()))

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from bitlake.errors import BitlakeError
-from bitlake.fileindex.bloom import BloomWriter
-from bitlake.fileindex.compare import IndexCheck
+from bitlake.fileindex.bloom_filter import BloomWriter
 from bitlake.fileindex.registry import INDEX_TYPES
+from bitlake.fileindex.verify import IndexCheck
 from bitlake.types.datatypes import parse_type
 
 ROWS = 500

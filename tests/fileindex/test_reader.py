@@ -11,10 +11,9 @@ from pyroaring import BitMap
 
 from bitlake.errors import CorruptError, StorageUnavailable
 from bitlake.expressions.tree import FALSE, TRUE, And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
-from bitlake.fileindex.build import IndexBuilder
 from bitlake.fileindex.container import encode_container
-from bitlake.fileindex.open import OpenIndex, open_index
-from bitlake.fileindex.registry import INDEX_TYPES, IndexSpec
+from bitlake.fileindex.reader import OpenIndex, open_index
+from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, IndexSpec
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataField, MapType, parse_type
 from tests.fileindex.payloads import matches

@@ -17,8 +17,8 @@ from pyroaring import BitMap
 
 from bitlake.codec.hashing import Int64s
 from bitlake.expressions.tree import Op
-from bitlake.fileindex.bitmap_read import BitmapReader
-from bitlake.fileindex.bloom import BloomWriter, absent
+from bitlake.fileindex.bitmap import BitmapReader
+from bitlake.fileindex.bloom_filter import BloomWriter, absent
 from bitlake.fileindex.bsi import BsiReader
 from bitlake.fileindex.keys import Key
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
