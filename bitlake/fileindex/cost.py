@@ -33,7 +33,7 @@ _BYTES_A_ROW = 2.7
 _BLOCK = 16 * 1024
 _PAGE = 64 * 1024
 _PAGE_ROWS = 4096
-"""Of bitlake's own files with indexes (:data:`bitlake.formats.parquet_write.PAGE_ROWS`, of a room above)."""
+"""Of bitlake's own files with indexes (:data:`bitlake.formats.parquet.write.PAGE_ROWS`, of a room above)."""
 _MOST_VALUES = 64
 
 

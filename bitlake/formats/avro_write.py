@@ -35,7 +35,7 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
-from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io.local import failure
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import (

@@ -1,4 +1,4 @@
-"""The program of the process that decodes ORC files for :mod:`bitlake.formats.orc_process`.
+"""The program of the process that decodes ORC files for :mod:`bitlake.formats.orc`.
 
 It runs by itself, so it imports pyarrow and the standard library only.  Frames on its standard input and output, each
 one byte of kind and little-endian numbers::

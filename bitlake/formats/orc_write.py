@@ -23,7 +23,7 @@ import pyarrow.orc as arrow_orc
 from bitlake.errors import InvalidRequest
 from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
-from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io.local import failure
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField

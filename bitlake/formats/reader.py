@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.formats import avro, orc, parquet_scan
+from bitlake.formats import avro, orc
+from bitlake.formats.parquet import scan
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -24,7 +25,7 @@ class ReadColumns(Protocol):
 
 
 _READERS: dict[str, ReadColumns] = {
-    "parquet": parquet_scan.read_columns,
+    "parquet": scan.read_columns,
     "orc": orc.read_columns,
     "avro": avro.read_columns,
 }
@@ -46,7 +47,7 @@ def reader_for(file_name: str) -> ReadColumns:
 def take_rows(batches: Iterator[pa.RecordBatch], rows: Ints) -> pa.Table:
     """The rows at ``rows`` (int64, sorted, from 0) of a stream that holds them all; stops reading after the last one.
 
-    For formats without pages; Parquet has :func:`bitlake.formats.parquet_pages.read_rows`.  Without any batch the
+    For formats without pages; Parquet has :func:`bitlake.formats.parquet.pages.read_rows`.  Without any batch the
     result has no columns.  Raises :class:`CorruptError` if the stream ends before the last row.
     """
     rows = np.ascontiguousarray(rows, np.int64)

@@ -12,8 +12,8 @@ from bitlake.formats.avro_write import CODECS as AVRO_CODECS
 from bitlake.formats.avro_write import AvroWriter, avro_schema
 from bitlake.formats.orc_write import CODECS as ORC_CODECS
 from bitlake.formats.orc_write import STRIPE_BYTES, OrcWriter
-from bitlake.formats.parquet_write import CODECS as PARQUET_CODECS
-from bitlake.formats.parquet_write import PAGE_BYTES, PAGE_ROWS, ParquetWriter, WrittenFile
+from bitlake.formats.parquet.write import CODECS as PARQUET_CODECS
+from bitlake.formats.parquet.write import PAGE_BYTES, PAGE_ROWS, ParquetWriter, WrittenFile
 from bitlake.types.datatypes import ArrayType, AtomicType, DataField, DataType, MapType, MultisetType, Root, RowType
 
 FORMATS = ("parquet", "orc", "avro")

@@ -1,6 +1,6 @@
 """Parquet data files: row groups, column chunks, and of one column its pages.
 
-The layout is drawn in :mod:`bitlake.formats.parquet_footer`.  The footer is read; pages' places come from the offset
+The layout is drawn in :mod:`bitlake.formats.parquet.footer`.  The footer is read; pages' places come from the offset
 index, or from page header to page header where there is none, and only those that are shown are looked at.
 """
 
@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from bitlake.errors import BitlakeError, CorruptError, NotFound
-from bitlake.formats.parquet_bounds import page_bounds
-from bitlake.formats.parquet_footer import MAGIC, ColumnChunk, Footer, SchemaNode, read_footer
-from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.thrift import ThriftReader
+from bitlake.formats.parquet.footer import MAGIC, ColumnChunk, Footer, SchemaNode, read_footer
+from bitlake.formats.parquet.page_index import load_pages, page_bounds
+from bitlake.formats.parquet.thrift import ThriftReader
 from bitlake.inspect.source import Source
 from bitlake.inspect.tree import DAMAGE, Page, Tree, reading
 

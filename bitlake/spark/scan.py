@@ -26,7 +26,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import retyped
-from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.formats.reader import format_of
 from bitlake.io import Store
 from bitlake.io.base import scheme_of

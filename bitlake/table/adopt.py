@@ -18,10 +18,10 @@ from bitlake.codec.bucket import bucket_of
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.formats.column_bounds import physical_values
-from bitlake.formats.parquet_footer import Footer, read_footer
-from bitlake.formats.parquet_scan import read_columns
-from bitlake.formats.parquet_stats import footer_stats
-from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.parquet.footer import Footer, read_footer
+from bitlake.formats.parquet.scan import read_columns
+from bitlake.formats.parquet.statistics import footer_stats
+from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry

@@ -12,9 +12,9 @@ from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import IndexSpec, indexed_type
-from bitlake.formats import parquet_scan
 from bitlake.formats.conform import cast_column
-from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.parquet import scan
+from bitlake.formats.parquet.write import WrittenFile
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -68,7 +68,7 @@ def indexed_columns(
     with store.open_input(path) as source:
         if format_of(path) == "parquet":
             texts = text_columns(columns, fields)
-            for batch in parquet_scan.read_columns(
+            for batch in scan.read_columns(
                 source, columns, batch_size=batch_rows, read_dictionary=texts, use_threads=use_threads
             ):
                 yield pa.table(batch)

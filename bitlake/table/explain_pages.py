@@ -10,10 +10,10 @@ import numpy as np
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import BitlakeError
 from bitlake.expressions.tree import sources_of
-from bitlake.formats.parquet_footer import Footer
-from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.parquet_pages import MAX_GAP
-from bitlake.formats.parquet_plan import plan_group, split_rows
+from bitlake.formats.parquet.footer import Footer
+from bitlake.formats.parquet.page_index import load_pages
+from bitlake.formats.parquet.page_plan import plan_group, split_rows
+from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
 from bitlake.table.evolution import map_fields
 from bitlake.table.explain import describe_choice
@@ -152,7 +152,7 @@ def _page_bytes(footer: Footer, names: Sequence[str], positions: Int64s, rows: i
 
 
 def _with_gaps(places: Sequence[tuple[int, int]]) -> int:
-    """Bytes of [start, stop) places; small gaps between them are read along (:mod:`bitlake.formats.parquet_pages`)."""
+    """Bytes of [start, stop) places; small gaps between them are read along (:mod:`bitlake.formats.parquet.pages`)."""
     if not places:
         return 0
     starts, ends = np.array(sorted(places), np.int64).T

@@ -20,9 +20,9 @@ from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.formats.column_bounds import physical_values
-from bitlake.formats.parquet_footer import read_footer
-from bitlake.formats.parquet_stats import footer_stats
-from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.statistics import footer_stats
+from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name

@@ -20,9 +20,9 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.statistics import Verdict
 from bitlake.expressions.statistics_arrays import Bools, ColumnBounds, Form, NotVectorised, Verdicts, judge, judge_leaf
 from bitlake.expressions.tree import Leaf, Predicate, columns_of, conjuncts
-from bitlake.formats.parquet_bounds import PageBounds, page_bounds
-from bitlake.formats.parquet_footer import Footer
-from bitlake.formats.parquet_stats import number_units
+from bitlake.formats.parquet.footer import Footer
+from bitlake.formats.parquet.page_index import PageBounds, page_bounds
+from bitlake.formats.parquet.statistics import number_units
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.evolution import map_fields, stored_alike

@@ -17,8 +17,8 @@ from bitlake.expressions.evaluate import evaluate, filter_table
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import null_column, nullable
-from bitlake.formats.parquet_footer import Footer
-from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.formats.parquet.footer import Footer
+from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.cache import by_identity

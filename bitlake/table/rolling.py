@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bitlake.errors import StorageUnavailable
 from bitlake.fileindex.registry import ROW_SELECTIVE, IndexBuilder, IndexSpec, parse_index_options
-from bitlake.formats.parquet_write import PAGE_BYTES, WrittenFile
+from bitlake.formats.parquet.write import PAGE_BYTES, WrittenFile
 from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.io import Store
 from bitlake.io.local import failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bitlake.fileindex.registry import parse_index_options
-from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bitlake.formats.parquet_footer import Footer, read_footer
+from bitlake.formats.parquet.footer import Footer, read_footer
 
 
 class Source:

@@ -18,9 +18,8 @@ import pytest
 from formats.orc_files import decimals_file, strings_file
 
 from bitlake.errors import BitlakeError, CorruptError, StorageUnavailable
-from bitlake.formats import orc_process
-from bitlake.formats.orc import read_columns, read_schema
-from bitlake.formats.orc_process import OrcProcess, opened
+from bitlake.formats import orc
+from bitlake.formats.orc import OrcProcess, opened, read_columns, read_schema
 
 GOOD = strings_file([3, 1], b"abcd")
 
@@ -28,9 +27,9 @@ GOOD = strings_file([3, 1], b"abcd")
 @pytest.fixture(autouse=True)
 def none_left_from_before() -> Iterator[None]:
     """Each test starts its own processes and counts them."""
-    orc_process.end_idle()
+    orc.end_idle()
     yield
-    orc_process.end_idle()
+    orc.end_idle()
 
 
 def rows(data: bytes, columns: list[str] | None = None, **options: Any) -> list[Any]:
@@ -39,7 +38,7 @@ def rows(data: bytes, columns: list[str] | None = None, **options: Any) -> list[
 
 
 def idle() -> list[int]:
-    return [p._popen.pid for p in orc_process._idle]
+    return [p._popen.pid for p in orc._idle]
 
 
 def many(count: int = 1000, rows_a_stripe: int = 400) -> tuple[pa.Table, bytes]:
@@ -170,7 +169,7 @@ def test_a_read_that_is_given_up_leaves_the_process_usable() -> None:
 
 def test_an_idle_process_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     rows(GOOD)
-    kept = orc_process._idle[0]
+    kept = orc._idle[0]
     kept._to.close()  # it ends, as it does by itself after a while
     assert kept._popen.wait() == 0
     assert rows(GOOD) and idle() != [kept._popen.pid]
@@ -178,7 +177,7 @@ def test_an_idle_process_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_process_that_ended_while_it_was_taken_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     rows(GOOD)
-    kept = orc_process._idle[0]
+    kept = orc._idle[0]
     spare, kept._to = kept._to, open(os.devnull, "wb", buffering=0)  # noqa: SIM115 - closed with the process
     spare.close()
     kept._popen.wait()
@@ -202,7 +201,7 @@ def test_a_process_that_somebody_killed_says_nothing_of_the_file() -> None:
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     process, _ = opened(pa.BufferReader(GOOD))
     process.select([0])
-    monkeypatch.setattr(orc_process, "SILENCE_S", 0.05)
+    monkeypatch.setattr(orc, "SILENCE_S", 0.05)
     os.kill(process._popen.pid, signal.SIGSTOP)
     with pytest.raises(CorruptError, match="did not come to an end"):
         process.next()
@@ -225,7 +224,7 @@ class Failing(io.BytesIO):
 
 
 def test_a_large_file_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orc_process, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(orc, "WHOLE_BYTES", 1000)
     table, data = many(3000)
     asked = []
     read = OrcProcess._read
@@ -241,7 +240,7 @@ def test_a_large_file_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_store_that_fails_is_not_a_corrupt_file(
     error: Exception, whole: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orc_process, "WHOLE_BYTES", whole)
+    monkeypatch.setattr(orc, "WHOLE_BYTES", whole)
     with pytest.raises(StorageUnavailable, match=str(error)):
         list(read_columns(pa.PythonFile(Failing(many()[1], error, 0 if whole else 1), mode="r")))
 
@@ -251,7 +250,7 @@ def test_threads_read_at_once_each_through_its_own_process() -> None:
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda _: pa.Table.from_batches(read_columns(pa.BufferReader(data), ["s"])), range(9)))
     assert all(f.equals(table.select(["s"])) for f in found)
-    assert 1 <= len(idle()) <= orc_process.KEPT
+    assert 1 <= len(idle()) <= orc.KEPT
 
 
 def test_a_fork_leaves_the_processes_of_its_parent_alone() -> None:

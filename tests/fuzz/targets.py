@@ -20,11 +20,11 @@ from bitlake.fileindex.container import encode_container
 from bitlake.fileindex.reader import open_index
 from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, parse_index_options
 from bitlake.formats import avro, orc
-from bitlake.formats.parquet_footer import read_footer
-from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.parquet_pages import read_rows
-from bitlake.formats.parquet_scan import read_columns
-from bitlake.formats.parquet_stats import footer_stats
+from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.page_index import load_pages
+from bitlake.formats.parquet.pages import read_rows
+from bitlake.formats.parquet.scan import read_columns
+from bitlake.formats.parquet.statistics import footer_stats
 from bitlake.formats.writer import open_writer
 from bitlake.metadata.manifest import decode_manifest, decode_manifest_list
 from bitlake.metadata.schema import TableSchema, assign_ids
@@ -138,7 +138,7 @@ def _parquet_files() -> list[bytes]:
     out = []
     for compression, page_rows in (("zstd", 64), ("none", 50), ("snappy", 4096)):
         sink = io.BytesIO()
-        from bitlake.formats.parquet_write import ParquetWriter
+        from bitlake.formats.parquet.write import ParquetWriter
 
         writer = ParquetWriter(sink, _fields(_SMALL), compression=compression, page_rows=page_rows, row_group_rows=200)
         writer.write(_rows())

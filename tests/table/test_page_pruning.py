@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bitlake
-from bitlake.formats.parquet_bounds import PageBounds
+from bitlake.formats.parquet.page_index import PageBounds
 from bitlake.table import page_pruning, read
 from bitlake.table.fetch import forget_footers
 from bitlake.table.page_pruning import _bounds

@@ -10,7 +10,7 @@ from typing import Any
 from bitlake.expressions.sql_text import name as plain
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
-from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.formatting import human_bytes
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema

@@ -9,8 +9,8 @@ import numpy as np
 from pyroaring import BitMap
 
 from bitlake.expressions.tree import Predicate, conjuncts, sources_of
-from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.parquet_pages import MAX_GAP
+from bitlake.formats.parquet.page_index import load_pages
+from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.evolution import map_fields

@@ -21,7 +21,7 @@ from bitlake.expressions.tree import And, Constant, In, Or, Predicate, sources_o
 from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS
 from bitlake.fileindex.registry import ROW_SELECTIVE
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.parquet_write import PAGE_ROWS
+from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.table.advise.pages import FilePages, positions_of
 from bitlake.table.advise.profile import ColumnProfile
 from bitlake.table.advise.questions import Question, leaves_of, together, units_of

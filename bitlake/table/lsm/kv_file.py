@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bitlake import _clock
 from bitlake.formats.conform import retyped
-from bitlake.formats.parquet_write import WrittenFile
+from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
 from bitlake.metadata import lsm_options as lsm
 from bitlake.metadata import options as opt

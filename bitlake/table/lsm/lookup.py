@@ -26,7 +26,7 @@ from bitlake.codec.roaring import bitmap_of, positions_of
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.tree import In
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.parquet_bounds import PageBounds, page_bounds
+from bitlake.formats.parquet.page_index import PageBounds, page_bounds
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.table.fetch import footer_of, has_pages
 from bitlake.table.index_access import has_index, open_for

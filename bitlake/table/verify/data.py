@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.formats.conform import cast_column
-from bitlake.formats.parquet_footer import read_footer
+from bitlake.formats.parquet.footer import read_footer
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bitlake.errors import CorruptError
-from bitlake.formats import thrift
-from bitlake.formats.parquet_index import _decode_any, _decode_fast, decode_pages, load_pages
+from bitlake.formats.parquet import thrift
+from bitlake.formats.parquet.page_index import _decode_any, _decode_fast, decode_pages, load_pages
 from tests.formats.parquet_files import Source, parquet
 
 DATA = parquet(

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bitlake.errors import CorruptError
-from bitlake.formats.parquet_footer import (
+from bitlake.formats.parquet.footer import (
     BOOLEAN,
     BYTE_ARRAY,
     DOUBLE,

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
-from bitlake.formats import thrift
-from bitlake.formats.thrift import Struct, ThriftReader
+from bitlake.formats.parquet import thrift
+from bitlake.formats.parquet.thrift import Struct, ThriftReader
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
@@ -94,7 +94,7 @@ class ColumnChunk:
     index_length: int
     bounds_offset: int | None = None
     bounds_length: int = 0
-    """Where the column index is (:mod:`bitlake.formats.parquet_bounds`), if there is one that lies in the file."""
+    """Where the column index is (:mod:`bitlake.formats.parquet.page_index`), if there is one that lies in the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class FooterCache:
     not_gathered: set[int] = field(default_factory=set)
     """Leaves whose pages have to be decoded by pyarrow to find rows in them."""
     bounds: dict[int, object] = field(default_factory=dict)
-    """Of a leaf: :class:`bitlake.formats.parquet_bounds.PageBounds`."""
+    """Of a leaf: :class:`bitlake.formats.parquet.page_index.PageBounds`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

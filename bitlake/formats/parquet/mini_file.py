@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError, UnsupportedFeature
-from bitlake.formats import thrift
-from bitlake.formats.parquet_footer import MAGIC, Column, ColumnChunk, Footer
+from bitlake.formats.parquet import thrift
+from bitlake.formats.parquet.footer import MAGIC, Column, ColumnChunk, Footer
 
 _ARROW_SCHEMA = b"ARROW:schema"
 _STOP = b"\x00"

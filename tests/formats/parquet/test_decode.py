@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import bitlake.formats.parquet_decode as decode
+import bitlake.formats.parquet.pages as decode
 from bitlake.errors import BitlakeError
-from bitlake.formats.parquet_pages import read_rows
+from bitlake.formats.parquet.pages import read_rows
+from tests.formats.parquet.test_pages import numbers, with_nulls
 from tests.formats.parquet_files import Source, parquet
-from tests.formats.test_parquet_pages import numbers, with_nulls
 
 # What the writers of bitlake make of these: zstd, version 1, and PLAIN unless a dictionary is small.
 FLAT = ("int32", "int64", "float", "double", "decimal9", "date", "ms", "utc", "unique", "string", "binary", "int8")
@@ -54,7 +54,7 @@ def test_rows_of_many_pages_as_pyarrow(made: tuple[bytes, Any], block: int) -> N
     footer = source.footer()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "BLOCK_BYTES", block)
-        patch.setattr("bitlake.formats.parquet_plain.BLOCK_BYTES", block)
+        patch.setattr("bitlake.formats.parquet.gather.BLOCK_BYTES", block)
         for _ in range(2):  # the second knows which columns are not to be gathered
             found, _ = read_rows(footer, source.fetch_ranges, rows, table.column_names)
             assert found.equals(table.take(pa.array(rows)))

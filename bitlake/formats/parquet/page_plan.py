@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bitlake.formats.parquet_footer import Column, Footer, Pages
+from bitlake.formats.parquet.footer import Column, Footer, Pages
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from bitlake.codec.bytes import varint
 from bitlake.errors import CorruptError
-from bitlake.formats import thrift
-from bitlake.formats.parquet_bounds import PageBounds, page_bounds
-from bitlake.formats.parquet_footer import read_footer
+from bitlake.formats.parquet import thrift
+from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.page_index import PageBounds, page_bounds
 
 
 def bounds_of(data: bytes, name: str, prefetch: int = 1 << 17) -> PageBounds | None:

@@ -7,10 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bitlake.formats.parquet_footer import read_footer
-from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.parquet_layout import clusters, into_pages, page_cuts
-from bitlake.formats.parquet_write import PAGE_ROWS, ParquetWriter
+from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.page_index import load_pages
+from bitlake.formats.parquet.write import PAGE_ROWS, ParquetWriter, clusters, into_pages, page_cuts
 from bitlake.types import DataField, parse_type
 from bitlake.types.datatypes import ArrayType
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from bitlake.codec.bytes import varint, zigzag
 from bitlake.errors import CorruptError
-from bitlake.formats import thrift
-from bitlake.formats.thrift import ThriftReader
+from bitlake.formats.parquet import thrift
+from bitlake.formats.parquet.thrift import ThriftReader
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))

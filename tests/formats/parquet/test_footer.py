@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
-from bitlake.formats.parquet_footer import parse_footer
+from bitlake.formats.parquet.footer import parse_footer
 from tests.formats.parquet_files import Source, parquet
 
 TABLE = pa.table({"a": np.arange(100), "n": [{"x": i, "y": [i]} for i in range(100)], "s": ["t"] * 100})

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bitlake.errors import NotFound, StorageUnavailable
-from bitlake.formats.parquet_mini import DECODE_ERRORS, decode_error
+from bitlake.formats.parquet.mini_file import DECODE_ERRORS, decode_error
 
 BATCH_ROWS = 64 * 1024
 WHOLE_CHUNKS_BYTES = 64 << 20

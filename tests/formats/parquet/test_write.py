@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.formats.parquet_footer import read_footer
-from bitlake.formats.parquet_index import load_pages
-from bitlake.formats.parquet_write import ParquetWriter, WrittenFile
+from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.parquet.page_index import load_pages
+from bitlake.formats.parquet.write import ParquetWriter, WrittenFile
 from bitlake.types import DataField, arrow_schema, parse_type, type_from_json
 
 

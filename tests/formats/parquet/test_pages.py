@@ -14,7 +14,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
-from bitlake.formats.parquet_pages import read_rows
+from bitlake.formats.parquet.pages import read_rows
 from tests.formats.parquet_files import Source, parquet
 
 
@@ -136,7 +136,7 @@ def test_small_gaps_are_read_along() -> None:
 
 
 def test_many_row_groups_are_read_in_bounded_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    import bitlake.formats.parquet_plan as plan
+    import bitlake.formats.parquet.page_plan as plan
 
     monkeypatch.setattr(plan, "BATCH_BYTES", 1)
     source = Source(BIG)
