@@ -15,8 +15,8 @@ from docs_text import code, markdown, sentence, table
 import bitlake
 from bitlake.cli.app import make_app
 from bitlake.io import object_options, webhdfs
+from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
-from bitlake.metadata.optiontypes import Option
 from bitlake.spark.procedures import PROCEDURES
 from bitlake.table.system.table import TABLES, VIEWS
 

@@ -232,7 +232,7 @@ def duration(option: str, text: str | None) -> int | None:
     """``7d``, ``12 h``, ``30 min`` → milliseconds; raises a usage error naming the option."""
     if text is None:
         return None
-    from bitlake.metadata.optiontypes import parse_duration_ms
+    from bitlake.metadata.option_types import parse_duration_ms
 
     try:
         if text.strip().isdigit():

@@ -5,7 +5,7 @@ Source: Paimon's ``partition.expiration-*``, ``partition.timestamp-*`` and ``end
 
 from __future__ import annotations
 
-from bitlake.metadata.optiontypes import Option, at_least, parse_bool, parse_duration_ms, words
+from bitlake.metadata.option_types import Option, at_least, parse_bool, parse_duration_ms, words
 
 _DURATION = "a duration such as '12 h' or '7 d'"
 

@@ -3,19 +3,23 @@
 Both are Avro containers (:mod:`bitlake.metadata.avro`).  A manifest record has exactly six top-level fields —
 ``_VERSION`` 2, ``_KIND`` 0 ADD or 1 DELETE, ``_PARTITION``, ``_BUCKET``, ``_TOTAL_BUCKETS``, ``_FILE`` — and inside
 ``_FILE`` the fields of :data:`_FILE_FIELDS`.  ``_MIN_VALUES`` and friends are BinaryRows with arity.
+
+Entries are decoded with Python's garbage collector paused (:func:`paused`): it would scan them for cycles again and
+again, a third of the time for a hundred thousand of them, and they have none.
 """
 
 from __future__ import annotations
 
 import enum
+import gc
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, UnsupportedFeature
 from bitlake.metadata import avro
-from bitlake.metadata.collector import paused
 from bitlake.metadata.manifest_records import decode_entries
 from bitlake.metadata.paths import check_file_names
 
@@ -390,3 +394,18 @@ def _entry_record(e: ManifestEntry) -> dict[str, Any]:
             "_WRITE_COLS_SEQUENCES": _list(f.write_cols_sequences),
         },
     }
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """No automatic collections meanwhile, unless another thread that was here leaves first; as before afterwards.
+
+    Freeing what nothing refers to goes on: only cycles wait.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.expiry_options import EXPIRY_OPTIONS
-from bitlake.metadata.lsm_options import LSM_OPTIONS
-from bitlake.metadata.merge_options import MERGE_OPTIONS
-from bitlake.metadata.optiontypes import (
+from bitlake.metadata.mergetree_options import MERGETREE_OPTIONS
+from bitlake.metadata.option_types import (
     DIRECTORY,
     EXTERNAL,
     FILE_PREFIX,
@@ -32,16 +31,12 @@ from bitlake.metadata.optiontypes import (
     parse_weights,
     words,
 )
-from bitlake.metadata.optiontypes import (
-    Option as Option,
-)
-from bitlake.metadata.optiontypes import (
-    StatsMode as StatsMode,
-)
+from bitlake.metadata.option_types import Option as Option
+from bitlake.metadata.option_types import StatsMode as StatsMode
 from bitlake.metadata.tag_options import TAG_OPTIONS
 
 T = TypeVar("T")
-OPTIONS: dict[str, Option[Any]] = {o.name: o for o in (*LSM_OPTIONS, *MERGE_OPTIONS, *EXPIRY_OPTIONS, *TAG_OPTIONS)}
+OPTIONS: dict[str, Option[Any]] = {o.name: o for o in (*MERGETREE_OPTIONS, *EXPIRY_OPTIONS, *TAG_OPTIONS)}
 """Every declared option by name."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.metadata.jackson import check_members, dumps, load_object
+from bitlake.metadata.java_json import check_members, dumps, load_object
 from bitlake.metadata.names import Names
 from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
 from bitlake.types import ArrayType, DataField, DataType, MapType, MultisetType, NextId, RowType

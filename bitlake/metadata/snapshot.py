@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.errors import CorruptError, UnsupportedFeature
-from bitlake.metadata.jackson import check_members, dumps, load_object
+from bitlake.metadata.java_json import check_members, dumps, load_object
 from bitlake.metadata.paths import check_file_names
 
 VERSION = 3

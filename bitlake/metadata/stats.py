@@ -14,8 +14,8 @@ from bitlake.codec.binary_row import decode_arity, encode_row_with_arity, field_
 from bitlake.errors import CorruptError
 from bitlake.expressions.statistics import ColumnStats
 from bitlake.metadata.manifest import DataFileMeta, SimpleStats
+from bitlake.metadata.option_types import StatsMode
 from bitlake.metadata.options import STATS_DENSE, STATS_KEEP_FIRST
-from bitlake.metadata.optiontypes import StatsMode
 from bitlake.metadata.schema import TableSchema
 from bitlake.types import AtomicType, DataField, DataType, Root
 from bitlake.types.datatypes import BINARIES, STRINGS

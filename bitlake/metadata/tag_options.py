@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitlake.metadata.optiontypes import Option, at_least, parse_bool, parse_duration_ms, words
+from bitlake.metadata.option_types import Option, at_least, parse_bool, parse_duration_ms, words
 
 _DURATION = "a duration such as '10 min' or '1 d'"
 _ZONE = "the name of a time zone, such as 'Europe/Berlin' or 'UTC+02:00'"

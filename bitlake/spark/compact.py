@@ -18,7 +18,7 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.optiontypes import parse_duration_ms
+from bitlake.metadata.option_types import parse_duration_ms
 from bitlake.metadata.schema import TableSchema
 from bitlake.spark.context import EngineContext
 from bitlake.spark.postpone import place_postponed

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata.optiontypes import parse_duration_ms
+from bitlake.metadata.option_types import parse_duration_ms
 from bitlake.spark.context import EngineContext
 from bitlake.sql.parser import parse_table_name
 from bitlake.table.table import Table

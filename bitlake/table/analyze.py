@@ -12,7 +12,7 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, NotFound
-from bitlake.metadata.jackson import dumps
+from bitlake.metadata.java_json import dumps
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import OutcomeUnknown, commit

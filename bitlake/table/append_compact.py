@@ -19,7 +19,7 @@ from operator import attrgetter
 from bitlake.errors import CommitConflict
 from bitlake.fileindex.selection import Selection
 from bitlake.formatting import human_bytes
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry

@@ -11,7 +11,7 @@ import re
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.io import Store
-from bitlake.metadata.jackson import dumps
+from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths, is_file_name
 from bitlake.table.expiring import load_line
 from bitlake.table.links import check_history

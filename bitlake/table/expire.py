@@ -27,7 +27,7 @@ from itertools import pairwise
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.io import Store
-from bitlake.metadata import merge_options as mo
+from bitlake.metadata import mergetree_options as mo
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths

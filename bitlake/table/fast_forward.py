@@ -52,7 +52,7 @@ from bitlake.errors import (
     UnsupportedFeature,
 )
 from bitlake.io import Store
-from bitlake.metadata.jackson import JSON_BYTES, load_object
+from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths, check_file_names, parse_id
 from bitlake.metadata.schema import TableSchema

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.metadata import merge_options as merge
+from bitlake.metadata import mergetree_options as merge
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema

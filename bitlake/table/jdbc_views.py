@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from bitlake.errors import AlreadyExists, CorruptError, NotFound, StorageUnavailable
 from bitlake.io.sql_database import SqlDatabase
-from bitlake.metadata.jackson import dumps
+from bitlake.metadata.java_json import dumps
 from bitlake.types import DataField
 from bitlake.types.datatypes import field_to_json
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import pyarrow as pa
 
 from bitlake.errors import CommitConflict, InvalidRequest
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema

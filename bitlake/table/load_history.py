@@ -14,7 +14,7 @@ import logging
 from bitlake import _clock
 from bitlake.errors import NotFound
 from bitlake.io import FileInfo, Store
-from bitlake.metadata.jackson import dumps
+from bitlake.metadata.java_json import dumps
 
 log = logging.getLogger("bitlake")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.formats.writer import CODECS, check_format
-from bitlake.metadata import lsm_options as lo
-from bitlake.metadata import merge_options as mo
+from bitlake.metadata import mergetree_options as lo
+from bitlake.metadata import mergetree_options as mo
 from bitlake.metadata import options as opt
 from bitlake.table.data_paths import external_roots
 from bitlake.table.merge.rules import check_merge

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from bitlake import _clock
 from bitlake.errors import BitlakeError, NotFound
 from bitlake.metadata import options as opt
-from bitlake.metadata.jackson import dumps
+from bitlake.metadata.java_json import dumps
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.table.partitions import PartitionReader

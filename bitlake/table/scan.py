@@ -15,7 +15,7 @@ from bitlake.expressions.tree import And, Constant, Predicate
 from bitlake.formats.conform import retyped
 from bitlake.io import Store
 from bitlake.metadata import options as opt
-from bitlake.metadata.collector import paused
+from bitlake.metadata.manifest import paused
 from bitlake.table.arrange import plan_table
 from bitlake.table.blame import reading_table
 from bitlake.table.cache import by_identity

@@ -30,7 +30,7 @@ from typing import Any
 from bitlake import _clock
 from bitlake.errors import CorruptError, NotFound
 from bitlake.io import Store
-from bitlake.metadata.jackson import JSON_BYTES, load_object
+from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.runner import REQUESTS, LocalRunner

@@ -18,7 +18,7 @@ from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items

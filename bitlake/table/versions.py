@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bitlake.errors import CorruptError, NotFound
 from bitlake.io import Store
-from bitlake.metadata.jackson import JSON_BYTES
+from bitlake.metadata.java_json import JSON_BYTES
 from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot

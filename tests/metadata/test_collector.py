@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from bitlake.metadata.collector import paused
+from bitlake.metadata.manifest import paused
 
 
 def test_the_collector_waits_and_is_then_as_it_was() -> None:

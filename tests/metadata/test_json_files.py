@@ -6,7 +6,7 @@ import pytest
 from fixtures import warehouse
 
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.metadata.jackson import dumps
+from bitlake.metadata.java_json import dumps
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.types import ArrayType, DataField, RowType, parse_type

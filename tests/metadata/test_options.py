@@ -4,7 +4,7 @@ import pytest
 
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import options as o
-from bitlake.metadata.optiontypes import StatsMode, parse_duration_ms, parse_memory
+from bitlake.metadata.option_types import StatsMode, parse_duration_ms, parse_memory
 
 
 def test_typed_reading_and_defaults() -> None:

@@ -12,8 +12,8 @@ from fixtures import warehouse
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import CorruptError
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, SimpleStats, decode_manifest
+from bitlake.metadata.option_types import StatsMode
 from bitlake.metadata.options import Options
-from bitlake.metadata.optiontypes import StatsMode
 from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids

@@ -13,7 +13,7 @@ import pytest
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.io.local import LocalStore
-from bitlake.metadata.jackson import JSON_BYTES
+from bitlake.metadata.java_json import JSON_BYTES
 from bitlake.table.fetch import forget_footers
 from bitlake.table.index_access import forget_all
 from bitlake.table.live import clear_caches

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.io import Store
-from bitlake.metadata import lsm_options as lsm
-from bitlake.metadata import merge_options as merge
+from bitlake.metadata import mergetree_options as lsm
+from bitlake.metadata import mergetree_options as merge
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.table.lsm.buffer import SortedMerge, sorted_merged, sorted_rows

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.metadata import merge_options
+from bitlake.metadata import mergetree_options
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.merge.spec import ADD, DELETE, UPDATE_AFTER, UPDATE_BEFORE, VALUE_KIND
 
@@ -33,7 +33,7 @@ class ChangelogMaker:
     @staticmethod
     def of(schema: TableSchema) -> ChangelogMaker:
         """As the table's options say."""
-        if not schema.opts.of(merge_options.ROW_DEDUPLICATE):
+        if not schema.opts.of(mergetree_options.ROW_DEDUPLICATE):
             return ChangelogMaker(None)
         ignored = {n.strip() for n in schema.options.get(_IGNORED, "").split(",")}
         return ChangelogMaker(tuple(n for n in schema.field_names if n not in ignored))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.io import Store
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, FileSource, ManifestEntry

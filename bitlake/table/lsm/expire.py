@@ -17,7 +17,7 @@ import pyarrow as pa
 from bitlake import _clock
 from bitlake.codec.binary_row import units_per_milli
 from bitlake.errors import InvalidRequest
-from bitlake.metadata import merge_options
+from bitlake.metadata import mergetree_options
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
@@ -42,7 +42,7 @@ class RecordExpire:
     def of(context: LsmContext) -> RecordExpire | None:
         """The table's, or None if its rows do not expire; raises :class:`InvalidRequest` for a column of no time."""
         schema = context.schema
-        kept, name = schema.opts.of(merge_options.EXPIRE_TIME), schema.opts.of(merge_options.EXPIRE_FIELD)
+        kept, name = schema.opts.of(mergetree_options.EXPIRE_TIME), schema.opts.of(mergetree_options.EXPIRE_FIELD)
         if kept is None:
             return None
         field = next((f for f in schema.fields if f.name == name), None)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.formats.column_bounds import physical_values
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
 from bitlake.types import DataField, arrow_schema

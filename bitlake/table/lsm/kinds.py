@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.merge.spec import DELETE, UPDATE_BEFORE, VALUE_KIND

@@ -18,10 +18,10 @@ from bitlake import _clock
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, EntryKind, FileSource, ManifestEntry
-from bitlake.metadata.optiontypes import StatsMode
+from bitlake.metadata.option_types import StatsMode
 from bitlake.metadata.paths import data_file_name, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import StatsPlan, build_stats

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bitlake import _clock
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.options import Options
 from bitlake.metadata.schema import TableSchema

@@ -22,7 +22,7 @@ from bitlake.codec.hashing import Int32s
 from bitlake.errors import UnsupportedFeature
 from bitlake.formats.writer import check_format
 from bitlake.io import Store
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET

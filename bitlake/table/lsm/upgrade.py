@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.key_ranges import KeyRanges

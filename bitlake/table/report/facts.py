@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from bitlake import _clock
 from bitlake.errors import BitlakeError
 from bitlake.fileindex.registry import parse_index_options
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot

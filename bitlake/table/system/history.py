@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bitlake.metadata.jackson import flat
+from bitlake.metadata.java_json import flat
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.consumers import consumers
 from bitlake.table.live import load_schema, snapshot_ids

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bitlake.errors import NotFound
-from bitlake.metadata.jackson import dumps, load_object
+from bitlake.metadata.java_json import dumps, load_object
 from bitlake.table.state import TableState
 from bitlake.table.system.rows import Metadata, by_rows, columns
 

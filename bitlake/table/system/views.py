@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bitlake.metadata import lsm_options as lsm
+from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.change_scan import ChangeScan
 from bitlake.table.incremental import FilesState

@@ -14,7 +14,7 @@ from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.io import Store
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
-from bitlake.metadata.jackson import load_object
+from bitlake.metadata.java_json import load_object
 from bitlake.metadata.manifest import (
     EntryKind,
     ManifestEntry,
