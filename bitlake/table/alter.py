@@ -22,7 +22,8 @@ from bitlake.metadata.schema_change import (
 )
 from bitlake.table.create import check_options
 from bitlake.table.defaults import check_default
-from bitlake.types import DataType, NextId, from_arrow, parse_type
+from bitlake.types import from_arrow
+from bitlake.types.datatypes import DataType, NextId, parse_type
 
 ColumnName: TypeAlias = str | Sequence[str]
 """A column, or a part of one: ``"s.x"`` or ``("s", "x")``; ``element`` inside an array, ``value`` inside a map."""
