@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from bitlake.errors import BitlakeError
+from bitlake.errors import BitlakeError, NotFound
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
@@ -32,8 +32,11 @@ def external_files(store: Store, paths: TablePaths) -> list[str]:
     seen: set[str] = set()
     for line in lines(store, paths):
         try:
-            if not _has_external_paths(store, line):
-                continue
+            try:
+                if not _has_external_paths(store, line):
+                    continue
+            except NotFound:
+                continue  # a branch whose schemas another process has deleted
             schema = latest_schema(store, line)
             assert schema is not None
             reader = PartitionReader(schema, line)

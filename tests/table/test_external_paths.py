@@ -12,9 +12,12 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.io.base import Store
 from bitlake.lake import Lake
 from bitlake.metadata.locations import Location, allowing_root, check_roots
 from bitlake.metadata.manifest import decode_manifest, encode_manifest
+from bitlake.metadata.paths import TablePaths
+from bitlake.table import external_files
 from bitlake.table.data_paths import _entropy
 from bitlake.table.expire import Retention
 from bitlake.table.index_entries import clear_index_manifests
@@ -295,3 +298,24 @@ def test_a_branch_and_a_tag_keep_external_files(lake: Lake, roots: list[Path]) -
     table.delete_branch("b")
     table.delete_tag("x")
     assert sum(len(files(root)) for root in roots) == 1
+
+
+def test_dropping_beside_the_deletion_of_a_branch_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", pa.schema({"id": pa.int64()}))
+    table.append(pa.table({"id": [1]}))
+    table.create_branch("dev")
+    listed = external_files.schema_ids
+
+    def then_deleted(store: Store, line: TablePaths) -> list[int]:
+        ids = listed(store, line)
+        if line.branch_root.endswith("branch-dev"):
+            for file in Path(line.branch_root, "schema").iterdir():
+                file.unlink()
+        return ids
+
+    monkeypatch.setattr(external_files, "schema_ids", then_deleted)
+    lake.drop_table("t")
+    assert not caplog.records and not (tmp_path / "default.db/t").exists()
