@@ -36,8 +36,9 @@ _SIMPLE = (*_COLLECTED, T.BinaryType, T.TimestampType, T.TimestampNTZType)
 
 def local_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> DataFrame:
     """An Arrow table as a local relation of the given Spark types."""
-    if table.num_rows == 0:
+    if table.num_rows == 0 and (getattr(spark, "_jsparkSession", None) is None or not types.fields):
         return spark.createDataFrame([], types)
+    # Without rows it is an empty local relation, which Spark's optimiser knows to be empty; of a list it makes an RDD.
     # One chunk: Spark's Arrow stream reader stops at the first empty batch, and chunked tables may hold some.
     return spark.createDataFrame(table.combine_chunks(), types)
 

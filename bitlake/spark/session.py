@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from bitlake.metadata.names import Names
 from bitlake.progress import in_notebook
 from bitlake.spark.java import find_java
 
+_KEPT_SETTINGS = 64
+"""Sessions of notebooks and of servers set and unset the same few settings, statement by statement."""
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -48,7 +51,7 @@ class SessionConf:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._java: Any = None
-        self._seen: str | None = None
+        self._seen: OrderedDict[str, Mapping[str, str]] = OrderedDict()
         self._values: Mapping[str, str] = {}
         self.paimon: Mapping[str, str] = {}
         """Those that begin with ``spark.paimon.``."""
@@ -56,24 +59,33 @@ class SessionConf:
     def refresh(self) -> None:
         """Look at the settings again.
 
-        To fetch them takes some 20 ms from a classic session, so that they are fetched only where their text, which
-        takes as long as one setting, differs from the last one.
+        To fetch them takes some 20 ms from a classic session.  Their text takes as long as one setting, so they are
+        fetched only for a text that none of the last statements had.
         """
         session: Any = getattr(self._spark, "_jsparkSession", None)
         if session is not None:
             if self._java is None:
                 self._java = session.sessionState().conf().settings()
             text = str(self._java.toString())
-            if text == self._seen:
-                return
-            values = dict(self._spark.conf.getAll)
-            self._seen = text
+            values = self._seen.get(text)
+            if values is None:
+                values = self._seen[text] = self._fetched()
+                if len(self._seen) > _KEPT_SETTINGS:
+                    self._seen.popitem(last=False)
+            else:
+                self._seen.move_to_end(text)
         else:
-            values = dict(self._spark.conf.getAll)
-        if "spark.sql.session.timeZone" not in values:
-            values["spark.sql.session.timeZone"] = str(self._spark.conf.get("spark.sql.session.timeZone"))
+            values = self._fetched()
+        if values is self._values:
+            return
         self._values = values
         self.paimon = {k: v for k, v in values.items() if k.startswith("spark.paimon.")}
+
+    def _fetched(self) -> Mapping[str, str]:
+        values = dict(self._spark.conf.getAll)
+        if "spark.sql.session.timeZone" not in values:
+            values["spark.sql.session.timeZone"] = str(self._spark.conf.get("spark.sql.session.timeZone"))
+        return values
 
     @property
     def timezone(self) -> str:

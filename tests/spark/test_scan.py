@@ -54,3 +54,15 @@ def test_rows_that_bounds_of_pages_leave_few_of_are_found_here(
     assert few.chosen_rows == 3 and len(spark_scan.choose(few).driver) == 1
     some = lake.sql("SELECT count(*) FROM t WHERE id BETWEEN 500 AND 2999 AND v LIKE 'v7%'").collect()[0][0]
     assert some == sum(str(i).startswith("7") for i in range(500, 3000))
+
+
+def test_spark_knows_that_a_table_of_which_nothing_is_left_is_empty(lake: bitlake.Lake) -> None:
+    # The rows came as an RDD without partitions, of which Spark's optimiser knows nothing.
+    made = lake.create_table("t", pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.list_(pa.string()))]))]))
+    made.append(pa.table({"id": [1], "s": [{"a": ["x"]}]}))
+    frame = lake.sql("SELECT t.id, t.s FROM t JOIN (SELECT 5 AS id) x ON t.id = x.id WHERE t.id > 7")
+    assert frame.collect() == []
+    assert [f.name for f in frame.schema.fields] == ["id", "s"]
+    plan = lake.sql("EXPLAIN EXTENDED SELECT id, s FROM t WHERE id > 7").collect()[0][0]
+    assert "LocalRelation <empty>" in plan and "LogicalRDD" not in plan
+    assert lake.sql("SELECT count(*), max(id) FROM t WHERE id > 7 AND id < 100").collect()[0][:] == (0, None)

@@ -12,6 +12,7 @@ from answers import rows_of
 
 import bitlake
 from bitlake.errors import InvalidRequest
+from bitlake.spark.session import SessionConf
 
 pytestmark = pytest.mark.spark
 
@@ -49,6 +50,26 @@ def test_settings_hold_from_the_next_statement_until_they_are_unset(two_commits:
         with setting(lake, "spark.paimon.paimon.default.t.scan.version", "2"):
             assert ids(lake) == [1, 2]
     assert ids(lake) == [1, 2]
+
+
+def test_settings_that_come_back_are_not_fetched_again(
+    two_commits: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Each statement after a change of the settings fetched them all: a hundred round trips to the JVM.
+    lake, fetched, times = two_commits, SessionConf._fetched, []
+    if getattr(lake.spark, "_jsparkSession", None) is None:
+        pytest.skip("Spark Connect fetches them for each statement")
+
+    def counted(self: SessionConf) -> Any:
+        times.append(self)
+        return fetched(self)
+
+    monkeypatch.setattr(SessionConf, "_fetched", counted)
+    for snapshot, answer in (("1", [1]), ("2", [1, 2])) * 5:
+        with setting(lake, "spark.paimon.scan.snapshot-id", snapshot):
+            assert ids(lake) == answer
+        assert ids(lake) == [1, 2]
+    assert len(times) <= 3
 
 
 def test_a_session_writes_with_its_options_which_are_not_stored(two_commits: bitlake.Lake) -> None:
