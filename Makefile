@@ -18,6 +18,10 @@ DOCS := .venv-docs
 DOCS_LOCK := scripts/requirements-docs.lock
 OLDEST := .venv-oldest
 OLDEST_LOCK := tests/spark/requirements-oldest.lock
+# SEED=tree: a seed derived from the committed content, so that CI asks of a commit what its author can ask; a fixed one
+# without git.
+TREE_SEED = $(shell tree=$$(git rev-parse --verify 'HEAD^{tree}' 2>/dev/null) && printf %d "0x$$(printf %.7s "$$tree")" || echo 202647)
+CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop mutation lint format bench bench-paired docs lock clean python-version
@@ -48,7 +52,7 @@ long: $(READY) $(CLASSES)
 
 ## history   rollback, fast-forward, tags, branches, drop, alter, expiry, killed beside each other, SECONDS=300 (tests/stress/history.py)
 history: $(READY)
-	$(BIN)/python tests/stress/history.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/stress/history.py --seconds $(or $(SECONDS),300) $(if $(SEED),--seed $(CHOSEN_SEED))
 
 ## history-each  each store call of these operations fails, and meets each other operation, in this process (an hour)
 history-each: $(READY)
@@ -66,9 +70,9 @@ model: $(READY)
 memory: $(READY)
 	$(BIN)/python tests/memory/measure.py $(if $(CASES),--cases $(CASES)) $(if $(FOLDER),--folder $(FOLDER))
 
-## doors     tables through every kind of URI and catalog, each way of reading forced: every pair (BITLAKE_DOORS_SEED= to repeat)
+## doors     tables through every kind of URI and catalog, each way of reading forced: every pair (SEED= to repeat)
 doors: $(READY)
-	BITLAKE_DOORS=pairs $(BIN)/python -m pytest -q -s -n 0 tests/spark/test_doors.py $(ARGS)
+	BITLAKE_DOORS=pairs $(if $(SEED),BITLAKE_DOORS_SEED=$(CHOSEN_SEED)) $(BIN)/python -m pytest -q -s -n 0 tests/spark/test_doors.py $(ARGS)
 
 ## doors-all every combination of those, with every question
 doors-all: $(READY)
@@ -78,9 +82,9 @@ doors-all: $(READY)
 cluster: $(READY)
 	$(BIN)/python -m pytest -q -m cluster tests/cluster $(ARGS)
 
-## sql-conformance  random queries on the lake and on plain Spark: STATEMENTS=600, SECONDS= for no limit, SEED= by the clock; or Spark's own SQL tests of a FOLDER
-sql-conformance: $(READY)
-	$(BIN)/python $(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --jobs $(JOBS) --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)))
+## sql-conformance  random queries on the lake and on plain Spark: STATEMENTS=600, SECONDS= for no limit, SEED= by the clock (tree: by the commit's content); or Spark's own SQL tests of a FOLDER
+sql-conformance: $(READY) $(CLASSES)
+	$(BIN)/python $(if $(FOLDER),tests/conformance/spark_sql_tests.py $(FOLDER),tests/conformance/generated.py --jobs $(JOBS) --statements $(or $(STATEMENTS),600) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(CHOSEN_SEED)))
 
 ## versions  Paimon's tables on the oldest PySpark we support, classic and Spark Connect, and on this one's Connect
 versions: $(READY) $(OLDEST)/.ready

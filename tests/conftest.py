@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from spark_classes import java_options
 
 # Derandomised: a red build must be red for everybody, and green again only by a change of the code.
 settings.register_profile(
@@ -22,20 +22,8 @@ settings.register_profile(
 )
 settings.load_profile("bitlake")
 
-# A session lasts minutes, and each query is new code: on two cores Java's optimising compiler and its concurrent
-# collector take more time than they give back, and a heap that begins small is collected again and again.  Processes
-# that tests start have the same.
-_JAVA = (
-    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms768m -Xmn512m -XX:MetaspaceSize=512m"
-)
-
-# Spark's classes as a Java process keeps them once it has loaded and verified them, half of what a session takes to
-# start: made by `make test` (tests/spark_classes.py), and ignored by a Java or a Spark that it is not of.
-for _suffix, _option in (("aot", "-XX:AOTCache"), ("jsa", "-XX:SharedArchiveFile")):
-    _classes = Path(sys.prefix, f"spark-classes.{_suffix}")
-    if _classes.exists():
-        _JAVA += f" -XX:+IgnoreUnrecognizedVMOptions {_option}={_classes} -Xlog:disable"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", _JAVA)
+# Processes that tests start have the same.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 _path = [str(Path(__file__).with_name("spark_python")), os.environ.get("PYTHONPATH", "")]
 os.environ["PYTHONPATH"] = os.pathsep.join(p for p in _path if p)

@@ -46,6 +46,27 @@ def work() -> None:
 KINDS = {"aot": "-XX:AOTCacheOutput", "jsa": "-XX:ArchiveClassesAtExit"}
 """The suffix of the file, and the option that writes it; the first that this Java has is used."""
 
+_READ = {"aot": "-XX:AOTCache", "jsa": "-XX:SharedArchiveFile"}
+# A session lasts minutes, and each query is new code: on two cores Java's optimising compiler and its concurrent
+# collector take more time than they give back, and a heap that begins small is collected again and again.
+_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xms768m -Xmn512m -XX:MetaspaceSize=512m"
+)
+
+
+def java_options() -> str:
+    """The options of a session of tests, for ``SPARK_SUBMIT_OPTS``.
+
+    With Spark's classes as a Java process keeps them once it has loaded and verified them, half of what a session takes
+    to start: a Java or a Spark that the file is not of ignores it.
+    """
+    options = _JAVA
+    for suffix, option in _READ.items():
+        classes = Path(sys.prefix, f"spark-classes.{suffix}")
+        if classes.exists():
+            options += f" -XX:+IgnoreUnrecognizedVMOptions {option}={classes} -Xlog:disable"
+    return options
+
 
 def main(target: Path) -> None:
     """Write ``target`` with the suffix of its kind, alone; if this Java writes neither, print that and succeed."""

@@ -24,17 +24,30 @@ from pyspark.sql import SparkSession
 
 import bitlake
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from compare import Answer
 from queries import Generator, Statement
+from spark_classes import java_options
 
+_SESSION = {
+    # Spark reserves a page for each aggregation, sort and broadcast: with the default of 64 MB on one core, every fifth
+    # statement waited for a full collection of the heap.
+    "spark.buffer.pageSize": "1m",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.ui.retainedJobs": "5",
+    "spark.ui.retainedStages": "5",
+    "spark.ui.retainedTasks": "20",
+}
 _QUICK = {
     "spark.sql.shuffle.partitions": "1",
     # To compile each query's code takes longer than to run it over so few rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    # Checks of Spark's own after each rule.
+    "spark.sql.lightweightPlanChangeValidation": "false",
 }
 _WORDS = ["'a'", "'b'", "'c'", "'B'", "''", "'aa'", "'x%'", "'o''k'", "NULL"]
 _DEFINITIONS = {
@@ -132,7 +145,8 @@ def compare(both: Both, seeds: range, seconds: float) -> tuple[int, int, list[tu
     """Run the statements of some seeds; how many ran, how many both refused, and where the answers differ."""
     ran = refused = 0
     differ: list[tuple[int, Statement, Answer, Answer]] = []
-    end = time.monotonic() + seconds
+    started = time.monotonic()
+    end = started + seconds
     for seed in seeds:
         if time.monotonic() > end:
             break
@@ -140,7 +154,8 @@ def compare(both: Both, seeds: range, seconds: float) -> tuple[int, int, list[tu
         ours, sparks = both.answers(statement)
         ran += 1
         if ran % 100 == 0:
-            print(f"{ran} statements, {len(differ)} differ", flush=True)
+            rate = ran / (time.monotonic() - started)
+            print(f"{ran} statements, {len(differ)} differ, {rate:.1f} a second", flush=True)
         refused += ours.error is not None and sparks.error is not None
         if not ours.agrees(sparks):
             differ.append((seed, statement, ours, sparks))
@@ -179,15 +194,16 @@ def main() -> int:
     given = parser.parse_args()
     if given.jobs > 1:
         return _share(given)
-    # Queries over so few rows run for too short a time to repay the optimising compiler.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+    # More tasks at a time would wait for one thread that plans; other cores have processes of their own.
+    os.environ.setdefault("SPARK_MASTER", "local[1]")
     from bitlake.spark.session import get_or_create
 
     seed = int(time.time()) if given.seed is None else given.seed
     first = given.only if given.only is not None else seed * 1_000_000 + given.skip
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        spark = get_or_create(spark__sql__warehouse__dir=f"{folder}/warehouse", spark__sql__shuffle__partitions="1")
+        spark = get_or_create(spark__sql__warehouse__dir=f"{folder}/warehouse", **_SESSION)
         spark.sparkContext.setLogLevel("OFF")
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         both = Both(spark, folder)
