@@ -24,7 +24,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify 'HEAD^{tree}' 2>/dev/null) &&
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop mutation lint format bench bench-paired docs lock clean python-version
+.PHONY: help demo test long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -119,6 +119,10 @@ bench: $(READY)
 ## bench-paired  this tree against BASE=COMMIT, row by row in turns: is anything slower? (ROWS=, PAIRS= at least 9, ONLY=)
 bench-paired: $(READY)
 	$(BIN)/python -m bench.paired --base $(or $(BASE),HEAD~1) $(if $(ROWS),--rows $(ROWS)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ONLY),--only $(ONLY))
+
+## counts    files, lines of code, import cycles, lazy imports, modules with one importer
+counts: $(READY)
+	$(BIN)/python scripts/counts.py $(ARGS)
 
 ## docs      the documentation site in site/, with its references made from the code and its notebook run; a broken link fails
 docs: $(READY) $(DOCS)/.ready

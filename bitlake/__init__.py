@@ -23,6 +23,7 @@ from bitlake.errors import (
 )
 
 if _typing.TYPE_CHECKING:
+    __version__: str
     from bitlake.lake import Lake, connect
     from bitlake.table.plan import Plan
     from bitlake.table.scan import Scan
@@ -43,6 +44,7 @@ __all__ = [
     "StorageUnavailable",
     "Table",
     "UnsupportedFeature",
+    "__version__",
     "connect",
 ]
 
@@ -57,10 +59,22 @@ _HOMES = {
 
 def __getattr__(name: str) -> _typing.Any:
     """Load what a name stands for when it is first used: a command line that needs no table waits for none of it."""
+    if name == "__version__":
+        return _version()
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'bitlake' has no attribute '{name}'")
     found = globals()[name] = getattr(_importlib.import_module(home), name)
+    return found
+
+
+def _version() -> str:
+    """The installed version, such as ``0.1.0``; ``unknown`` in a source folder that is not installed."""
+    metadata = _importlib.import_module("importlib.metadata")  # slow to import
+    try:
+        found = globals()["__version__"] = str(metadata.version("bitlake"))
+    except metadata.PackageNotFoundError:
+        return "unknown"
     return found
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from importlib import metadata
+from pathlib import Path
 
 import bitlake
 from bitlake import errors
 
-PROMISED = {"connect", "Lake", "Table", "Scan", "Plan"}
+PROMISED = {"__version__", "connect", "Lake", "Table", "Scan", "Plan"}
 
 
 def error_types() -> set[str]:
@@ -27,8 +29,16 @@ def test_every_promised_name_is_there_and_documented() -> None:
 def test_nothing_else_is_public() -> None:
     # Rooms become attributes once something imports them; they are modules, and not promised.
     public = {n for n, v in vars(bitlake).items() if not n.startswith("_") and not inspect.ismodule(v)}
-    assert public - {"annotations"} == set(bitlake.__all__)
+    assert public - {"annotations"} == set(bitlake.__all__) - {"__version__"}
 
 
 def test_errors_have_one_root() -> None:
     assert all(issubclass(getattr(errors, name), errors.BitlakeError) for name in error_types())
+
+
+def test_version_is_the_installed_one() -> None:
+    assert bitlake.__version__ == metadata.version("bitlake")
+
+
+def test_the_package_says_that_it_is_typed() -> None:
+    assert (Path(bitlake.__file__).parent / "py.typed").exists()

@@ -1,0 +1,169 @@
+"""Count what the layout is judged by: files, lines of code, import cycles, lazy imports, modules with one importer.
+
+    make counts                  or: python scripts/counts.py [--verbose]
+
+A line of code holds a token that is neither a comment nor part of a docstring.  An import counts wherever it stands,
+inside functions too, but not under ``TYPE_CHECKING``.  A cycle is a set of modules that import each other.  A module
+has a single importer if only one module imports it, and that one is in the same folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import tokenize
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "bitlake"
+LONGEST_FILE, LONGEST_FUNCTION = 800, 60
+_LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
+
+
+def docstring_lines(tree: ast.AST) -> set[int]:
+    """The line numbers of all docstrings, of attributes too."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        for child in getattr(node, "body", None) or [] if not isinstance(node, ast.Lambda | ast.IfExp) else []:
+            if (
+                isinstance(child, ast.Expr)
+                and isinstance(child.value, ast.Constant)
+                and isinstance(child.value.value, str)
+            ):
+                lines.update(range(child.lineno, (child.end_lineno or child.lineno) + 1))
+    return lines
+
+
+def code_lines(text: str, tree: ast.AST) -> int:
+    """How many lines of a module hold code."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _LAYOUT:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - docstring_lines(tree))
+
+
+def module_name(path: Path) -> str:
+    """The dotted name of a file."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(tree: ast.AST, package: str, modules: Mapping[str, Path]) -> Iterator[tuple[str, bool]]:
+    """Each import that runs: the module of ours or the distribution's package, and whether it is inside a function."""
+
+    def targets(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+            return
+        base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+        origin = ".".join([*base, *filter(None, [node.module])])
+        for alias in node.names:
+            yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in modules else origin
+
+    def walk(node: ast.AST, lazy: bool) -> Iterator[tuple[str, bool]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                for other in child.orelse:
+                    yield from walk(other, lazy)
+            elif isinstance(child, ast.Import | ast.ImportFrom):
+                yield from ((target, lazy) for target in targets(child))
+            else:
+                inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+                yield from walk(child, inside)
+
+    yield from walk(tree, False)
+
+
+def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one module (Tarjan's algorithm)."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        order[node] = low[node] = len(order)
+        stack.append(node)
+        for target in graph[node]:
+            if target not in order:
+                visit(target)
+                low[node] = min(low[node], low[target])
+            elif target in stack:
+                low[node] = min(low[node], order[target])
+        if low[node] == order[node]:
+            component = stack[stack.index(node) :]
+            del stack[stack.index(node) :]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in graph:
+        if node not in order:
+            visit(node)
+    return found
+
+
+def main() -> None:
+    """Print the counts; with ``--verbose`` what they count."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--verbose", action="store_true")
+    verbose = parser.parse_args().verbose
+    modules = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+    graph: dict[str, set[str]] = {name: set() for name in modules}
+    importers: dict[str, set[str]] = defaultdict(set)
+    long_files, long_functions, lazy = [], [], []
+    lines = 0
+    for name, path in modules.items():
+        text = path.read_text()
+        tree = ast.parse(text)
+        lines += code_lines(text, tree)
+        if len(text.splitlines()) > LONGEST_FILE:
+            long_files.append(f"{name}: {len(text.splitlines())}")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                if length > LONGEST_FUNCTION:
+                    long_functions.append(f"{name}.{node.name}: {length}")
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        for target, inside in imports(tree, package, modules):
+            if inside:
+                lazy.append(f"{name}: {target}")
+            if target in modules and target != name:
+                graph[name].add(target)
+                importers[target].add(name)
+    single = [
+        f"{name} <- {next(iter(users))}"
+        for name, users in sorted(importers.items())
+        if len(users) == 1
+        and next(iter(users)).rpartition(".")[0] == name.rpartition(".")[0]
+        and modules[name].name != "__init__.py"
+    ]
+    own = [entry for entry in lazy if entry.partition(": ")[2] in modules]
+    rows: list[tuple[str, int, list[str]]] = [
+        ("files", len(modules), []),
+        (f"files over {LONGEST_FILE} lines", len(long_files), long_files),
+        (f"functions over {LONGEST_FUNCTION} lines", len(long_functions), long_functions),
+        ("lines of code", lines, []),
+        ("import cycles, lazy imports included", len(cycles(graph)), [" ".join(c) for c in cycles(graph)]),
+        ("lazy imports of bitlake's own modules", len(own), own),
+        ("lazy imports of other packages", len(lazy) - len(own), sorted(set(lazy) - set(own))),
+        ("modules with a single importer in their folder", len(single), single),
+    ]
+    for what, count, entries in rows:
+        print(f"{count:>7,}  {what}")
+        for entry in entries if verbose else []:
+            print(f"           {entry}")
+
+
+if __name__ == "__main__":
+    main()
