@@ -22,15 +22,13 @@ def changes_frame(spark: SparkSession, scan: ChangeScan, types: T.StructType, he
         return local_frame(spark, scan.to_arrow(), types)
     spec, store = scan.spec(), scan.store
     reads = scan.tasks()
-    tasks = [dumps(t) for t in reads]
-    packed = pack(spark, [t.size for t in reads])
+    tasks = [dumps(reads[r.start : r.stop]) for r in pack(spark, [t.size for t in reads])]
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema = worker_schema(types)
-        for batch in batches:
-            for number in (n for i in batch.column(0).to_pylist() for n in packed[i]):
-                for table in read_changes(store, loads(tasks[number]), spec):
-                    yield from spark_batches(table, schema)
+        numbers = (n for batch in batches for n in batch.column(0).to_pylist())
+        changes = (task for n in numbers for task in loads(tasks[n]))
+        yield from spark_batches((t for task in changes for t in read_changes(store, task, spec)), schema)
 
-    frame = spark.range(0, len(packed), 1, max(1, len(packed))).mapInArrow(work, types)
+    frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, types)
     return frame if scan.row_limit is None else frame.limit(scan.row_limit)

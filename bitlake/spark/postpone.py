@@ -62,8 +62,8 @@ def place_postponed(
 def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEntry]) -> DataFrame:
     """The rows of files, with their kinds, numbered as they came."""
     call = dumps((lsm_context(state, files), state.store))
-    sent = [dumps(e) for e in files]
     packed = pack(context.spark, [e.file.file_size for e in files])
+    sent = [dumps([(n, files[n]) for n in numbers]) for numbers in packed]
 
     fields = [T.StructField(f.name, nullable(spark_type(f.type)), True) for f in state.schema.fields]
     types = T.StructType([*fields, T.StructField(VALUE_KIND, T.ByteType()), T.StructField(ARRIVAL, T.LongType())])
@@ -71,13 +71,15 @@ def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEnt
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         lsm, store = loads(call)
         schema = worker_schema(types)
-        for batch in batches:
-            for number in (n for i in batch.column(0).to_pylist() for n in packed[i]):
-                entry = loads(sent[number])
-                at = number << _FILE_SHIFT
-                for rows in read_postponed(lsm, store, entry.partition, [entry]):
-                    places = pa.array(np.arange(at, at + rows.num_rows, dtype=np.int64))
-                    at += rows.num_rows
-                    yield from spark_batches(rows.append_column(ARRIVAL, places).select(schema.names), schema)
 
-    return context.spark.range(0, len(packed), 1, len(packed)).mapInArrow(work, types)
+        def numbered(number: int, entry: ManifestEntry) -> Iterator[pa.Table]:
+            at = number << _FILE_SHIFT
+            for rows in read_postponed(lsm, store, entry.partition, [entry]):
+                places = pa.array(np.arange(at, at + rows.num_rows, dtype=np.int64))
+                at += rows.num_rows
+                yield rows.append_column(ARRIVAL, places).select(schema.names)
+
+        entries = (e for batch in batches for i in batch.column(0).to_pylist() for e in loads(sent[i]))
+        yield from spark_batches((rows for e in entries for rows in numbered(*e)), schema)
+
+    return context.spark.range(0, len(sent), 1, len(sent)).mapInArrow(work, types)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -62,14 +64,46 @@ def pack(spark: SparkSession, sizes: Sequence[int]) -> list[range]:
     """Consecutive work items for each task, by how many bytes each item reads, as Spark packs files into tasks.
 
     Opening an item counts for 4 MB.  A task takes 128 MB, or less where cores would be idle, and at least one item.
+    Of very many items, opening counts for less, and makes at most four tasks for each core: 5,000 small files took 13 s
+    of processor time in 157 tasks, and 6 s in 16, since a Python worker begins and ends each task in some 40 ms.
     """
-    costs = np.asarray(sizes, dtype=np.int64) + OPEN_BYTES
-    if not len(costs):
+    if not len(sizes):
         return []
-    most = min(TARGET_BYTES, max(OPEN_BYTES, -(-int(costs.sum()) // _cores(spark))))
+    cores = _cores(spark)
+    opening = min(OPEN_BYTES, _TASKS_PER_CORE * cores * TARGET_BYTES // len(sizes))
+    costs = np.asarray(sizes, dtype=np.int64) + opening
+    most = min(TARGET_BYTES, max(OPEN_BYTES, -(-int(costs.sum()) // cores)))
     tasks = (np.cumsum(costs) - costs) // most
     starts = [*np.flatnonzero(np.diff(tasks, prepend=-1)).tolist(), len(costs)]
     return [range(a, b) for a, b in pairwise(starts)]
+
+
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_LISTING_DEFAULT = "10000"
+_SERIAL_PATHS = 32
+"""Spark looks at up to this many paths without a job (``…parallelPartitionDiscovery.threshold``)."""
+_listing_lock = threading.Lock()
+
+
+@contextmanager
+def few_listing_tasks(spark: SparkSession, paths: int) -> Iterator[None]:
+    """In the block, Spark's readers look at so many given paths in a few tasks, unless the session has a setting.
+
+    By default each path is a task: for 5,000 small files, planning took 37 s instead of 3 s on two busy cores.  Spark
+    Connect looks at them after the block, with the session's settings.
+    """
+    if paths <= _SERIAL_PATHS:
+        yield
+        return
+    with _listing_lock:
+        ours = spark.conf.get(_LISTING) == _LISTING_DEFAULT
+        if ours:
+            spark.conf.set(_LISTING, str(_TASKS_PER_CORE * _cores(spark)))
+        try:
+            yield
+        finally:
+            if ours:
+                spark.conf.unset(_LISTING)
 
 
 def _cores(spark: SparkSession) -> int:

@@ -25,19 +25,19 @@ from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
-from bitlake.formats.conform import retyped
 from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.formats.reader import format_of
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
+from bitlake.spark.arrow import spark_batches
 from bitlake.spark.changes import changes_frame
 from bitlake.spark.file_metadata import KEY, file_rows
 from bitlake.spark.hadoop_path import hadoop_path, is_hidden
 from bitlake.spark.local import local_frame
 from bitlake.spark.not_null import with_not_null
 from bitlake.spark.pickling import dumps, loads
-from bitlake.spark.runner import pack
+from bitlake.spark.runner import few_listing_tasks, pack
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type, worker_schema
 from bitlake.sql.file_metadata import METADATA
 from bitlake.table.append_delete import matching_rows
@@ -51,6 +51,7 @@ from bitlake.table.read import (
     FILE_PATH,
     PARTITION,
     ROW_INDEX,
+    FileTask,
     ReadCounts,
     ReadRequest,
     bytes_to_read,
@@ -405,7 +406,9 @@ class SparkReader:
             for file in files:
                 _check_size(self._store, file)
             # These are names of files, not patterns: partition folders may hold any character.
-            found = reader.option("__globPaths__", "false").parquet(*map(hadoop_path, paths))
+            reader = reader.option("__globPaths__", "false")
+            with few_listing_tasks(self._spark, len(paths)):
+                found = reader.parquet(*map(hadoop_path, paths))
             found = with_not_null(self._spark, found, stored.names, {f.name for f in types.fields if not f.nullable})
             if stored != types or fields:
                 columns = [_spark_column(f.name, root) for f in types.fields]
@@ -420,25 +423,28 @@ class SparkReader:
         """Page-selective reads in Python workers, a task for every few files."""
         request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
         reads = tasks_of(files, plan.schemas)
-        tasks = [dumps(t) for t in reads]
         packed = pack(self._spark, [bytes_to_read(t) for t in reads])
+        # The files of a task are pickled together, so that they share their schema there, too.
+        tasks = [dumps([(n, reads[n]) for n in numbers]) for numbers in packed]
         store = self._store
-        schema = worker_schema(types)
         # Paths are long: rows bring their file's number, and Spark looks it up.
-        numbered = FILE_PATH in scan.columns and len(tasks) <= _MOST_NUMBERED
+        numbered = FILE_PATH in scan.columns and len(reads) <= _MOST_NUMBERED
         at = scan.columns.index(FILE_PATH) if numbered else -1
         sent = T.StructType([T.StructField(f.name, T.IntegerType()) if f.name == FILE_PATH else f for f in types])
         sent = sent if numbered else types
+        schema = worker_schema(sent)
+
+        def rows_of(number: int, task: FileTask) -> Iterator[pa.Table]:
+            for table in read_file(store, task, request, ReadCounts()):
+                if numbered:
+                    table = table.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(table)))
+                yield table
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for number in (n for batch in batches for i in batch.column(0).to_pylist() for n in packed[i]):
-                for table in read_file(store, loads(tasks[number]), request, ReadCounts()):
-                    made = retyped(table, schema) if schema.names else table
-                    if numbered:
-                        made = made.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(made)))
-                    yield from made.to_batches(max_chunksize=10_000)
+            files = (f for batch in batches for n in batch.column(0).to_pylist() for f in loads(tasks[n]))
+            yield from spark_batches((table for f in files for table in rows_of(*f)), schema)
 
-        found = self._spark.range(0, len(packed), 1, len(packed)).mapInArrow(work, sent)
+        found = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, sent)
         if not numbered:
             return found
         paths = F.array(*[F.lit(f.path) for f in files])

@@ -33,6 +33,8 @@ Rows = tuple[pa.Table | pa.RecordBatch, Ints]
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 8 << 20
 """Of long rows, batches have fewer: decoding holds about twice a batch."""
+_THREADED_BYTES = 1 << 20
+"""Columns of fewer stored bytes are decoded by one thread: handing them to others takes longer on a busy machine."""
 _LOCATION_BYTES = 10
 """About what a page takes in an offset index."""
 _SMALL_PAGE = 16 * 1024
@@ -174,7 +176,8 @@ def stream(
     numbers = list(range(len(footer.row_groups))) if groups is None else list(groups)
     first = start = footer.row_groups[numbers[0]].first_row if numbers else 0
     try:
-        counts.add(bytes=stored_bytes(footer, names, numbers), requests=1, row_groups=len(numbers))
+        size = stored_bytes(footer, names, numbers)
+        counts.add(bytes=size, requests=1, row_groups=len(numbers))
         with store.open_input(task.path, task.size) as source:
             whole = small_pages(footer, names, numbers)
             batches = read_columns(
@@ -182,6 +185,7 @@ def stream(
                 names,
                 row_groups=numbers,
                 batch_size=_batch_rows(footer, names, numbers),
+                use_threads=size >= _THREADED_BYTES,
                 whole_chunks=whole,
                 metadata=footer.metadata,
             )

@@ -16,6 +16,7 @@ from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.tree import sources_of
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.table.cache import by_identity
 from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS
 from bitlake.table.merge.engine import merge_rows
@@ -95,6 +96,7 @@ def _with_level(rows: pa.Table, level: int) -> pa.Table:
     return rows.append_column(LEVEL, pa.array(np.full(rows.num_rows, level, np.int32)))
 
 
+@by_identity
 def _extended(schema: TableSchema) -> TableSchema:
     """The schema with the system columns that merging needs; they are found by id like any other."""
     return replace(schema, fields=(*schema.fields, *SYSTEM_FIELDS))

@@ -52,7 +52,9 @@ def read_columns(
         file = pq.ParquetFile(
             source,
             metadata=metadata,
-            read_dictionary=None if metadata is None else _coded(metadata, read_dictionary) or None,
+            read_dictionary=_coded(metadata, read_dictionary) or None
+            if metadata is not None and read_dictionary
+            else None,
             coerce_int96_timestamp_unit=int96_unit,
             memory_map=isinstance(source, str),
             pre_buffer=False,

@@ -120,9 +120,7 @@ class Parts(InputPartition):
 
     def batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows as Spark takes them."""
-        for part in loads(self.value):
-            for table in part.tables():
-                yield from spark_batches(table, schema)
+        yield from spark_batches((table for part in loads(self.value) for table in part.tables()), schema)
 
 
 def read_partition(partition: InputPartition, types: T.StructType) -> Iterator[pa.RecordBatch]:
