@@ -11,9 +11,10 @@ less than `--least` percent of the mutants that are not equivalent are killed.
 
 How it stays affordable: the tests of a room run once under coverage, which records the tests that execute each line,
 and how long each test took.  A mutant is then given only the tests that execute its line, the quickest first, and the
-first failure ends it.  Code that runs at import is given every test that executes its file.  Each mutant is a forked
-process in which an import hook compiles the mutated module; no file is changed.  A mutant that takes more than five
-times as long as its tests, and half a minute, counts as killed; the report shows these apart.
+first failure ends it.  Code that runs at import is given every test that executes its file, and the test files that
+import it, directly or by another module of its room: a test of a constant may execute no line of the file.  Each mutant
+is a forked process in which an import hook compiles the mutated module; no file is changed.  A mutant that takes more
+than five times as long as its tests, and half a minute, counts as killed; the report shows these apart.
 
 What keeps the counts honest: a control, the same module without a mutation, must survive the tests of each room; every
 recorded test must still be found by name, as a test that does not exist would look like a kill; and a mutant whose line
@@ -37,7 +38,7 @@ import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -419,7 +420,7 @@ class _Hook(importlib.abc.MetaPathFinder):
 
     def __init__(self, site: Site) -> None:
         self.path = ROOT / site.path
-        self.name = ".".join(Path(site.path).with_suffix("").parts).removesuffix(".__init__")
+        self.name = _module(site.path)
         source = self.path.read_text()
         tree = ast.parse(source) if site.node == CONTROL else _mutated(source, site.node)
         self.code = compile(tree, str(self.path), "exec")
@@ -437,11 +438,37 @@ def tests_of(site: Site) -> list[str]:
     lines, seconds = covered(site.room)
     of_file = lines.get(site.path, {})
     if site.imported:  # the first test that imports the file executed the line, every test depends on it
-        found = {t for tests in of_file.values() for t in tests}
+        found = {t for tests in of_file.values() for t in tests} | _importing(site, seconds)
     else:  # an expression within a statement of several lines may have no line of its own
         first, last = site.statement
         found = set(of_file.get(site.line, [])) or {t for n in range(first, last + 1) for t in of_file.get(n, [])}
     return sorted(found, key=lambda t: (seconds.get(t, 0.0), t))
+
+
+def _importing(site: Site, names: Iterable[str]) -> set[str]:
+    """The tests in files that import the site's module, or a module of its room that imports it."""
+    files = sorted({str(p.relative_to(ROOT)) for pattern in ROOMS[site.room].sources for p in ROOT.glob(pattern)})
+    modules = {site.path}
+    while more := {f for f in files if f not in modules and _imports(f) & {_module(m) for m in modules}}:
+        modules |= more
+    wanted = {_module(m) for m in modules}
+    return {t for t in names if _imports(t.partition("::")[0]) & wanted}
+
+
+def _module(path: str) -> str:
+    return ".".join(Path(path).with_suffix("").parts).removesuffix(".__init__")
+
+
+@functools.cache
+def _imports(path: str) -> frozenset[str]:
+    """The modules that a file names in its imports, at any depth of its code."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(names)
 
 
 def _child(site: Site, tests: Sequence[str], log: Path) -> int:

@@ -21,8 +21,15 @@ def test_typed_reading_and_defaults() -> None:
 
 
 def test_quantities() -> None:
-    assert [parse_memory(t) for t in ("7", "7b", "2 kb", "1G")] == [7, 7, 2048, 1 << 30]
+    # The units of Paimon's MemorySize and TimeUtils.
+    memory = ["7", "7b", "7 bytes", "2 kb", "2k", "2 kibibytes", "3 mb", "3m", "3 mebibytes", "1G", "4 gb", "5 tb", "5t"]
+    assert [parse_memory(t) for t in memory] == [
+        *[7, 7, 7, 2048, 2048, 2048, 3145728, 3145728, 3145728],
+        *[1073741824, 4294967296, 5497558138880, 5497558138880],
+    ]
     assert [parse_duration_ms(t) for t in ("5", "5 s", "1h", "2 min", "1 d")] == [5, 5000, 3600000, 120000, 86400000]
+    small = ["999999 ns", "1000000 nanoseconds", "999 us", "1000 µs", "2500 micro", "7 ms", "7 milli", "3 m", "2 hours"]
+    assert [parse_duration_ms(t) for t in small] == [0, 1, 0, 1, 2, 7, 7, 180000, 7200000]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +123,8 @@ DECLARED = [
     ("compaction.max-size-amplification-percent", 200, 0),
     ("compaction.min.file-num", 5, 1),
     ("compaction.offpeak-ratio", 0, 0),
+    ("compaction.offpeak.end.hour", -1, -1),
+    ("compaction.offpeak.start.hour", -1, -1),
     ("compaction.optimization-interval", None, 0),
     ("compaction.size-ratio", 1, 0),
     ("compaction.total-size-threshold", None, 0),
@@ -131,6 +140,7 @@ DECLARED = [
     ("dynamic-bucket.max-buckets", -1, -1),
     ("dynamic-bucket.target-row-num", 2000000, 1),
     ("dynamic-partition-overwrite", True, None),
+    ("end-input.check-partition-expire", False, None),
     ("file-index.in-manifest-threshold", 500, 0),
     ("file-index.read.enabled", True, None),
     ("file.block-size", None, 1),
@@ -154,16 +164,21 @@ DECLARED = [
     ("parquet.page.row.count.limit", None, 64),
     ("parquet.page.size", None, 1024),
     ("partial-update.remove-record-on-delete", False, None),
+    ("partition.end-input-to-done", False, None),
     ("partition.expiration-check-interval", 3600000, 0),
     ("partition.expiration-max-num", 100, 1),
     ("partition.expiration-time", None, 0),
     ("partition.legacy-name", True, None),
+    ("postpone.batch-write-fixed-bucket", True, None),
+    ("postpone.batch-write-fixed-bucket.max-parallelism", 2048, 1),
     ("postpone.default-bucket-num", None, 1),
     ("postpone.target-row-num-per-bucket", None, 1),
     ("postpone.target-size-per-bucket", 1073741824, 1),
     ("primary-key.nullable", False, None),
     ("record-level.expire-time", None, 0),
     ("row-tracking.enabled", False, None),
+    ("scan.ignore-corrupt-files", False, None),
+    ("scan.ignore-lost-files", False, None),
     ("sequence.snapshot-ordering", False, None),
     ("snapshot.expire.limit", 50, 1),
     ("snapshot.ignore-empty-commit", None, None),
@@ -186,16 +201,140 @@ DECLARED = [
 # fmt: on
 
 
+# The options that hold text, words or ratios, as the same page has them (None: without a default).
+WORDED = {
+    "bucket": -1,
+    "bucket-function.type": "default",
+    "bucket-key": (),
+    "changelog-file.compression": None,
+    "changelog-file.format": None,
+    "changelog-file.prefix": "changelog-",
+    "changelog-file.stats-mode": None,
+    "changelog-producer": "none",
+    "commit.user-prefix": None,
+    "compaction.delete-ratio-threshold": 0.2,
+    "compaction.small-file-ratio": 0.7,
+    "data-file.external-paths": None,
+    "data-file.external-paths.specific-fs": None,
+    "data-file.external-paths.strategy": "none",
+    "data-file.external-paths.weights": None,
+    "data-file.path-directory": None,
+    "data-file.prefix": "data-",
+    "file.compression": "zstd",
+    "file.compression.per.level": {},
+    "file.format": "parquet",
+    "file.format.per.level": {},
+    "lookup-compact": "radical",
+    "manifest.compression": "zstd",
+    "manifest.format": "avro",
+    "merge-engine": "deduplicate",
+    "metadata.stats-mode": StatsMode("truncate", 16),
+    "metadata.stats-mode.per.level": {},
+    "partial-update.remove-record-on-sequence-group": None,
+    "partition": None,
+    "partition.default-name": "__DEFAULT_PARTITION__",
+    "partition.expiration-strategy": "values-time",
+    "partition.timestamp-formatter": None,
+    "partition.timestamp-pattern": None,
+    "path": None,
+    "primary-key": None,
+    "record-level.time-field": None,
+    "rowkind.field": None,
+    "sequence.field": None,
+    "sequence.field.sort-order": "ascending",
+    "sink.process-time-zone": None,
+    "sink.watermark-time-zone": "UTC",
+    "tag.automatic-creation": "none",
+    "tag.batch.customized-name": None,
+    "tag.creation-period": "daily",
+    "tag.period-formatter": "with-dashes",
+    "type": "table",
+}
+OWN = {"file-index.on-unreadable": "scan", "read.spark-path": "auto"}
+
+# The options that CoreOptions marks @Immutable.
+IMMUTABLE = {
+    "aggregation.remove-record-on-delete",
+    "blob-descriptor-field",
+    "blob-field",
+    "blob-view-field",
+    "bucket-function.type",
+    "bucket-key",
+    "data-evolution.enabled",
+    "data-file.path-directory",
+    "dynamic-bucket.initial-buckets",
+    "force-lookup",
+    "index-file-in-data-file-dir",
+    "merge-engine",
+    "partial-update.remove-record-on-delete",
+    "partial-update.remove-record-on-sequence-group",
+    "partition",
+    "pk-clustering-override",
+    "primary-key",
+    "primary-key.nullable",
+    "row-tracking.enabled",
+    "rowkind.field",
+    "sequence.snapshot-ordering",
+    "type",
+}
+
+
 @pytest.mark.parametrize(("name", "default", "least"), DECLARED, ids=[row[0] for row in DECLARED])
 def test_defaults_and_limits_are_paimons(name: str, default: object, least: int | None) -> None:
     option = o.OPTIONS[name]
-    assert option.default == default and type(option.default) is type(default)
+    value = o.Options({}).of(option)
+    assert value == default and type(value) is type(default)
     if option.default_text is not None:
         assert option.read(option.default_text) == default
     if least is not None:
         assert option.read(str(least)) == least
         with pytest.raises(InvalidRequest, match=name.replace(".", r"\.")):
             option.read(str(least - 1))
+
+
+def test_every_other_default_is_paimons() -> None:
+    worded = WORDED | OWN
+    assert {name: o.Options({}).of(o.OPTIONS[name]) for name in worded} == worded
+    assert {*worded, *(row[0] for row in DECLARED)} == set(o.OPTIONS)
+    texts = {name: o.OPTIONS[name].default_text for name in worded}
+    assert {name: o.OPTIONS[name].read(text) for name, text in texts.items() if text is not None} == {
+        name: worded[name] for name, text in texts.items() if text is not None
+    }
+
+
+def test_immutable_options_are_paimons() -> None:
+    assert o.IMMUTABLE == IMMUTABLE
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("bucket", ["-2", "-1", "1", "2147483647"], ["-3", "0", "2147483648"]),
+        ("file.compression.zstd-level", ["1", "22"], ["0", "23"]),
+        ("compaction.offpeak.start.hour", ["-1", "0", "23"], ["-2", "24"]),
+        ("compaction.offpeak.end.hour", ["-1", "0", "23"], ["-2", "24"]),
+        ("compaction.small-file-ratio", ["0", "1"], ["-0.001", "1.001"]),
+        ("compaction.delete-ratio-threshold", ["0", "1"], ["-0.001", "1.001"]),
+        ("metadata.stats-mode", ["truncate(1)", "none"], ["truncate(0)", "truncate(-1)"]),
+        ("metadata.stats-mode.per.level", ["0:none", "0:none,1:full"], ["-1:none", "none"]),
+        ("data-file.external-paths.weights", ["1,2"], ["0,2", "1,-1"]),
+    ],
+)
+def test_limits_of_ranges(name: str, good: list[str], bad: list[str]) -> None:
+    for text in good:
+        o.validate({name: text})
+    for text in bad:
+        with pytest.raises(InvalidRequest, match=name.replace(".", r"\.")):
+            o.validate({name: text})
+
+
+def test_equal_limits_of_a_pair_are_fine() -> None:
+    o.validate({"commit.min-retry-wait": "5 s", "commit.max-retry-wait": "5 s"})
+    o.validate({"snapshot.num-retained.min": "5", "snapshot.num-retained.max": "5"})
+    with pytest.raises(InvalidRequest, match=r"commit\.min-retry-wait"):
+        o.validate({"commit.min-retry-wait": "5001 ms", "commit.max-retry-wait": "5 s"})
+    with pytest.raises(InvalidRequest, match=r"snapshot\.num-retained\.min"):
+        o.validate({"snapshot.num-retained.min": "6", "snapshot.num-retained.max": "5"})
 
 
 def test_a_misspelt_option_gets_one_suggestion() -> None:
