@@ -179,7 +179,7 @@ def read_block(head: memoryview, redundant: int, size: int) -> Checksums | None:
     if bits == _NO_CHUNKS:
         return None
     body = max(0, size - len(head))
-    count = -(-body // (1 << bits)) if bits in _BITS else -1
+    count = -(-body >> bits) if bits in _BITS else -1
     if count < 0 or 4 * count > redundant - _LEAST:
         raise CorruptError(f"the file index has no checksums for a body of {body} bytes: it was cut or grown", at)
     sums = struct.unpack_from(f">{count}I", head, at - 4 * count)

@@ -10,6 +10,7 @@ import pytest
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, IsNull, Op
+from bitlake.fileindex import bloom_filter
 from bitlake.fileindex.bloom_filter import BloomWriter, absent, open_bloom, shape, supports
 from bitlake.fileindex.selection import Selection
 from bitlake.types import parse_type
@@ -141,3 +142,44 @@ def test_values_that_a_filter_misses_are_counted(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(CorruptError):
             absent(damaged, asked)
     assert absent(b"\0\0\x27\x10\xff", asked) == (0, 10)
+
+
+def test_a_filter_set_in_segments_has_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = BloomWriter(parse_type("BIGINT"), {"items": "500"})
+    writer.add(pa.array(np.random.default_rng(5).integers(0, 2**62, 700)))
+    whole = writer.finish()
+    for segment in (8, 64, 1000, 8 * (len(whole) - 4), 8 * (len(whole) - 4) - 8, 1 << 27):
+        monkeypatch.setattr(bloom_filter, "_SEGMENT", segment)
+        assert writer.finish() == whole, segment
+
+
+def test_a_filter_too_large_to_store_gets_the_most_bits_and_still_holds_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bloom_filter._MAX_BITS == (2**31 - 1) // 8 * 8, "whole bytes whose bits a Java int can count"
+    values = pa.array(np.random.default_rng(6).integers(0, 2**62, 3000))
+    monkeypatch.setattr(bloom_filter, "_MAX_BITS", 8000)
+    writer = BloomWriter(parse_type("BIGINT"), {})
+    writer.add(values)
+    data = writer.finish()
+    # The best number of hash functions for bits m and values n is m / n * ln 2.
+    assert len(data) == 4 + 1000 and data[:4] == b"\0\0\0\2"
+    assert absent(data, writer) == (0, 3000)
+    with pytest.raises(InvalidRequest, match="2\\^31 bits"):
+        BloomWriter(parse_type("BIGINT"), {"items": "3000"})
+
+
+def test_of_a_large_filter_the_head_and_the_probed_bytes_are_fetched() -> None:
+    writer = BloomWriter(parse_type("STRING"), {"items": "1000000"})
+    writer.add(pa.array(["a"]))
+    data, read = writer.finish(), []
+
+    def fetch(offset: int, n: int) -> bytes:
+        read.append((offset, n))
+        return data[offset : offset + n]
+
+    assert not open_bloom(parse_type("STRING"), fetch, len(data), 1).test(Comparison("c", Op.EQ, "a")).is_empty
+    assert read[0] == (0, 4) and {n for _, n in read[1:]} == {1} and len(read) <= 1 + shape(1_000_000, 0.1)[1]
+    # A filter of 64 KB is fetched whole; of a larger one the probed bytes.
+    for size, lengths in ((64 * 1024, [64 * 1024]), (64 * 1024 + 1, [4, 1])):
+        data, read = b"\0\0\0\1" + b"\xff" * (size - 4), []
+        assert not open_bloom(parse_type("STRING"), fetch, size, 1).test(Comparison("c", Op.EQ, "a")).is_empty
+        assert [n for _, n in read] == lengths

@@ -8,6 +8,7 @@ import pytest
 
 from bitlake.errors import CorruptError
 from bitlake.expressions.tree import Comparison, Op
+from bitlake.fileindex import lazy_bytes
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.lazy_bytes import CHUNK_BITS, MAGIC, MOST_BODY, block_length
 from bitlake.fileindex.reader import open_index
@@ -112,3 +113,32 @@ def test_empty_and_full_chunks() -> None:
         header = read_header(data)
         assert header.columns["a"]["bitmap"] == (header.length, size) and header.length + size == len(data)
         assert header.checksums is not None and len(header.checksums.sums) == -(-size // CHUNK)
+
+
+def test_chunks_of_every_size_that_the_block_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bits in (8, 24):
+        monkeypatch.setattr(lazy_bytes, "CHUNK_BITS", bits)
+        data = encode_container({"a": {"bitmap": bytes(700)}}, checksums=True)
+        found = read_header(data).checksums
+        assert found is not None and (found.chunk, len(found.sums)) == (1 << bits, -(-700 // (1 << bits)))
+    for bits in (7, 25):
+        monkeypatch.setattr(lazy_bytes, "CHUNK_BITS", bits)
+        with pytest.raises(CorruptError, match="no checksums for a body of 700 bytes"):
+            read_header(encode_container({"a": {"bitmap": bytes(700)}}, checksums=True))
+
+
+def test_each_chunk_has_its_own_sum() -> None:
+    data = encode_container({"a": {"bitmap": np.arange(CHUNK, dtype=">u4").tobytes()}}, checksums=True)
+    start = read_header(data).length
+    for at in range(start, len(data), CHUNK // 2):
+        broken = bytearray(data)
+        broken[at] ^= 1
+        with pytest.raises(CorruptError) as e:
+            read_header(bytes(broken))
+        assert e.value.offset == start + (at - start) // CHUNK * CHUNK
+
+
+def test_the_largest_body_with_sums() -> None:
+    data = encode_container({"a": {"bitmap": bytes(MOST_BODY)}}, checksums=True)
+    found = read_header(data).checksums
+    assert found is not None and len(found.sums) == MOST_BODY // CHUNK

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from bitlake.errors import BitlakeError, CorruptError, UnsupportedFeature
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.fileindex import bitmap, container, range_bitmap
 from bitlake.fileindex.container import FIXED_LENGTH, encode_container, header_length, read_header, split_map_key
 from tests.fixtures import warehouse
@@ -93,3 +93,15 @@ def test_limits_of_size_are_those_of_the_offsets_stored() -> None:
         assert struct.pack(">i", module._MAX) == b"\x7f\xff\xff\xff"
         with pytest.raises(struct.error):
             struct.pack(">i", module._MAX + 1)
+
+
+def test_a_container_that_reaches_the_limit_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last byte may lie at the limit; one byte more is refused, naming the column at which it happens."""
+    indexes = {"a": {"bitmap": bytes(100)}, "b": {"bitmap": bytes(50)}}
+    whole = encode_container(indexes)
+    monkeypatch.setattr(container, "_MAX", len(whole))
+    assert encode_container(indexes) == whole
+    for limit, column in ((len(whole) - 1, "b"), (len(whole) - 51, "a"), (0, "a")):
+        monkeypatch.setattr(container, "_MAX", limit)
+        with pytest.raises(InvalidRequest, match=f"more than 2 GiB at column '{column}'"):
+            encode_container(indexes)

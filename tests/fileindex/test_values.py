@@ -15,7 +15,7 @@ from pyroaring import BitMap
 
 from bitlake.errors import CorruptError
 from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
-from bitlake.fileindex.keyed import cardinalities, cardinality
+from bitlake.fileindex.keyed import cardinalities, cardinality, codes_of
 from bitlake.fileindex.reader import OpenIndex, open_index
 from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.types import DataField, arrow_type, parse_type
@@ -153,3 +153,37 @@ def test_rows_of_some_keys(version: str) -> None:
     for keys, rows in ((["a"], 7), (["b"], 1), (["c"], 70_000), (["d"], 1), (["a", "b", "c", "x"], 70_008), ([], 0)):
         reader = BitmapReader(parse_type("STRING"), lambda o, n: data[o : o + n], len(data), len(values))
         assert reader.count_having([k.encode() for k in keys]) == rows
+
+
+def test_the_shortest_and_the_longest_header() -> None:
+    """No container takes 8 bytes; 65,536 containers are as many as 32-bit rows have, and one more is damage."""
+    empty = BitMap().serialize()
+    assert len(empty) == 8 and cardinality(memoryview(empty), 0) == 0
+    assert cardinalities(memoryview(empty), np.zeros(1, np.int64)).tolist() == [0]
+    for length in range(4, 8):
+        assert cardinality(memoryview(empty[:length]), 0) is None
+        with pytest.raises(CorruptError):
+            cardinality(memoryview(b"PAR1" + empty)[:length], 0)
+    for containers in (1 << 16, (1 << 16) + 1):
+        rows = np.arange(containers) % 1000  # less one
+        described = np.stack([np.arange(containers), rows], axis=1).astype("<u2").tobytes()
+        header = empty[:4] + containers.to_bytes(4, "little") + described
+        if containers == 1 << 16:
+            assert cardinality(memoryview(header), 0) == int(rows.sum()) + containers
+            assert cardinalities(memoryview(header), np.zeros(1, np.int64)).tolist() == [int(rows.sum()) + containers]
+            continue
+        with pytest.raises(CorruptError, match="65537 containers"):
+            cardinality(memoryview(header), 0)
+        with pytest.raises(CorruptError):
+            cardinalities(memoryview(header), np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("row_count", [100, 1600, 1601, 100_000])
+def test_numbers_of_bit_slices(row_count: int) -> None:
+    """Few rows among many are looked up among themselves; both ways give each row the number of its bits."""
+    rng = np.random.default_rng(row_count)
+    rows = np.sort(rng.choice(row_count, 100, replace=False))
+    numbers = rng.integers(0, 1 << 20, row_count)
+    slices = [BitMap(np.flatnonzero(numbers >> i & 1)) for i in range(20)]
+    positions, codes = codes_of(slices, BitMap(rows), row_count)
+    assert positions.tolist() == rows.tolist() and codes.tolist() == numbers[rows].tolist()

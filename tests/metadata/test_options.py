@@ -22,7 +22,21 @@ def test_typed_reading_and_defaults() -> None:
 
 def test_quantities() -> None:
     # The units of Paimon's MemorySize and TimeUtils.
-    memory = ["7", "7b", "7 bytes", "2 kb", "2k", "2 kibibytes", "3 mb", "3m", "3 mebibytes", "1G", "4 gb", "5 tb", "5t"]
+    memory = [
+        "7",
+        "7b",
+        "7 bytes",
+        "2 kb",
+        "2k",
+        "2 kibibytes",
+        "3 mb",
+        "3m",
+        "3 mebibytes",
+        "1G",
+        "4 gb",
+        "5 tb",
+        "5t",
+    ]
     assert [parse_memory(t) for t in memory] == [
         *[7, 7, 7, 2048, 2048, 2048, 3145728, 3145728, 3145728],
         *[1073741824, 4294967296, 5497558138880, 5497558138880],
