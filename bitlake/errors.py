@@ -4,8 +4,8 @@
 
     BitlakeError
     ├── InvalidRequest        the call, SQL, option or value is wrong: change it
-    ├── NotFound              a database, table, column, file or procedure is not there
-    ├── AlreadyExists         it is there already
+    ├── NotFound              a database, table, column, file or procedure does not exist
+    ├── AlreadyExists         it exists already
     ├── CommitConflict        another writer won: read again and retry
     ├── StorageUnavailable    the store did not answer: retry
     │   ├── AccessDenied      it refused (credentials, rights, read-only, wrong path): retrying does not help, fix it
@@ -14,9 +14,14 @@
     └── UnsupportedFeature    valid in the format, but this version cannot do it
 
 Messages say what happened, where (table, file, column, offset) and what to do.  Only the types are promised.
+Errors about a table's files also name the table and, if a file is missing, what to do about it: the functions at the
+end add this context.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 
 class BitlakeError(Exception):
@@ -72,3 +77,24 @@ class CorruptError(BitlakeError):
 
 class UnsupportedFeature(BitlakeError):
     """A valid format feature that this version of bitlake does not implement."""
+
+
+# The first that fits is raised: AccessDenied is a StorageUnavailable.
+_NAMED = (NotFound, AccessDenied, StorageUnavailable, UnsupportedFeature)
+
+
+@contextlib.contextmanager
+def reading_table(name: str, remedy: str = "") -> Iterator[None]:
+    """Put the table's name in front of errors of its files, and ``remedy`` behind "no such file"."""
+    try:
+        yield
+    except CorruptError as e:
+        if f"'{name}'" in e.what:
+            raise
+        raise CorruptError(f"table '{name}': {e.what}", e.offset, e.path) from e
+    except _NAMED as e:
+        if f"'{name}'" in str(e):
+            raise
+        kind: type[BitlakeError] = next(k for k in _NAMED if isinstance(e, k))
+        more = remedy if isinstance(e, NotFound) and str(e).startswith("no such file") else ""
+        raise kind(f"table '{name}': {e}{more}") from e

@@ -252,8 +252,8 @@ class Lake(SparkLake):
         """
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.progress import job
+        from bitlake.runtime import LocalRunner
         from bitlake.table.relation import locate
-        from bitlake.table.runner import LocalRunner
         from bitlake.table.verify import verify_table
 
         found, paths = locate(self.catalog, self._identify(name))

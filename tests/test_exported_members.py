@@ -13,7 +13,8 @@ PROMISED = {"__version__", "connect", "Lake", "Table", "Scan", "Plan"}
 
 
 def error_types() -> set[str]:
-    return {name for name, value in vars(errors).items() if inspect.isclass(value)}
+    types = {name: value for name, value in vars(errors).items() if inspect.isclass(value)}
+    return {name for name, value in types.items() if value.__module__ == errors.__name__}
 
 
 def test_all_is_the_promise() -> None:

@@ -28,6 +28,8 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("metadata",),
     ("io",),
     ("formats",),
+    ("runtime",),
+    ("deletion",),
     ("table",),
     ("inspect",),
     ("sql",),

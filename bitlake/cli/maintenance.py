@@ -232,8 +232,8 @@ def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: in
 
 def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake import _clock
+    from bitlake.runtime import REQUESTS, LocalRunner
     from bitlake.table.orphans import find_orphans
-    from bitlake.table.runner import REQUESTS, LocalRunner
 
     limit = _clock.now_ms() - (_DAY_MS if age is None else age)
     found = find_orphans(state, limit, LocalRunner(REQUESTS))

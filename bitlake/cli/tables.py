@@ -30,7 +30,7 @@ def tables(
 
     All databases are listed, or the one of --database.
     """
-    from bitlake.table.runner import REQUESTS, LocalRunner
+    from bitlake.runtime import REQUESTS, LocalRunner
 
     lake = run.lake()
     databases = [run.options.database] if run.options.database else lake.databases()

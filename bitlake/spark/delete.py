@@ -17,6 +17,7 @@ from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.metadata import options as opt
+from bitlake.runtime import LocalRunner, Runner
 from bitlake.spark.context import EngineContext
 from bitlake.spark.keyed import delete_hits, delete_keyed
 from bitlake.spark.positions import DRIVER_ROWS, gather
@@ -29,7 +30,6 @@ from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_delete import bytes_to_ask, find_hits, live_hits
 from bitlake.table.append_update import retrying
 from bitlake.table.merge.spec import is_cross_partition
-from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan
 
 MOST_HITS = 1 << 20

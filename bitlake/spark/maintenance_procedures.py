@@ -11,6 +11,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata.options import Option, Options
 from bitlake.metadata.partition import render_value
+from bitlake.runtime import LocalRunner, Runner
 from bitlake.spark.analyze import analyzable, analyze_table
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import static_values
@@ -36,7 +37,6 @@ from bitlake.sql.parser import parse_table_name
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.partition_age import PartitionAge
 from bitlake.table.relation import Identifier
-from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.table import Table
 from bitlake.types import AtomicType
 

@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature, reading_table
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
@@ -30,6 +30,7 @@ from bitlake.formats.reader import format_of
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
+from bitlake.runtime import Cache, LocalRunner
 from bitlake.spark.arrow import spark_batches
 from bitlake.spark.changes import changes_frame
 from bitlake.spark.file_metadata import KEY, file_rows
@@ -41,8 +42,6 @@ from bitlake.spark.runner import few_listing_tasks, pack
 from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type, worker_schema
 from bitlake.sql.file_metadata import METADATA
 from bitlake.table.append_delete import matching_rows
-from bitlake.table.blame import reading_table
-from bitlake.table.cache import Cache
 from bitlake.table.change_scan import ChangeScan
 from bitlake.table.evolution import map_fields
 from bitlake.table.plan import Plan, PlannedFile
@@ -58,7 +57,6 @@ from bitlake.table.read import (
     read_file,
     tasks_of,
 )
-from bitlake.table.runner import LocalRunner
 from bitlake.table.scan import Scan
 from bitlake.types.datatypes import AtomicType, DataField, Root
 

@@ -28,6 +28,7 @@ from bitlake.io import Store, has_cheap_rename
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import LocalRunner
 from bitlake.spark.align import store_columns
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
@@ -39,7 +40,6 @@ from bitlake.table.data_file import file_format
 from bitlake.table.data_paths import DataPaths
 from bitlake.table.orphans import STAGING
 from bitlake.table.partitions import discard_entries
-from bitlake.table.runner import LocalRunner
 from bitlake.table.sizing import page_rows, rows_per_file
 from bitlake.table.state import TableState
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from bitlake import _clock
+from bitlake.deletion import discard_files
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
@@ -28,7 +29,6 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.pickling import dumps, loads
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker
-from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.write import fit, slot_of, split_groups
 

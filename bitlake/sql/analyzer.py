@@ -18,13 +18,13 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.spark_dialect import SparkSql, tokenize
 from bitlake.expressions.tree import Predicate
 from bitlake.metadata.names import Names
+from bitlake.runtime import Cache
 from bitlake.sql import scope
 from bitlake.sql.file_metadata import FUNCTIONS, METADATA, WORDS, FileMetadata, take_file_metadata
 from bitlake.sql.pushdown import Pushdown
 from bitlake.sql.scope import Mentions, unnamed_tables, without_metadata
 from bitlake.sql.statements import TableName
 from bitlake.sql.table_references import NameUse, QueryAnalysis, TableUse, find_names, replace_tables
-from bitlake.table.cache import Cache
 from bitlake.types import DataField
 
 __all__ = ["QueryAnalysis", "Resolve", "TableUse", "analyse_query", "replace_tables"]

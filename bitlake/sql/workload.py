@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.tree import Predicate
 from bitlake.formatting import one_line
+from bitlake.runtime import Runner
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import Resolve, analyse_query
 from bitlake.sql.parser import parse_statement, split_statements
@@ -16,7 +17,6 @@ from bitlake.table.advise.advice import Advice
 from bitlake.table.advise.questions import Query, not_understood
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.relation import Identifier
-from bitlake.table.runner import Runner
 from bitlake.table.scan_log import ScanRecord
 from bitlake.table.table import Table
 from bitlake.types import DataField

@@ -18,6 +18,8 @@ from functools import partial
 from pyroaring import BitMap
 
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize
+from bitlake.deletion import discard_files
+from bitlake.errors import reading_table
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
@@ -26,17 +28,15 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, ve
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
+from bitlake.runtime import LocalRunner, Runner
 from bitlake.table.append_rewrite import rewrite
-from bitlake.table.blame import reading_table
 from bitlake.table.changes import CommitPlan, IndexChange
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.index_entries import index_entries, index_path
 from bitlake.table.index_files import read_vectors, write_vectors, write_vectors_rolling
-from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.plan import Plan, PlannedFile, ScanMetrics
 from bitlake.table.read import ROW_INDEX, ReadRequest, read_file, tasks_of
-from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector

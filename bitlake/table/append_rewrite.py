@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bitlake import _clock
+from bitlake.deletion import discard_files
+from bitlake.errors import reading_table
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.conform import retyped
 from bitlake.io import Store
@@ -19,14 +21,12 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
-from bitlake.table.blame import reading_table
+from bitlake.runtime import LocalRunner, Runner
 from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
 from bitlake.table.fetch import FileTask, ReadCounts
-from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import PlannedFile
 from bitlake.table.read import ReadRequest, output_schema, read_file, tasks_of
-from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.state import TableState
 
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bitlake.errors import CommitConflict
+from bitlake.deletion import discard_files
+from bitlake.errors import CommitConflict, reading_table
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.progress import say
-from bitlake.table.blame import reading_table
+from bitlake.runtime import Runner
 from bitlake.table.commit import CommitPlan, commit
-from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import Rewritten, rewrite_all
-from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 
 BATCH_FILES = 256

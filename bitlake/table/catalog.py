@@ -23,13 +23,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bitlake import _clock
-from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.deletion import is_link
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature, reading_table
 from bitlake.io import Store, has_cheap_rename
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
-from bitlake.table.blame import reading_table
-from bitlake.table.links import is_link
 from bitlake.table.relation import Identifier
 from bitlake.table.versions import JOURNAL, has_schema, latest_schema
 

@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.evaluate import filter_table
 from bitlake.expressions.tree import Predicate, all_of, sources_of, terms_on
 from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.arrange import key_condition
-from bitlake.table.blame import reading_table
 from bitlake.table.fetch import FileTask
 from bitlake.table.index_only import Answers
 from bitlake.table.merge.order import group_rows

@@ -39,6 +39,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bitlake import _clock
+from bitlake.deletion import check_history
 from bitlake.errors import (
     AccessDenied,
     CommitConflict,
@@ -60,7 +61,6 @@ from bitlake.table.auto_tags import tag_commit
 from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
 from bitlake.table.expiring import has_expired, load_line
 from bitlake.table.index_changes import IndexFiles
-from bitlake.table.links import check_history
 from bitlake.table.live import (
     latest_schema_id,
     latest_snapshot,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 
+from bitlake.deletion import check_history
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.io import Store
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths, is_file_name
 from bitlake.table.expiring import load_line
-from bitlake.table.links import check_history
 from bitlake.table.state import TableState
 from bitlake.table.versions import kept_words
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
+from bitlake.deletion import discard_files
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import IndexSpec, indexed_type
 from bitlake.formats.conform import cast_column
@@ -24,7 +25,6 @@ from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.table.data_paths import DataPaths
-from bitlake.table.links import discard_files
 from bitlake.table.rolling import FileShape, RollingWriter, place_index
 from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS

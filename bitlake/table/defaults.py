@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import null_column
-from bitlake.table.casting import cast_values
 from bitlake.types import arrow_type
+from bitlake.types.casts import cast_values
 from bitlake.types.datatypes import MAX_LENGTH, AtomicType, DataField, Root
 
 _TEXT = AtomicType(Root.VARCHAR, length=MAX_LENGTH)

@@ -28,9 +28,9 @@ from bitlake.expressions.tree import (
     Predicate,
 )
 from bitlake.formats.conform import null_column
-from bitlake.table.cache import by_identity
-from bitlake.table.casting import cast_values
+from bitlake.runtime import by_identity
 from bitlake.types import arrow_type
+from bitlake.types.casts import cast_values
 from bitlake.types.datatypes import (
     BINARIES,
     INTEGER_BITS,

@@ -25,6 +25,7 @@ from functools import partial
 from itertools import pairwise
 
 from bitlake import _clock
+from bitlake.deletion import check_history, delete_files
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.io import Store
 from bitlake.metadata import mergetree_options as mo
@@ -34,14 +35,13 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
+from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.table.consumers import least_next_snapshot
 from bitlake.table.expiring import HOLD_MS, Line, begun_at, load_line, new_marker, parse_hold, steadily
-from bitlake.table.links import check_history, delete_files
 from bitlake.table.live import earliest_snapshot_id, load_snapshot
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, listed_entries, metadata_files, removed_files
 from bitlake.table.restored import rolled_back_to
-from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.strays import delete_strays
 
 

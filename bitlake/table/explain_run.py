@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bitlake.errors import BitlakeError
-from bitlake.table.blame import reading_table
+from bitlake.errors import BitlakeError, reading_table
 from bitlake.table.explain_meter import BOUNDS, Meter, MeteringStore
 from bitlake.table.fetch import FileTask, footer_of, has_pages
 from bitlake.table.partition_files import files_to_plan

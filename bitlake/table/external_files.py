@@ -5,17 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from bitlake.deletion import delete_files
 from bitlake.errors import BitlakeError, NotFound
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.table.index_entries import index_entries, index_path
-from bitlake.table.links import delete_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import lines, listed_entries
-from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.versions import latest_schema, load_schema, schema_ids
 
 log = logging.getLogger("bitlake")

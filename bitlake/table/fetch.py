@@ -24,7 +24,7 @@ from bitlake.formats.parquet.scan import read_columns
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.cache import Cache
+from bitlake.runtime import Cache
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Rows = tuple[pa.Table | pa.RecordBatch, Ints]

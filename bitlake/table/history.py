@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bitlake import _clock
+from bitlake.deletion import check_history
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.expressions.tree import Predicate
 from bitlake.io import Store
@@ -24,7 +25,6 @@ from bitlake.table.incremental import (
     new_files,
     of_files,
 )
-from bitlake.table.links import check_history
 from bitlake.table.live import latest_snapshot_id, snapshot_ids
 from bitlake.table.references import existing_snapshots, tag_names
 from bitlake.table.rollback import rollback

@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import InvalidRequest, NotFound, reading_table
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.blame import reading_table
 from bitlake.table.live import (
     PartitionFilter,
     load_schema,

@@ -9,7 +9,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.cache import Cache
+from bitlake.runtime import Cache
 from bitlake.table.index_names import INDEX_SUFFIX as INDEX_SUFFIX
 from bitlake.table.index_names import has_index as has_index
 from bitlake.table.index_names import index_name as index_name

@@ -13,7 +13,7 @@ from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifes
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.cache import Cache
+from bitlake.runtime import Cache
 from bitlake.table.partitions import PartitionReader
 
 _manifests: Cache[str, tuple[IndexFileEntry, ...]] = Cache(500_000)

@@ -13,6 +13,7 @@ import numpy as np
 
 from bitlake import _clock
 from bitlake.codec.hashing import Int32s
+from bitlake.deletion import discard_files
 from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable, UnsupportedFeature
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -20,7 +21,6 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEnt
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.index_entries import index_path, new_index_file
-from bitlake.table.links import discard_files
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
     decode_index_file,

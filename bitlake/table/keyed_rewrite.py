@@ -22,14 +22,15 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.codec.roaring import deserialize, positions_of, serialize
+from bitlake.errors import reading_table
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.progress import of_items
+from bitlake.runtime import Runner
 from bitlake.table import keyed
 from bitlake.table.append_delete import Hits, RowsGone, find_hits, take_out
 from bitlake.table.append_update import CommitRows
-from bitlake.table.blame import reading_table
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
@@ -39,7 +40,6 @@ from bitlake.table.merge_read import alive
 from bitlake.table.partitions import discard_entries
 from bitlake.table.plan import PlannedFile
 from bitlake.table.read import ROW_INDEX, ReadRequest, read_file, tasks_of
-from bitlake.table.runner import Runner
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 

@@ -23,7 +23,7 @@ from bitlake.metadata.manifest import (
 )
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.cache import Cache
+from bitlake.runtime import Cache
 from bitlake.table.live_files import LiveFiles
 from bitlake.table.versions import (
     clear_versions,

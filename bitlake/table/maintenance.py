@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bitlake import _clock
+from bitlake.deletion import check_history, delete_files, first_link
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -14,6 +15,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
+from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.table import branches, tags
 from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
 from bitlake.table.auto_tags import create_automatic_tags
@@ -24,7 +26,6 @@ from bitlake.table.expiring import load_line
 from bitlake.table.history import TableHistory
 from bitlake.table.index_changes import Bucket, IndexChange
 from bitlake.table.index_entries import index_entries
-from bitlake.table.links import check_history, delete_files, first_link
 from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
 from bitlake.table.partition_age import PartitionAge
@@ -32,7 +33,6 @@ from bitlake.table.partition_done import mark_done
 from bitlake.table.partition_expiry import drop_expired, expired_partitions
 from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.references import branch_names, tag_names
-from bitlake.table.runner import REQUESTS, LocalRunner, Runner
 from bitlake.table.state import TableState
 from bitlake.table.strays import delete_strays
 

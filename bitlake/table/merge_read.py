@@ -16,7 +16,7 @@ from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.tree import sources_of
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.cache import by_identity
+from bitlake.runtime import by_identity
 from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
 from bitlake.table.lsm.keys import SYSTEM_FIELDS
 from bitlake.table.merge.engine import merge_rows

@@ -28,6 +28,7 @@ from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job, of_items
+from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import OutcomeUnknown, commit
@@ -35,7 +36,6 @@ from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import FileMaker
 from bitlake.table.opening import open_table
 from bitlake.table.relation import Identifier
-from bitlake.table.runner import REQUESTS, LocalRunner, Runner
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
 

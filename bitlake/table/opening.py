@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from bitlake.metadata.names import Names
+from bitlake.runtime import LocalRunner, Runner
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.relation import Identifier, shown_name, taken_apart
-from bitlake.table.runner import LocalRunner, Runner
 
 if TYPE_CHECKING:
     from bitlake.table.scan import ToSpark

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
+from bitlake.deletion import first_link
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -27,12 +28,11 @@ from bitlake.metadata.partition import escape
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import of_items
+from bitlake.runtime import Runner
 from bitlake.table.expiring import steadily
 from bitlake.table.index_entries import read_index_manifest
-from bitlake.table.links import first_link
 from bitlake.table.live import read_manifest, read_manifest_list
 from bitlake.table.references import Holder, branch_names, holders, lines
-from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 
 T = TypeVar("T")

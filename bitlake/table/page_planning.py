@@ -22,10 +22,10 @@ from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.table.fetch import FileTask, ReadCounts, footer_of, has_pages
 from bitlake.table.page_pruning import WORTH_ROWS, pages_left, stored_fields
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
-from bitlake.table.runner import REQUESTS, LocalRunner
 
 WORTH_BYTES = 4 << 20
 """Files of fewer bytes in all are soon read."""

@@ -147,7 +147,7 @@ def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[Manifest
 def discard_entries(store: Store, paths: TablePaths, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
     """Delete new data files, and what is kept beside them, that no commit will name, as well as can be."""
     partitions = PartitionReader(schema, paths)
-    from bitlake.table.links import discard_files
+    from bitlake.deletion import discard_files
 
     for entry in entries:
         discard_files(store, partitions.file_paths(entry))

@@ -24,6 +24,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import LocalRunner
 from bitlake.table.buckets import physical_array as physical_array
 from bitlake.table.cost import cost_guide, too_many
 from bitlake.table.file_columns import FileColumns, columns_of_files
@@ -32,7 +33,6 @@ from bitlake.table.order import Order
 from bitlake.table.page_planning import narrowed_by_pages
 from bitlake.table.plan import Plan, PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.table.prune import MetadataPruning
-from bitlake.table.runner import LocalRunner
 from bitlake.table.skipped import SkippedFiles
 from bitlake.table.topn import FileRanges, TopNRequest, plan_top_n
 from bitlake.table.vectors import Vectors

@@ -21,7 +21,7 @@ from bitlake.formats.parquet.footer import Footer
 from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.cache import by_identity
+from bitlake.runtime import by_identity
 from bitlake.table.evolution import align, map_fields
 from bitlake.table.fetch import (
     FileTask,

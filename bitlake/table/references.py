@@ -12,10 +12,10 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.table.expiring import load_line
 from bitlake.table.index_entries import index_path, read_index_manifest
 from bitlake.table.live import latest_snapshot, live_files, read_manifest, read_manifest_list
-from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.versions import branch_names, existing_snapshots, tag_names, tag_snapshot
 
 __all__ = [

@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import AlreadyExists, CorruptError, InvalidRequest, NotFound, UnsupportedFeature, reading_table
 from bitlake.io.rest import RestClient
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.blame import reading_table
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, _check_name
 from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.live import latest_schema

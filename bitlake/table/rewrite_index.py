@@ -19,6 +19,7 @@ from functools import partial
 from operator import methodcaller
 
 from bitlake import _clock
+from bitlake.deletion import discard_files
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.expressions.tree import IsNull
 from bitlake.fileindex.container import encode_container, read_header
@@ -28,13 +29,12 @@ from bitlake.io import Store
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
+from bitlake.runtime import Runner
 from bitlake.table.data_file import FileMaker, indexed_columns, source_column, source_columns
 from bitlake.table.evolution import map_fields
 from bitlake.table.index_access import INDEX_SUFFIX, index_name
-from bitlake.table.links import discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rolling import place_index
-from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.types import DataField, DataType, MapType
 

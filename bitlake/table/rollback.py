@@ -45,11 +45,11 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.table.expiring import load_line, new_hold
 from bitlake.table.fast_forward import check_no_fast_forward, is_switch
 from bitlake.table.live import latest_snapshot, snapshot_ids
 from bitlake.table.restored import restore_snapshot, rolled_back_to
-from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.state import TableState
 from bitlake.table.strays import RemovalRecord, create_snapshot, on_base
 from bitlake.table.versions import existing_snapshots, kept_words, read_hint, tag_names, tag_snapshot

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from bitlake.deletion import discard_files
 from bitlake.errors import StorageUnavailable
 from bitlake.fileindex.registry import ROW_SELECTIVE, IndexBuilder, IndexSpec, parse_index_options
 from bitlake.formats.parquet.write import PAGE_BYTES, WrittenFile
@@ -25,7 +26,6 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import index_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.links import discard_files
 from bitlake.table.sizing import page_rows, target_file_size
 from bitlake.types import DataField
 

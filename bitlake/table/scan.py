@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.errors import CorruptError, InvalidRequest, reading_table
 from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import And, Constant, Predicate
 from bitlake.formats.conform import retyped
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
+from bitlake.runtime import by_identity
 from bitlake.table.arrange import plan_table
-from bitlake.table.blame import reading_table
-from bitlake.table.cache import by_identity
 from bitlake.table.explain import explain_dict, explain_json, explain_text
 from bitlake.table.fallback_branch import OtherBranch, joint_plan, other_branch
 from bitlake.table.ignored_files import IgnoredFiles

@@ -13,10 +13,10 @@ from typing import overload
 import pyarrow as pa
 
 from bitlake import _clock
+from bitlake.deletion import discard_files
 from bitlake.errors import CorruptError
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
-from bitlake.table.links import discard_files
 from bitlake.table.orphans import STAGING
 
 FILE_BYTES = 32 << 20

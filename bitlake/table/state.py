@@ -6,13 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import InvalidRequest, NotFound, reading_table
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.blame import reading_table
 from bitlake.table.versions import (
     kept_words,
     latest_schema,

@@ -33,7 +33,7 @@ from bitlake.io import Store
 from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.runner import REQUESTS, LocalRunner
+from bitlake.runtime import REQUESTS, LocalRunner
 
 BASE = "bitlake.base"
 """The property of a snapshot: the name of its base, as :func:`name_of` forms it."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from bitlake import _clock
+from bitlake.deletion import check_history
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
 from bitlake.expressions.tree import IsNull, Predicate
 from bitlake.io import Store
@@ -25,6 +26,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
+from bitlake.runtime import LocalRunner, Runner
 from bitlake.table.alter import (
     ColumnName,
     ColumnType,
@@ -40,7 +42,6 @@ from bitlake.table.create import check_options, warn_of_misspelt
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.fallback_branch import check_branch_option
 from bitlake.table.history import Moment, When
-from bitlake.table.links import check_history
 from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.notebook import table_html
@@ -50,7 +51,6 @@ from bitlake.table.references import branch_names
 from bitlake.table.replace import check_postponed, write_schema
 from bitlake.table.rescale import rescale
 from bitlake.table.rewrite_index import Rewritten
-from bitlake.table.runner import LocalRunner, Runner
 from bitlake.table.scan import Scan, ToSpark
 from bitlake.table.scan_log import ScanLog, ScanRecord, default_log
 from bitlake.table.scan_recorder import ScanRecorder

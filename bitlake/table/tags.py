@@ -10,11 +10,11 @@ import contextlib
 from datetime import datetime, timedelta
 
 from bitlake import _clock
+from bitlake.deletion import discard_files, not_through_links
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.metadata.tag_options import DEFAULT_RETAINED
 from bitlake.table.expiring import load_line, steadily
-from bitlake.table.links import discard_files, not_through_links
 from bitlake.table.live import live_files, load_snapshot, snapshot_ids
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.references import Needed, existing_snapshots, metadata_files, tag_snapshot

@@ -22,6 +22,7 @@ from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
+from bitlake.runtime import LocalRunner
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.cross_places import CrossPlaces
 from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
@@ -33,7 +34,6 @@ from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.lsm.spread import Share, partitions_of, spread
 from bitlake.table.lsm.states import LiveBuckets, Slot
 from bitlake.table.merge.spec import is_cross_partition
-from bitlake.table.runner import LocalRunner
 from bitlake.table.state import TableState
 from bitlake.table.write import fit, split_groups
 

@@ -14,7 +14,7 @@ from bitlake.metadata.java_json import JSON_BYTES
 from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.cache import Cache
+from bitlake.runtime import Cache
 from bitlake.table.expiring import load_line, steadily
 
 JOURNAL = ".fast-forward"

@@ -15,6 +15,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
+from bitlake.runtime import Runner
 from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_compact import compact_append
 from bitlake.table.append_delete import RowsGone
@@ -25,7 +26,6 @@ from bitlake.table.lsm.publish import Publisher, once_of
 from bitlake.table.partition_expiry import expire_after_commit
 from bitlake.table.partition_spec import overwrite_scope, physical_partition
 from bitlake.table.partitions import discard_entries
-from bitlake.table.runner import Runner
 from bitlake.table.scan import Scan
 from bitlake.table.state import TableState
 from bitlake.table.upsert import Rows, batches_of

@@ -16,7 +16,7 @@ import pytest
 
 from bitlake import progress as progress_module
 from bitlake.progress import Board, Job, Notebook, job, place
-from bitlake.table.runner import LocalRunner
+from bitlake.runtime import LocalRunner
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -7,7 +7,7 @@ import pytest
 from bitlake import progress as progress_module
 from bitlake.formatting import human_bytes
 from bitlake.progress import Job, amounts, counting, elapsed, heading, job, of_items, say, tracked
-from bitlake.table.runner import LocalRunner
+from bitlake.runtime import LocalRunner
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pyarrow as pa
 import bitlake
 from bitlake import progress
 from bitlake.progress import Job, board, job
-from bitlake.table.runner import LocalRunner
+from bitlake.runtime import LocalRunner
 
 
 def main(how: str) -> None:

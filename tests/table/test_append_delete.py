@@ -14,10 +14,10 @@ from append_tables import VECTORS, fill, table_of
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.wrappers import WRITES, FaultyStore
+from bitlake.runtime import LocalRunner
 from bitlake.table import append_update
 from bitlake.table.append_delete import bytes_to_ask, find_hits, only_hits, take_out
 from bitlake.table.index_entries import index_entries
-from bitlake.table.runner import LocalRunner
 from bitlake.table.table import Table
 
 

@@ -12,9 +12,9 @@ import pytest
 from builders import events
 
 import bitlake
+from bitlake.runtime import LocalRunner
 from bitlake.table.backfill import backfill
 from bitlake.table.rewrite_index import Rewritten
-from bitlake.table.runner import LocalRunner
 
 BITMAP = {"file-index.bitmap.columns": "status"}
 

@@ -19,6 +19,7 @@ from bitlake.errors import NotFound, StorageUnavailable
 from bitlake.io import Store
 from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import LocalRunner
 from bitlake.table import branches, consumers, tags
 from bitlake.table import expire as expire_module
 from bitlake.table.expire import Retention, expire
@@ -26,7 +27,6 @@ from bitlake.table.expiring import load_line
 from bitlake.table.live import clear_caches
 from bitlake.table.orphans import find_orphans
 from bitlake.table.references import listed_entries
-from bitlake.table.runner import LocalRunner
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -13,14 +13,13 @@ import pyarrow as pa
 from pyspark.sql import types as T
 from pyspark.sql.datasource import InputPartition
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, reading_table
 from bitlake.io import Store
 from bitlake.spark.arrow import spark_arrow_schema, spark_batches
 from bitlake.spark.pickling import dumps, loads
 from bitlake.spark.runner import OPEN_BYTES, TARGET_BYTES
 from bitlake.spark.scan import frame_schema
 from bitlake.spark.source.options import MOMENT, SourceOptions
-from bitlake.table.blame import reading_table
 from bitlake.table.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.table.fetch import FileTask
 from bitlake.table.history import When

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import Runner
 from bitlake.table.advise.advice import NOT_ASKED, Advice, ColumnAdvice, QuestionEstimate, changed_options
 from bitlake.table.advise.choose import (
     LEAST_SHARE,
@@ -36,9 +37,7 @@ from bitlake.table.advise.questions import Asked, Query, Question, assumed, give
 from bitlake.table.advise.sample import Run, choose_runs
 from bitlake.table.advise.trial import Candidate, Trial, try_run
 from bitlake.table.advise.weigh import ENGINES
-from bitlake.table.blame import reading_table
 from bitlake.table.index_access import has_index
-from bitlake.table.runner import Runner
 from bitlake.table.scan import Scan
 from bitlake.table.scan_log import ScanRecord
 from bitlake.types import DataField

@@ -27,6 +27,7 @@ from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
+from bitlake.runtime import Runner
 from bitlake.table.changes import Once, SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles
@@ -37,7 +38,6 @@ from bitlake.table.lsm.states import Slot, bucket_states, lsm_context, state_of
 from bitlake.table.lsm.upgrade import upgraded
 from bitlake.table.merge.spec import is_cross_partition, needs_lookup
 from bitlake.table.partitions import discard_entries
-from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 
 log = logging.getLogger("bitlake")

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyroaring import BitMap, BitMap64
 
+from bitlake.codec.sketches import sketch_union
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.table.merge.accumulate import (
     Accumulator,
@@ -20,7 +21,6 @@ from bitlake.table.merge.accumulate import (
     Objects,
 )
 from bitlake.table.merge.numbers import Numbers, Truth, decimal_functions
-from bitlake.table.merge.sketches import sketch_union
 from bitlake.table.merge.spec import Function
 
 _Change = Callable[[Any, Any], Any]

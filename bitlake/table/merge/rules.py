@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from bitlake.codec.sketches import sketch_union
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import mergetree_options as mo
 from bitlake.metadata import options as opt
 from bitlake.metadata.mergetree_options import IGNORE_DELETE, ROWKIND_FIELD
 from bitlake.metadata.schema import near
-from bitlake.table.merge.sketches import sketch_union
 from bitlake.table.merge.spec import DEDUPLICATE, FIRST_ROW, PARTIAL_UPDATE
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, MapType, Root, RowType
 from bitlake.types.datatypes import INTEGERS, MAX_LENGTH, TIMESTAMPS

@@ -19,6 +19,7 @@ from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.table.expiring import load_line
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.index_entries import index_entries
@@ -28,7 +29,6 @@ from bitlake.table.references import branch_names, existing_snapshots
 from bitlake.table.report.advice import Action, Thresholds, actions
 from bitlake.table.report.due import Due, due
 from bitlake.table.report.scans import ScanFacts, scan_facts
-from bitlake.table.runner import REQUESTS, LocalRunner
 from bitlake.table.scan_log import ScanRecord
 from bitlake.table.sizing import target_file_size
 from bitlake.table.state import TableState

@@ -18,10 +18,10 @@ from bitlake.fileindex.range_bitmap import RangeBitmapReader
 from bitlake.fileindex.registry import IndexReader
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.runtime import LocalRunner
 from bitlake.table.index_access import index_name, open_for
 from bitlake.table.index_entries import index_entries, index_path, read_index_manifest
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.runner import LocalRunner
 from bitlake.table.state import TableState
 from bitlake.table.system.rows import Metadata, array_of, as_text, by_rows, columns, row_of
 from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes

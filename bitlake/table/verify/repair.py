@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bitlake import _clock
+from bitlake.deletion import check_history, discard_files
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.container import encode_container
 from bitlake.formatting import printable
@@ -23,6 +24,7 @@ from bitlake.io import Store
 from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
+from bitlake.runtime import Runner
 from bitlake.table.branches import branch_paths
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
@@ -32,10 +34,8 @@ from bitlake.table.index_access import INDEX_SUFFIX
 from bitlake.table.index_changes import IndexChange
 from bitlake.table.index_entries import index_entries, index_path
 from bitlake.table.index_files import read_hashes, write_hashes
-from bitlake.table.links import check_history, discard_files
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import RewriteTask, plan_rewrite, rewrite_file
-from bitlake.table.runner import Runner
 from bitlake.table.state import TableState
 from bitlake.table.verify.findings import Finding, VerifyReport
 from bitlake.table.verify.hashes import KeyFile, key_hashes

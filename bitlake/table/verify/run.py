@@ -14,11 +14,11 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEnt
 from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import REQUESTS, Item, LocalRunner, Result, Runner
 from bitlake.table.expiring import load_line
 from bitlake.table.index_entries import index_path
 from bitlake.table.orphans import find_orphans
 from bitlake.table.partitions import PartitionReader
-from bitlake.table.runner import REQUESTS, Item, LocalRunner, Result, Runner
 from bitlake.table.state import TableState
 from bitlake.table.verify.data import DataTask, check_data_file
 from bitlake.table.verify.file_indexes import Options, index_options

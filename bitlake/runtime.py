@@ -1,12 +1,20 @@
-"""A bounded, thread-safe cache for what never changes once written: footers, index headers and payloads."""
+"""What tables share in one process: a bounded, thread-safe cache, and the local runner.
+
+The cache holds what never changes once written: footers, index headers and payloads.  The runner is the in-process half
+of the seam ``run(items, fn)``; :mod:`bitlake.spark.runner` is the other half.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar, cast
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+from bitlake.progress import counting
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 Key = TypeVar("Key", bound=Hashable)
@@ -81,3 +89,31 @@ def by_identity(function: _Function) -> _Function:
         return found[1]
 
     return cast("_Function", remembered)
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+REQUESTS = 16
+"""Requests of a store at a time: object stores and network disks answer slowly, and each call is independent."""
+
+
+class Runner(Protocol):
+    """Runs a function over work items somewhere."""
+
+    def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
+        """Return ``[fn(item) for item in items]``, in order, raising the first error."""
+
+
+class LocalRunner:
+    """Runs in this process, on as many threads as there are cores: numpy and Arrow release the interpreter lock."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = threads or os.cpu_count() or 2
+
+    def run(self, items: Sequence[Item], fn: Callable[[Item], Result]) -> list[Result]:
+        """Return ``[fn(item) for item in items]``, in order, raising the first error."""
+        with counting(items, fn) as counted:
+            if len(items) <= 1 or self.threads == 1:
+                return [counted(item) for item in items]
+            with ThreadPoolExecutor(min(self.threads, len(items)), thread_name_prefix="bitlake") as pool:
+                return list(pool.map(counted, items))

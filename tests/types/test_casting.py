@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bitlake.table.casting import cast_values
 from bitlake.types import ArrayType, DataField, DataType, MapType, RowType, arrow_type, parse_type
+from bitlake.types.casts import cast_values
 
 T = dt.datetime
 NAN, INF = float("nan"), float("inf")

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bitlake.codec.sketches import sketch_union
 from bitlake.errors import CorruptError, UnsupportedFeature
-from bitlake.table.merge.sketches import sketch_union
 
 datasketches = pytest.importorskip("datasketches")
-GOLDEN = Path(__file__).parents[2] / "data" / "sketches.txt"
+GOLDEN = Path(__file__).parents[1] / "data" / "sketches.txt"
 
 
 @functools.cache

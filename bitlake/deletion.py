@@ -15,7 +15,7 @@ from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
 from bitlake.progress import of_items
-from bitlake.table.runner import Runner
+from bitlake.runtime import Runner
 
 log = logging.getLogger("bitlake")
 _TOGETHER = 256

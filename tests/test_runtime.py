@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bitlake.table.cache import Cache
+from bitlake.runtime import Cache
 
 
 def test_cache_drops_the_least_recently_used() -> None:
