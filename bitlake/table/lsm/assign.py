@@ -156,7 +156,8 @@ class PartitionAssigner:
             return filled
         # All own buckets are full and no more are allowed: spread over them, whatever they hold.
         own = np.array(sorted(self._counts), np.int32)
-        mixed = (hashes[len(filled) :].view(np.uint32) * np.uint32(0x9E3779B9)) >> np.uint32(7)
+        # The low bits of a product depend on the low bits alone, and these are the same for all keys of an assigner.
+        mixed = (hashes[len(filled) :].view(np.uint32) * np.uint32(0x9E3779B9)) >> np.uint32(15)
         return np.concatenate((filled, own[mixed % np.uint32(len(own))]))
 
     def _open_buckets(self) -> Iterable[int]:

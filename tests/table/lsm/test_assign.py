@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -156,3 +157,54 @@ def _schema(options: dict[str, str]) -> TableSchema:
         DataField(1, "id", AtomicType(Root.BIGINT, nullable=False)),
     )
     return TableSchema(0, fields, 1, ("day",), ("day", "id"), options)
+
+
+@pytest.mark.parametrize(("channels", "assigners"), [(1, 1), (2, 1), (3, 3), (6, 2), (6, 3), (7, 7)])
+def test_channels_are_those_of_paimons_bucket_assigner(channels: int, assigners: int) -> None:
+    """``computeAssigner``: (|partition % P| + |key % A|) % P, where % has the sign of the dividend."""
+
+    def java_rest(a: int, b: int) -> int:
+        return a - b * int(math.copysign(abs(a) // b, a))
+
+    keys = [0, 1, -1, 5, -5, 2**31 - 1, -(2**31), *range(-20, 20)]
+    partitions = [0, 1, -1, 4, -7, 2**31 - 1, -(2**31)]
+    how = Assigners(5, -1, channels, assigners)
+    hashes = np.array(keys, np.int32)
+    expected = {
+        p: [(abs(java_rest(p, channels)) + abs(java_rest(k, assigners))) % channels for k in keys] for p in partitions
+    }
+    for partition in partitions:
+        assert how.channel(partition, hashes).tolist() == expected[partition]
+    each = how.channel(np.repeat(np.array(partitions, np.int32), len(keys)), np.tile(hashes, len(partitions)))
+    assert each.tolist() == [c for p in partitions for c in expected[p]]
+
+
+def test_one_assigner_is_the_default() -> None:
+    assert Assigners(5) == Assigners(5, -1, 1, 1)
+    assert Assigners.of(_schema({})) == Assigners(2_000_000, -1, 1, 1)
+    keys = np.arange(-50, 50, dtype=np.int32)
+    assert not Assigners(5).channel(7, keys).any() and not Assigners(5).channel(-(2**31), keys).any()
+    assert PartitionAssigner(Assigners(5), {}, partition_hash=7).assign(keys).max() == 19
+
+
+@pytest.mark.parametrize("spread", ["random", "ascending", "steps"])
+def test_keys_beyond_the_last_bucket_are_spread_evenly(spread: str) -> None:
+    """Paimon picks a bucket at random; here a key's hash does, which gives each bucket about as many."""
+    hashes = {
+        "random": np.random.default_rng(4).integers(-(2**31), 2**31, 20_000),
+        "ascending": np.arange(-10_000, 10_000),
+        "steps": np.arange(-10_000, 10_000) * 4096,
+    }[spread].astype(np.int32)
+    for most in (2, 5, 8):
+        buckets = PartitionAssigner(Assigners(3, most), {}).assign(hashes)
+        counts = np.bincount(buckets, minlength=most)
+        assert len(counts) == most and counts.min() > 0.8 * len(hashes) / most
+
+
+def test_keys_fill_the_room_that_is_left_before_they_are_spread() -> None:
+    known = {0: np.array([1, 2, 3], np.int32), 1: np.array([4], np.int32)}
+    assigner = PartitionAssigner(Assigners(3, 2), known)
+    assert assigner.assign(np.array([10, 11], np.int32)).tolist() == [1, 1]
+    first = assigner.assign(np.arange(100, 200, dtype=np.int32))
+    assert set(first.tolist()) == {0, 1}
+    assert assigner.assign(np.arange(100, 200, dtype=np.int32)).tolist() == first.tolist()
