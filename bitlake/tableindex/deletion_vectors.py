@@ -38,6 +38,8 @@ FIRST_OFFSET = 1
 """Where the first frame of an index file starts."""
 EMPTY_FILE = bytes([VERSION])
 """An index file without vectors, as a compaction leaves it."""
+_MAX = 2**31 - 1
+"""The most bytes of an index file: offsets in it are signed 32-bit numbers."""
 _MAGIC_32 = (1581511376).to_bytes(4, "big")
 _MAGIC_64 = (1681511377).to_bytes(4, "little")
 _AROUND = 8
@@ -249,7 +251,7 @@ def encode_index_files(
         parts += [len(data).to_bytes(4, "big"), data, zlib.crc32(data).to_bytes(4, "big")]
         places.append(VectorRange(name, at, len(data) + (_AROUND if vector.wide else 0), vector.cardinality))
         at += len(data) + _AROUND
-        if at > 0x7FFFFFFF:
+        if at > _MAX:
             raise InvalidRequest(f"a deletion vector file would take {at} bytes; offsets in it are limited to 2^31")
         if at > target:
             yield b"".join(parts), tuple(places)
@@ -260,7 +262,7 @@ def encode_index_files(
 
 def encode_index_file(vectors: Mapping[str, DeletionVector]) -> tuple[bytes, tuple[VectorRange, ...]]:
     """One index file of the vectors by data file name, in the mapping's order, and where each is in it."""
-    return next(encode_index_files(vectors, 0x7FFFFFFF), (EMPTY_FILE, ()))
+    return next(encode_index_files(vectors, _MAX), (EMPTY_FILE, ()))
 
 
 def decode_index_file(

@@ -456,3 +456,25 @@ def test_keys_looked_up_in_a_snapshot_suffer_no_other_rows_after_it(tmp_path: Pa
         assert commit(STORE, paths, plan, schema, "me") is not None
         STORE.delete(paths.snapshot(6))
         live.clear_caches()
+
+
+def test_another_writer_takes_the_id_of_a_try_that_failed(tmp_path: Path) -> None:
+    """The first try leaves nothing behind, the second finds somebody else's snapshot: the rows go into the next."""
+    paths, schema = make_table(tmp_path / "t")
+
+    class Raced(LocalStore):
+        tries = 0
+
+        def create(self, path: str, data: bytes) -> bool:
+            self.tries += 1
+            if self.tries == 1:
+                raise StorageUnavailable("connection reset")
+            if self.tries == 2:
+                append(paths, schema, entry("theirs"))
+            return super().create(path, data)
+
+    store = Raced()
+    made = append(paths, schema, entry("ours"), store=store)
+    assert (made.id, store.tries) == (2, 3)
+    assert names(paths) == {"theirs", "ours"}
+    assert STORE.read(paths.latest_hint) == b"2"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -250,3 +251,15 @@ def test_options_that_paimon_takes_are_taken(tmp_path: Path, options: dict[str, 
 def test_append_tables_take_no_options_of_keys(tmp_path: Path, options: dict[str, str], why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         bitlake.connect(tmp_path).create_table("t", MORE, options=options)
+
+
+@pytest.mark.parametrize("function", ["theta_sketch", "hll_sketch"])
+def test_sketches_need_their_package_when_the_table_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasketches", None)
+    fields = pa.schema([("id", pa.int32()), ("b", pa.binary()), ("n", pa.int64())])
+    lake = bitlake.connect(tmp_path)
+    with pytest.raises(UnsupportedFeature, match=rf"'{function}' needs the package datasketches"):
+        lake.create_table("t", fields, options={"primary-key": "id", **aggregate("b", function)})
+    lake.create_table("t", fields, options={"primary-key": "id", **aggregate("n", "sum")})

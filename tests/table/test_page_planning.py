@@ -135,3 +135,44 @@ def test_rows_of_keys_are_the_same_whatever_pages_are_left(tmp_path: Path, optio
                 files = [m for f in scan.plan().files for m in (f.merge.files if f.merge is not None else [f])]
                 narrowed += any(f.by_pages for f in files)
     assert narrowed > 18
+
+
+@pytest.mark.parametrize("ordered", [0, 2, 4])
+def test_the_first_the_middle_and_the_last_file_are_asked(tmp_path: Path, asked: list[str], ordered: int) -> None:
+    """One of them that is narrowed is reason enough to ask the others."""
+    made = bitlake.connect(str(tmp_path)).create_table("t", rows(0).schema, options=OPTIONS)
+    for file in range(5):
+        data = rows(file)
+        made.append(data if file == ordered else data.set_column(0, "key", data["mixed"]))
+    plan = made.scan(where="key = 600").plan()
+    assert len(asked) == 5 and [f.by_pages for f in plan.files] == [file == ordered for file in range(5)]
+    asked.clear()
+    made.scan(where="mixed = 600").plan()
+    assert asked == [plan.files[i].path for i in (0, 2, 4)]
+
+
+def test_files_of_which_a_quarter_is_left_already_are_not_asked(tmp_path: Path, asked: list[str]) -> None:
+    for share, count in ((4, 0), (3, 1)):
+        groups = np.arange(ROWS, dtype=np.int64) % share
+        data = rows(0).append_column("group", pa.array(groups))
+        options = OPTIONS | {"file-index.bitmap.columns": "group"}
+        made = bitlake.connect(str(tmp_path)).create_table(f"t{share}", data.schema, options=options)
+        made.append(data)
+        asked.clear()
+        made.scan(where="group = 1 AND key < 600").plan()
+        assert len(asked) == count, share
+
+
+@pytest.mark.parametrize(("limit", "value"), [("MOST_FILES", FILES), ("WORTH_BYTES", 0)])
+def test_plans_of_many_or_of_small_files_are_not_asked(
+    table: Table, asked: list[str], monkeypatch: pytest.MonkeyPatch, limit: str, value: int
+) -> None:
+    scan = table.scan(where="key IN (30060, 30061, 31)")
+    if limit == "WORTH_BYTES":
+        value = sum(f.entry.file.file_size for f in table.scan().plan().files)
+    monkeypatch.setattr(page_planning, limit, value)
+    scan.plan()
+    assert len(asked) == FILES
+    asked.clear()
+    monkeypatch.setattr(page_planning, limit, value + (1 if limit == "WORTH_BYTES" else -1))
+    assert not any(f.by_pages for f in table.scan(where="key IN (30060, 30061, 31)").plan().files) and not asked

@@ -14,6 +14,7 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import serialize
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, decode_index_manifest
+from bitlake.tableindex import deletion_vectors
 from bitlake.tableindex.deletion_vectors import (
     EMPTY_FILE,
     DeletionVector,
@@ -298,3 +299,15 @@ def test_positions_have_a_limit_by_kind() -> None:
         with pytest.raises(InvalidRequest, match="must be in"):
             DeletionVector.of(np.array(positions), wide)
     assert DeletionVector.of(np.array([], np.int64)).cardinality == 0
+
+
+def test_an_index_file_that_reaches_the_limit_of_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may be as long as the largest offset; one byte more is refused before it is written."""
+    assert np.iinfo(np.int32).max == deletion_vectors._MAX
+    vectors = {name: DeletionVector.of(np.array([1, 5], np.int64)) for name in "ab"}
+    whole = encode_index_file(vectors)
+    monkeypatch.setattr(deletion_vectors, "_MAX", len(whole[0]))
+    assert encode_index_file(vectors) == whole
+    monkeypatch.setattr(deletion_vectors, "_MAX", len(whole[0]) - 1)
+    with pytest.raises(InvalidRequest, match=f"would take {len(whole[0])} bytes"):
+        encode_index_file(vectors)

@@ -98,7 +98,7 @@ _PLAIN_FUNCTIONS = frozenset(
 
 
 def _changes_lone_rows(spec: MergeSpec) -> bool:
-    functions = (spec.functions or {}).values()
+    functions = spec.functions.values()
     return bool(spec.groups) or any(f.name not in _PLAIN_FUNCTIONS for f in functions)
 
 
@@ -122,7 +122,7 @@ class _Merge:
         self._states: dict[str, Accumulator] = {}
         self._grouped = {c: g for g in spec.groups for c in g.columns}
         self._sequenced = {c: g for g in spec.groups for c in g.sequence}
-        functions = spec.functions or {}
+        functions = spec.functions
         for name in columns:
             column = rows.column(name).combine_chunks()
             function = functions.get(name)
@@ -251,7 +251,7 @@ class _Merge:
 
     def _update_groups(self, groups: Int64s, rows: Int64s) -> None:
         told = {g: self._newer(i, groups, rows) for i, g in enumerate(self._spec.groups)}
-        functions = self._spec.functions or {}
+        functions = self._spec.functions
         for name, state in self._states.items():
             group = self._grouped.get(name) or self._sequenced.get(name)
             if group is None:
@@ -273,7 +273,7 @@ class _Merge:
         for group, (_, newer) in told.items():
             if not self._spec.remove_on_group.isdisjoint(group.sequence):
                 removed |= newer & (kinds == DELETE)
-        functions = self._spec.functions or {}
+        functions = self._spec.functions
         for name, state in self._states.items():
             group_of = self._grouped.get(name) or self._sequenced.get(name)
             if group_of is None:

@@ -57,13 +57,13 @@ class MergeSpec:
     engine: str
     keys: tuple[str, ...]
     fields: tuple[DataField, ...]
-    sequence: tuple[str, ...] = ()
-    descending: bool = False
-    ignore_delete: bool = False
-    remove_on_delete: bool = False
-    groups: tuple[SequenceGroup, ...] = ()
-    remove_on_group: frozenset[str] = frozenset()
-    functions: Mapping[str, Function] | None = None
+    sequence: tuple[str, ...]
+    descending: bool
+    ignore_delete: bool
+    remove_on_delete: bool
+    groups: tuple[SequenceGroup, ...]
+    remove_on_group: frozenset[str]
+    functions: Mapping[str, Function]
 
     @staticmethod
     def of(schema: TableSchema) -> MergeSpec:

@@ -180,3 +180,19 @@ def test_a_full_compaction_of_the_highest_level_writes_anew_what_has_vectors(tab
     alive = len(table.physical())
     table.compact(unit)
     assert not table.vectors() and sum(e.file.row_count for e in table.state.files) == alive
+
+
+@pytest.mark.parametrize(("more", "rewritten"), [(-1, 0), (0, 0), (1, 2)])
+def test_files_of_the_least_size_are_kept(tmp_path: Path, more: int, rewritten: int) -> None:
+    """Paimon's MergeTreeCompactTask writes files anew that are smaller than the least size, and upgrades others."""
+    columns = [("k", "INT NOT NULL")]
+    context, store = context_of(tmp_path, columns, ["k"], {})
+    made = [rows_of(context, [{"k": k, "_SEQUENCE_NUMBER": k, "_VALUE_KIND": 0}]) for k in (1, 2)]
+    files = put_files(context, store, 0, *made)
+    (size,) = {e.file.file_size for e in files}
+    options = {"target-file-size": f"{size + more} b", "compaction.small-file-ratio": "1"}
+    context, store = context_of(tmp_path, columns, ["k"], options)
+    done = compact_unit(context, store, state_of(context, store, files), Unit(tuple(files), 5))
+    assert sorted(e.file.file_name for e in done.before) == sorted(e.file.file_name for e in files)
+    assert len(done.made) == (1 if rewritten else 0)
+    assert {e.file.level for e in done.after} == {5} and sum(e.file.row_count for e in done.after) == 2

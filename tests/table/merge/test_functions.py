@@ -131,3 +131,51 @@ def test_what_cannot_be_is_an_error(name: str, kind: pa.DataType, values: list[A
     if name == "some_sketch":
         with pytest.raises(UnsupportedFeature):
             fold(name, kind, values, back)
+
+
+def test_older_rows_are_added_before_what_is_held() -> None:
+    """Paimon's aggReversed(held, older) is agg(older, held): all rows of its first list stay, whatever the limit."""
+    items = pa.list_(ITEM)
+    new = [{"k": 1, "v": "new", "s": 1}]
+    older = [{"k": 2, "v": "o", "s": 1}, {"k": 3, "v": "o", "s": 1}]
+
+    def both(values: list[Any], **options: str) -> Any:
+        function = Function("nested_update", {k.replace("_", "-"): v for k, v in options.items()})
+        state = accumulator(function, pa.array(values, items), 1)
+        state.agg(np.zeros(1, np.int64), np.array([0]))
+        state.agg_reversed(np.zeros(1, np.int64), np.array([1]))
+        return state.finish().to_pylist()[0]
+
+    assert both([new, older], nested_key="k", count_limit="1") == older
+    assert both([new, older], nested_key="k", count_limit="3") == [*older, *new]
+    assert both([new, older], count_limit="1") == older
+    assert both([new, older], count_limit="3") == [*older, *new]
+    # A key that is there already takes its newer row above the limit, too.
+    assert both([older[:1], [*older[1:], *older[:1]]], nested_key="k", count_limit="1") == [older[1], older[0]]
+
+
+def test_rows_of_a_list_are_ordered_by_their_sequence_nulls_first() -> None:
+    items = pa.list_(ITEM)
+    none, low, high = ({"k": 1, "v": str(s), "s": s} for s in (None, -5, 5))
+    for first, second, stays in (
+        (none, low, low),
+        (low, none, low),
+        (low, high, high),
+        (high, low, high),
+        (none, {**none, "v": "later"}, {**none, "v": "later"}),
+        (high, {**high, "v": "later"}, {**high, "v": "later"}),
+    ):
+        assert fold("nested_update", items, [[first], [second]], nested_key="k", nested_sequence_field="s") == [stays]
+
+
+def test_taking_back_decimals() -> None:
+    """As FieldProductAgg and FieldSumAgg: divided, or subtracted; NULL takes nothing back, and a product of nothing
+    stays nothing."""
+    kind, six, four = pa.decimal128(6, 2), Decimal("6.00"), Decimal("4.00")
+    assert fold("product", kind, [six, four], (1,)) == Decimal("1.50")
+    assert fold("product", kind, [six, None], (1,)) == six
+    assert fold("product", kind, [four], (0,)) is None
+    assert fold("sum", kind, [six, four], (1,)) == Decimal("2.00")
+    assert fold("sum", kind, [six, None], (1,)) == six
+    with pytest.raises(InvalidRequest, match="a row with 0 cannot be taken back"):
+        fold("product", kind, [six, Decimal("0.00")], (1,))
