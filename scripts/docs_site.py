@@ -29,11 +29,12 @@ NAV = (
     )),
     ("Reference", (
         "reference/sql.md", "reference/procedures.md", "reference/options.md", "reference/storage-options.md",
-        "reference/python.md", "reference/commands.md", "reference/formats.md",
+        "reference/python.md", "reference/commands.md", "reference/formats.md", "spec/index.md", "spec/table-format.md",
+        "spec/index-format.md", "glossary.md",
     )),
-    ("About", ("compatibility.md", "benchmarks.md", "scale.md", "testing.md")),
+    ("About", ("compatibility.md", "benchmarks.md", "scale.md", "testing.md", "decisions/index.md")),
 )  # fmt: skip
-"""The menu; a page of docs/ that is not in it comes under "How to", a decision under "Decisions"."""
+"""The menu.  Other pages of docs/ come under "How to"; single decisions are reached through their index page."""
 
 
 def main() -> None:
@@ -71,8 +72,7 @@ def _config(there: set[str]) -> str:
     for title, group in NAV:
         more = [p for p in rest if title == "How to" and ("/" not in p or p.startswith("how-to/"))]
         lines += [f"  - {title}:", *(f"      - {p}" for p in (*group, *more))]
-    decisions = [p for p in rest if p.startswith("decisions/")]
-    lines += ["  - Decisions:", *(f"      - {p}" for p in decisions)] if decisions else []
+    lines += ["not_in_nav: |", "  /decisions/0*.md"]
     return "\n".join(lines) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A plain model of one bucket: what compactions make of rows, key by key, as index-format spec 9.4 says it."""
+"""A plain model of one bucket: what compactions make of rows, key by key, by index-format spec, section 9.4."""
 
 from __future__ import annotations
 

@@ -15,6 +15,14 @@ PATH = re.compile(
 )
 
 
+SPECS = {d.stem: d for d in sorted((ROOT / "docs" / "spec").glob("*-format.md"))}
+# A citation: "table-format spec, sections 2 (Evolution), 4.1 and 6 and trap 19".
+_NUMBER = r"\d+(?:\.\d+)?(?: \([^)]*\))?"
+_PART = rf"(?:section|trap)s? {_NUMBER}(?:(?:, | and |, and ){_NUMBER})*"
+CITATION = re.compile(rf"({'|'.join(SPECS)}) spec(?:, ({_PART}(?:(?:, | and |, and ){_PART})*))?", re.IGNORECASE)
+OWN_CITATION = re.compile(rf"\b({_PART})", re.IGNORECASE)
+
+
 def documents() -> list[Path]:
     found = []
     for name in DOCUMENTS:
@@ -31,6 +39,53 @@ def test_named_paths_exist(document: Path) -> None:
     missing = [n for n in named if not (ROOT / n).exists()]
     missing += [t for t in links if not (document.parent / t).exists()]
     assert not missing, f"{document.name} names what is not there: {missing}"
+
+
+def targets(spec: Path) -> set[str]:
+    """What can be cited in a spec: ``section 4``, ``section 4.1``, ``trap 19``."""
+    text = spec.read_text()
+    sections = re.findall(r"^#{2,3} (\d+(?:\.\d+)?)\.? ", text, re.MULTILINE)
+    traps = re.search(r"^## \d+\. Traps\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    assert traps is not None
+    numbers = re.findall(r"^(\d+)\. ", traps.group(1), re.MULTILINE)
+    assert numbers == [str(n + 1) for n in range(len(numbers))]
+    return {f"section {s}" for s in sections} | {f"trap {n}" for n in numbers}
+
+
+def cited(parts: str) -> list[str]:
+    """``sections 2 (what cannot change) and 10, trap 19`` → ``section 2``, ``section 10``, ``trap 19``."""
+    parts = re.sub(r" \([^)]*\)", "", parts)
+    out, kind = [], ""
+    for word, number in re.findall(r"(section|trap)s?|(\d+(?:\.\d+)?)", parts, re.IGNORECASE):
+        kind = word.lower() or kind
+        out += [f"{kind} {number}"] if number else []
+    return out
+
+
+def one_line(path: Path) -> str:
+    return re.sub(r"\s+(?:# )?", " ", path.read_text())
+
+
+def test_cited_sections_of_the_specs_exist() -> None:
+    files = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")]
+    for folder in ("bitlake", "pyspark_bitlake", "tests", "bench", "scripts", "docs"):
+        files += [f for f in (ROOT / folder).rglob("*") if f.suffix in (".py", ".md") and f.name != Path(__file__).name]
+    known = {name: targets(spec) for name, spec in SPECS.items()}
+    citations = [(f, c.group(1).lower(), c.group(2)) for f in files for c in CITATION.finditer(one_line(f))]
+    citations += [(f, name, c.group(1)) for name, f in SPECS.items() for c in OWN_CITATION.finditer(one_line(f))]
+    unclear = [(str(f.relative_to(ROOT)), spec) for f, spec, parts in citations if parts is None]
+    assert not unclear, f"cite a section, as in 'table-format spec, section 4.1': {unclear}"
+    missing = [
+        (str(f.relative_to(ROOT)), spec, c) for f, spec, p in citations for c in cited(p) if c not in known[spec]
+    ]
+    assert not missing
+    assert len(citations) > 80
+
+
+def test_index_lists_every_decision_and_spec() -> None:
+    for folder in ("decisions", "spec"):
+        pages = {p.name for p in (ROOT / "docs" / folder).glob("*.md")} - {"index.md"}
+        assert set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / folder / "index.md").read_text())) == pages
 
 
 def test_architecture_is_short_and_names_its_modules() -> None:

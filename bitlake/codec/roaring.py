@@ -11,7 +11,7 @@ One bitmap, little-endian (the public RoaringFormatSpec)::
                    run    u2 runs, runs x ( u2 first, u2 length-1 )
 
 Paimon run-optimises before it writes: a container is a run container iff ``2 + 4*runs`` is strictly less than its size
-otherwise (index-format spec, head).
+otherwise (index-format spec, section 0.3).
 
 Roaring bitmaps of many positions, made and asked through packed masks instead of position by position.
 

@@ -377,7 +377,7 @@ def check_alter(old: Mapping[str, str], new: Mapping[str, str], has_snapshot: bo
     """Refuse a change of options that the table's files could not follow.
 
     ``old`` and ``new`` are the whole mappings before and after.  Raises :class:`InvalidRequest` naming the option, its
-    value now and the one asked for.  Source: table-format spec, end of section 2.
+    value now and the one asked for.  Source: table-format spec, section 2.7.
     """
     validate(new)
     changed = [n for n in sorted(set(old) | set(new)) if old.get(n) != new.get(n)]

@@ -14,7 +14,7 @@ A death before that step leaves the old branches, and after it the new ones; of 
 with the same snapshots.  What is left over has no schema: it is replaced or deleted by the next call.  Fast-forward is
 :mod:`bitlake.table.fast_forward`.
 
-Source: table-format spec, sections 1 and 10.
+Source: table-format spec, sections 1 and 9.5.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Killed at any step it leaves a table whose kept snapshots are whole, and the nex
 already is passed over.  Folders stay, empty ones too, as Paimon leaves them by default: a writer may be about to use
 one.
 
-Source: table-format spec, section 10; which snapshots go is Paimon's rule (``snapshot.*`` options).
+Source: table-format spec, section 9.4; which snapshots go is Paimon's rule (``snapshot.*`` options).
 """
 
 from __future__ import annotations
