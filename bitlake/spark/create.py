@@ -13,7 +13,7 @@ from bitlake.spark.align import by_position
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml import COUNTS, store
 from bitlake.spark.query import query
-from bitlake.spark.types import from_spark_field
+from bitlake.spark.types import stored_type
 from bitlake.sql import statements as st
 from bitlake.sql.statements import CreateTableLike
 from bitlake.table.create import ColumnSpec
@@ -35,7 +35,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     frame: DataFrame | None = None
     if statement.query is not None:
         frame = query(context, statement.query)
-        columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
+        columns = [ColumnSpec(f.name, stored_type(f)) for f in frame.schema.fields]
     if statement.replace and there:
         return _replace(context, name, statement, columns, frame)
     made = context.catalog.create_table(

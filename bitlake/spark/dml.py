@@ -24,7 +24,7 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.lsm_write import write_changes
 from bitlake.spark.merge_schema import evolution, merged_state, merging
 from bitlake.spark.query import query
-from bitlake.spark.types import from_spark_field, spark_type
+from bitlake.spark.types import spark_type, stored_type
 from bitlake.spark.write import SparkWriter, is_local
 from bitlake.sql import statements as st
 from bitlake.sql.rewrite import default_as_null
@@ -181,7 +181,7 @@ def write_dataframe(
     if exists and (partition_by or options):
         raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
     if not exists:
-        columns = [ColumnSpec(f.name, from_spark_field(f)) for f in frame.schema.fields]
+        columns = [ColumnSpec(f.name, stored_type(f)) for f in frame.schema.fields]
         context.catalog.create_table(name, columns, partition_keys=partition_by, options=options, names=context.names)
     table = context.session_table(name)
     state = table.state()

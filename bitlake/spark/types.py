@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.spark.arrow import spark_arrow_schema
 from bitlake.types import (
     ArrayType,
@@ -98,6 +98,29 @@ def from_spark_field(field: T.StructField) -> DataType:
     if marked is not None and isinstance(field.dataType, T.StringType):
         return parse_type(marked)
     return from_spark(field.dataType, True)
+
+
+def stored_type(field: T.StructField) -> DataType:
+    """:func:`from_spark_field` for a column of a new table.
+
+    Raises :class:`UnsupportedFeature` for a collation, which CREATE TABLE with columns refuses, too.
+    """
+    if _is_collated(field.dataType):
+        raise UnsupportedFeature(
+            f"column '{field.name}' is {field.dataType.simpleString()}, and collations are not supported by the table "
+            "format; cast it to a plain STRING"
+        )
+    return from_spark_field(field)
+
+
+def _is_collated(made: T.DataType) -> bool:
+    if isinstance(made, T.StructType):
+        return any(_is_collated(f.dataType) for f in made.fields)
+    if isinstance(made, T.ArrayType):
+        return _is_collated(made.elementType)
+    if isinstance(made, T.MapType):
+        return _is_collated(made.keyType) or _is_collated(made.valueType)
+    return type(made) is T.StringType and not made.isUTF8BinaryCollation()
 
 
 def spark_schema(fields: Iterable[DataField], *, nullable: bool | None = None) -> T.StructType:
