@@ -9,6 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -29,7 +30,7 @@ class Answer:
             self.columns = [(f.name, _type(f.dataType)) for f in frame.schema.fields]
             rows = [tuple(map(plain, row)) for row in frame.collect()]
             self.rows = rows if ordered else sorted(rows, key=repr)
-        except (BitlakeError, PySparkException) as e:
+        except (BitlakeError, PySparkException, Py4JJavaError) as e:
             self.error = f"{type(e).__name__}: {e}"
             self.condition = _condition(e)
 
@@ -56,6 +57,9 @@ def _condition(error: BaseException | None) -> str | None:
         if isinstance(error, PySparkException):
             condition = error.getCondition()
             return None if condition is None else str(condition).split(".")[0]
+        if isinstance(error, Py4JJavaError):
+            named = re.search(r"Exception: \[(\w+)", str(error))
+            return None if named is None else named.group(1)
         error = error.__cause__
     return None
 

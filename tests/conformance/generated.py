@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import logging
 import math
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,31 +22,12 @@ from pyspark.sql import SparkSession
 
 import bitlake
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from compare import Answer
 from queries import Generator, Statement
-from spark_classes import java_options
+from quick_session import QUICK, start
 
-_SESSION = {
-    # Spark reserves a page for each aggregation, sort and broadcast: with the default of 64 MB on one core, every fifth
-    # statement waited for a full collection of the heap.
-    "spark.buffer.pageSize": "1m",
-    "spark.sql.ui.retainedExecutions": "5",
-    "spark.ui.retainedJobs": "5",
-    "spark.ui.retainedStages": "5",
-    "spark.ui.retainedTasks": "20",
-}
-_QUICK = {
-    "spark.sql.shuffle.partitions": "1",
-    # To compile each query's code takes longer than to run it over so few rows.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-    # Checks of Spark's own after each rule.
-    "spark.sql.lightweightPlanChangeValidation": "false",
-}
 _WORDS = ["'a'", "'b'", "'c'", "'B'", "''", "'aa'", "'x%'", "'o''k'", "NULL"]
 _DEFINITIONS = {
     "t1": (
@@ -98,8 +77,8 @@ class Both:
         self.lake = bitlake.connect(f"{folder}/lake", spark=spark)
         self.plain.sql(f"CREATE DATABASE IF NOT EXISTS db2 LOCATION '{folder}/db2'")
         self.lake.sql("CREATE DATABASE db2")
-        self._before = {k: spark.conf.get(k, None) for k in _QUICK}
-        for session, (key, value) in itertools.product((spark, self.plain), _QUICK.items()):
+        self._before = {k: spark.conf.get(k, None) for k in QUICK}
+        for session, (key, value) in itertools.product((spark, self.plain), QUICK.items()):
             session.conf.set(key, value)
         for (name, commits), (columns, rest) in zip(_rows().items(), _DEFINITIONS.values(), strict=True):
             self.lake.sql(f"CREATE TABLE {name} ({columns}) {rest}")
@@ -194,18 +173,11 @@ def main() -> int:
     given = parser.parse_args()
     if given.jobs > 1:
         return _share(given)
-    os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
-    # More tasks at a time would wait for one thread that plans; other cores have processes of their own.
-    os.environ.setdefault("SPARK_MASTER", "local[1]")
-    from bitlake.spark.session import get_or_create
-
     seed = int(time.time()) if given.seed is None else given.seed
     first = given.only if given.only is not None else seed * 1_000_000 + given.skip
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        spark = get_or_create(spark__sql__warehouse__dir=f"{folder}/warehouse", **_SESSION)
-        spark.sparkContext.setLogLevel("OFF")
-        logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        spark = start(folder)
         both = Both(spark, folder)
         started = time.monotonic()
         count = 1 if given.only is not None else given.statements
