@@ -1,4 +1,7 @@
-"""The lake: databases and tables in one folder, with Spark at hand where there is one."""
+"""The lake: databases and tables in one folder, with Spark where it is installed.
+
+SQL, DataFrames and streams start or import Spark when they are first asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,31 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
-from bitlake.lake_spark import SparkLake
 from bitlake.metadata.locations import DeferredRoots
 from bitlake.table.catalog import DEFAULT_DATABASE
 from bitlake.table.catalogs import REST, connect_catalog
 from bitlake.table.opening import open_table
-from bitlake.table.relation import Identifier, open_state
+from bitlake.table.relation import Identifier, locate, open_state
 from bitlake.table.state import TableState
 
-EXTERNAL_PATHS_CONF = "spark.bitlake.external-paths"
-
-# What takes long to import is imported where it is used: a question about names and schemas is answered at once.
+# Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
+    from bitlake.spark.dml.merge import MergeBuilder
     from bitlake.spark.engine import SparkEngine
     from bitlake.table.advise.advice import Advice
+    from bitlake.table.explanation import QueryExplanation
+    from bitlake.table.plan import Plan
     from bitlake.table.report import TableReport
+    from bitlake.table.scan import Scan
     from bitlake.table.table import Table
     from bitlake.table.verify import VerifyReport
+
+
+EXTERNAL_PATHS_CONF = "spark.bitlake.external-paths"
 
 
 def connect(
@@ -90,7 +98,7 @@ def connect(
     )
 
 
-class Lake(SparkLake):
+class Lake:
     """A warehouse of Paimon tables."""
 
     def __init__(
@@ -111,7 +119,9 @@ class Lake(SparkLake):
     ) -> None:
         self.path = str(path) if catalog == REST else _absolute(path)
         settings = {} if catalog != REST and scheme_of(self.path) == "file" else _configured(spark)
-        self._external_paths = _external(spark, settings) if external_paths is None else _listed(external_paths)
+        self._external_paths: Sequence[str] = (
+            _external(spark, settings) if external_paths is None else _listed(external_paths)
+        )
         self.catalog = connect_catalog(
             catalog, self.path, uri, catalog_options, storage_options, settings, self._external_paths
         )
@@ -253,7 +263,6 @@ class Lake(SparkLake):
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.progress import job
         from bitlake.runtime import LocalRunner
-        from bitlake.table.relation import locate
         from bitlake.table.verify import verify_table
 
         found, paths = locate(self.catalog, self._identify(name))
@@ -268,6 +277,150 @@ class Lake(SparkLake):
     def report(self, name: str, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
         """Where a table's bytes are, and what to do about it; see :meth:`bitlake.table.table.Table.report`."""
         return self.table(name).report(path, top=top)
+
+    # --- Spark -------------------------------------------------------------------------------------------------------
+
+    @property
+    def spark(self) -> SparkSession:
+        """The Spark session, started if need be; raises :class:`InvalidRequest` when PySpark is not installed."""
+        return self._sql_engine().spark
+
+    def sql(self, text: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
+        """Run one Spark SQL statement over the lake's tables and the session's views; returns a Spark DataFrame.
+
+        ``args`` are the values of parameters: a mapping for ``:name``, a list for ``?``.
+        """
+        return self._sql_engine().sql(text, args)
+
+    def write(
+        self,
+        frame: DataFrame,
+        name: str,
+        mode: str = "append",
+        *,
+        partition_by: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+    ) -> int:
+        """Write a Spark DataFrame's columns, by name, into a table; returns the number of rows.
+
+        ``mode`` is ``append``, ``overwrite``, ``error`` or ``ignore``.  A table that is not there is made, partitioned
+        by ``partition_by`` and with these table options.
+        """
+        table = self.catalog.find(self._identify(name))
+        return self._sql_engine().write(table, frame, mode, partition_by, options or {})
+
+    def read_stream(self, name: str, **options: str) -> DataFrame:
+        """A table's changes as a streaming DataFrame, by the data source; ``options`` are those of its streams.
+
+        Their names are as in ``docs/streaming.md``, with underscores: ``start="latest"``, ``consumer_id="me"``.
+        """
+        reader = self.spark.readStream.format("bitlake").options(**self._source)
+        given = {k.replace("_", "-"): v for k, v in options.items()}
+        return reader.options(**given).option("table", str(self.catalog.find(self._identify(name)))).load()
+
+    def write_stream(
+        self,
+        frame: DataFrame,
+        name: str,
+        checkpoint: str,
+        *,
+        kinds: str | None = None,
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+        commit_user: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> StreamingQuery:
+        """Start a query that writes a streaming DataFrame into a table, each batch once; returns the query.
+
+        Rows of tables with a primary key are upserted; ``kinds`` names a column that says ``+I``, ``-U``, ``+U`` or
+        ``-D`` of each.  ``trigger`` are the arguments of Spark's: ``{"availableNow": True}``.  Batches are known by the
+        query's id, which its ``checkpoint`` keeps, or by ``commit_user`` where that cannot be read from here.
+        ``options``: ``{"write.merge-schema": "true"}``, as of :meth:`write`.
+        """
+        from bitlake.spark.write.streaming import StreamTarget, start_stream
+
+        found = self.catalog.find(self._identify(name))
+        target = StreamTarget(self.catalog, found, checkpoint, kinds, commit_user, dict(options or {}))
+        query: StreamingQuery = start_stream(self.spark, target, frame, trigger, query_name)
+        return query
+
+    def merge(
+        self, name: str, source: DataFrame | str, on: str, *, alias: str = "target", source_alias: str = "source"
+    ) -> MergeBuilder:
+        """Begin a MERGE of a DataFrame's rows (or a table's, by name) into a table.
+
+        >>> lake.merge("t", changes, "target.id = source.id") \\
+        ...     .when_matched_update().when_not_matched_insert().execute()  # doctest: +SKIP
+        """
+        from bitlake.spark.dml.merge import MergeBuilder
+
+        return MergeBuilder(self.sql, name, source, on, alias, source_alias)
+
+    @property
+    def _source(self) -> dict[str, str]:
+        """The data source's options that name this lake."""
+        from bitlake.spark.source.options import storage_spelling
+
+        storage = storage_spelling(self.path, self._storage_options)
+        external = {"external-paths": ",".join(self._external_paths)} if self._external_paths else {}
+        return {"warehouse": self.path, "timezone": self._timezone, **external, **storage, **self._catalog_options}
+
+    def plans(self, text: str) -> list[Plan]:
+        """What a query would read of each lake table in it, and why not the rest; no data is read."""
+        return [scan.plan() for scan in self._sql_engine().scans(text)]
+
+    def explain(self, text: str, format: str = "text", *, analyze: bool = False) -> Any:
+        """Why a query reads what it reads of each lake table, and Spark's plan: ``text``, ``dict``, ``json``, ``html``.
+
+        With ``analyze`` what it needs of the tables is read, to tell bytes and times as they were.
+        """
+        if format not in ("text", "dict", "json", "html"):
+            raise InvalidRequest(f"explain has the formats text, dict, json, html, not '{format}'")
+        told = self.explanation(text, analyze=analyze)
+        return {"text": told.text, "dict": told.to_dict, "json": told.to_json, "html": told.to_html}[format]()
+
+    def explanation(self, text: str, *, analyze: bool = False) -> QueryExplanation:
+        """:meth:`explain` as an object, which notebooks show with pictures."""
+        from bitlake.spark.read.query import explain_query
+
+        return explain_query(self._sql_engine().context, text, analyze)
+
+    def _sql_engine(self) -> SparkEngine:
+        if self._engine is None:
+            try:
+                from bitlake.spark.engine import SparkEngine
+                from bitlake.spark.session import get_or_create
+            except ModuleNotFoundError as e:
+                raise InvalidRequest(
+                    f"SQL runs on Spark, and {e.name} is not installed: `pip install 'bitlake[spark]'`"
+                ) from e
+            self._engine = SparkEngine(self.catalog, self._spark or get_or_create(), self._database)
+        return self._engine
+
+    def _to_spark(self, scan: Scan) -> Any:
+        return self._sql_engine().frame(scan)
+
+    # --- names -------------------------------------------------------------------------------------------------------
+
+    @property
+    def database(self) -> str:
+        """The current database: ``default``, or what USE chose."""
+        return self._database if self._engine is None else self._engine.context.database
+
+    def _identify(self, name: str) -> Identifier:
+        if "`" in name:
+            from bitlake.sql.parser import parse_table_name
+
+            parsed = parse_table_name(name)
+            if parsed.catalog is not None:
+                raise InvalidRequest(f"'{name}' is a table of another catalog, '{parsed.catalog}'")
+            return Identifier(parsed.database or self.database, parsed.table)
+        parts = name.split(".")
+        if len(parts) == 1:
+            return Identifier(self.database, name)
+        if len(parts) == 2:
+            return Identifier(*parts)
+        raise InvalidRequest(f"'{name}' is no table name; say 'table' or 'database.table'")
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:

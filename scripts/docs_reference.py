@@ -17,7 +17,7 @@ from bitlake.cli.app import make_app
 from bitlake.io import object_options, webhdfs
 from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
-from bitlake.spark.procedures import PROCEDURES
+from bitlake.spark.procedures.call import PROCEDURES
 from bitlake.table.system.table import TABLES, VIEWS
 
 

@@ -30,7 +30,7 @@ def test_every_option_procedure_command_and_export_is_in_the_reference() -> None
     import bitlake
     from bitlake.cli.app import COMMANDS
     from bitlake.metadata.options import OPTIONS
-    from bitlake.spark.procedures import PROCEDURES
+    from bitlake.spark.procedures.call import PROCEDURES
 
     pages = {name: make() for name, make in load("docs_reference").PAGES.items()}
     assert all(text.startswith("# ") and "None" not in text.splitlines()[0] for text in pages.values())

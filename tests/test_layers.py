@@ -34,7 +34,6 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("inspect",),
     ("sql",),
     ("spark",),
-    ("lake_spark",),
     ("lake",),
     ("demo",),
     ("cli",),

@@ -1,4 +1,7 @@
-"""What every SQL handler needs: the catalog, the session, the current database, and small helpers around them."""
+"""What every SQL handler needs: the catalog, the session, the current database, and cached tables.
+
+CACHE TABLE keeps a table's rows in Spark until the table changes.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
+from bitlake.io import Store
 from bitlake.metadata.names import Names
-from bitlake.spark.arrow import spark_arrow_schema
-from bitlake.spark.cached_tables import CachedTables
 from bitlake.spark.errors import spark_errors
-from bitlake.spark.local import held_frame, is_simple
-from bitlake.spark.relations import on_branch, relation_scan, session_options, table_scan, writing_options
+from bitlake.spark.read.local_relation import held_frame, is_simple
+from bitlake.spark.read.scan import SparkReader, is_lasting
+from bitlake.spark.read.time_travel import on_branch, relation_scan, session_options, table_scan, writing_options
 from bitlake.spark.runner import SparkRunner
-from bitlake.spark.scan import SparkReader, is_lasting
 from bitlake.spark.session import SessionConf
+from bitlake.spark.types import spark_arrow_schema
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.statements import TableName
@@ -34,6 +37,7 @@ from bitlake.table.opening import open_table
 from bitlake.table.partitions import max_partition
 from bitlake.table.relation import Identifier, relation_exists
 from bitlake.table.scan import Scan
+from bitlake.table.state import TableState
 from bitlake.table.table import Table
 
 _numbers = itertools.count()
@@ -236,3 +240,42 @@ class EngineContext:
     def nothing(self) -> DataFrame:
         """The empty result of a statement that returns none."""
         return held_frame(self.spark, pa.table({}), T.StructType([]))
+
+
+class CachedTables:
+    """The tables that a session cached.  One that was changed since is cached again by the next query that reads it."""
+
+    def __init__(self, spark: SparkSession, store: Store) -> None:
+        self._reader = SparkReader(spark, store)
+        self._entries: dict[str, tuple[TableState, DataFrame]] = {}
+
+    def add(self, scan: Scan) -> DataFrame:
+        """Cache all rows of a table; they are read when the frame that is returned first is."""
+        self.remove(scan.state)
+        frame = self._reader.frame(scan.select(scan.state.schema.field_names)).persist()
+        self._entries[scan.state.name] = (scan.state, frame)
+        return frame
+
+    def remove(self, state: TableState) -> bool:
+        """Free the rows of a table; returns whether it was cached."""
+        entry = self._entries.pop(state.name, None)
+        if entry is not None:
+            entry[1].unpersist()
+        return entry is not None
+
+    def clear(self) -> None:
+        """Free the rows of all tables."""
+        for state, _ in list(self._entries.values()):
+            self.remove(state)
+
+    def frame(self, scan: Scan) -> DataFrame | None:
+        """The columns of a scan from the cache, all rows of them; None for what is not cached."""
+        entry = self._entries.get(scan.state.name) if self._entries and type(scan) is Scan else None
+        if entry is None or not set(scan.columns) <= set(scan.state.schema.field_names):
+            return None
+        state, frame = entry
+        if state != scan.state:
+            if (scan.state.snapshot_id or 0, scan.state.schema.id) < (state.snapshot_id or 0, state.schema.id):
+                return None  # an earlier moment
+            frame = self.add(Scan(scan.state, scan.store, scan.state.schema.field_names))
+        return frame.select([frame[f"`{c.replace('`', '``')}`"] for c in scan.columns])

@@ -9,15 +9,15 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from bitlake.errors import InvalidRequest
-from bitlake.spark import create, ddl, dml, show, show_tables, views
+from bitlake.spark import ddl, partitions, show
 from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
-from bitlake.spark.copy_into import copy_into_table
-from bitlake.spark.copy_out import copy_into_folder
-from bitlake.spark.delete import delete
-from bitlake.spark.merge import merge
-from bitlake.spark.procedures import call, show_procedures
-from bitlake.spark.query import (
+from bitlake.spark.dml import insert
+from bitlake.spark.dml.copy_into import copy_into_folder, copy_into_table
+from bitlake.spark.dml.delete_update import delete, update
+from bitlake.spark.dml.merge import merge
+from bitlake.spark.procedures.call import call, show_procedures
+from bitlake.spark.read.query import (
     cache_table,
     clear_cache,
     create_view,
@@ -28,9 +28,8 @@ from bitlake.spark.query import (
     query,
     uncache_table,
 )
-from bitlake.spark.scan import SparkReader
-from bitlake.spark.update import update
-from bitlake.spark.watch import watched
+from bitlake.spark.read.scan import SparkReader
+from bitlake.spark.runner import watched
 from bitlake.sql import statements as st
 from bitlake.sql.parameters import Args, SqlText, bind_parameters, literal
 from bitlake.sql.parser import parse_statement
@@ -45,16 +44,16 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.CreateDatabase: ddl.create_database,
     st.DropDatabase: ddl.drop_database,
     st.UseDatabase: ddl.use_database,
-    st.CreateTable: create.create_table,
+    st.CreateTable: ddl.create_table,
     st.CreateView: create_view,
     st.DropTable: ddl.drop_table,
     st.AlterTableSet: ddl.alter_set,
     st.AlterTableUnset: ddl.alter_unset,
     st.AlterColumns: ddl.alter_columns,
     st.RenameTable: ddl.rename_table,
-    st.Truncate: dml.truncate,
-    st.InsertInto: dml.insert,
-    st.MultiInsert: dml.insert_all,
+    st.Truncate: partitions.truncate,
+    st.InsertInto: insert.insert,
+    st.MultiInsert: insert.insert_all,
     st.DeleteFrom: delete,
     st.Update: update,
     st.MergeInto: merge,
@@ -70,19 +69,19 @@ _HANDLERS: dict[type[Any], Handler] = {
     st.Analyze: analyze,
     st.Describe: show.describe,
     st.AlterDatabase: ddl.alter_database,
-    st.DescribeDatabase: show_tables.describe_database,
-    st.CreateTableLike: create.create_table_like,
-    st.CreateKeptView: views.create_view,
-    st.DropView: views.drop_view,
-    st.ShowViews: views.show_views,
+    st.DescribeDatabase: show.describe_database,
+    st.CreateTableLike: ddl.create_table_like,
+    st.CreateKeptView: ddl.create_view,
+    st.DropView: ddl.drop_view,
+    st.ShowViews: ddl.show_views,
     st.AlterTag: ddl.alter_tag,
-    st.ShowTags: show_tables.tags,
-    st.DropPartitions: dml.drop_partitions,
-    st.AddPartitions: dml.add_partitions,
-    st.ShowColumns: show_tables.columns,
-    st.ShowTableExtended: show_tables.extended,
+    st.ShowTags: show.tags,
+    st.DropPartitions: partitions.drop_partitions,
+    st.AddPartitions: partitions.add_partitions,
+    st.ShowColumns: show.columns,
+    st.ShowTableExtended: show.extended,
     st.RefreshTable: ddl.refresh_table,
-    st.AlterView: views.alter_view,
+    st.AlterView: ddl.alter_view,
     st.DescribeQuery: describe_query,
     st.ShowCurrentNamespace: show.current_namespace,
     st.CacheTable: cache_table,
@@ -164,10 +163,10 @@ class SparkEngine:
     def write(
         self, name: Identifier, frame: DataFrame, mode: str, partition_by: Sequence[str], options: Mapping[str, str]
     ) -> int:
-        """Write a DataFrame into a table; see :func:`bitlake.spark.dml.write_dataframe`."""
+        """Write a DataFrame into a table; see :func:`bitlake.spark.dml.insert.write_dataframe`."""
         self.context.begin()
         with self._watched(f"writing to {name}"):
-            return dml.write_dataframe(self.context, name, frame, mode, partition_by, options)
+            return insert.write_dataframe(self.context, name, frame, mode, partition_by, options)
 
     def scans(self, text: str) -> tuple[Scan, ...]:
         """The scans of a query's lake tables, in the order they stand in the text."""

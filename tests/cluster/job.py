@@ -13,8 +13,10 @@ from typing import Any
 import s3_server
 
 import bitlake
-from bitlake.spark import delete, lsm_write, scan
+from bitlake.spark.dml import delete_update
+from bitlake.spark.read import scan
 from bitlake.spark.session import get_or_create
+from bitlake.spark.write import primary_key
 
 WAREHOUSE = "s3://lake/cluster"
 ROWS = 120_000
@@ -24,7 +26,7 @@ _ROW = "id, concat('v', id % 100) AS s, CAST(id % 1000 AS DECIMAL(10, 2)) AS amo
 class Job:
     def __init__(self, master: str, endpoint: str) -> None:
         # So little data would come through the driver.
-        scan.DRIVER_ROWS = scan.DRIVER_BYTES = lsm_write.DRIVER_BYTES = delete.DRIVER_BYTES = -1
+        scan.DRIVER_ROWS = scan.DRIVER_BYTES = primary_key.DRIVER_BYTES = delete_update.DRIVER_BYTES = -1
         self.spark: Any = get_or_create(
             "job",
             **{

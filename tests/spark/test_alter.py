@@ -12,7 +12,7 @@ from answers import rows_of
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
-from bitlake.spark import scan as spark_scan
+from bitlake.spark.read import scan as spark_scan
 
 pytestmark = pytest.mark.spark
 

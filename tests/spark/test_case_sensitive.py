@@ -11,7 +11,7 @@ import pytest
 import bitlake
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
 from bitlake.metadata.names import Names
-from bitlake.spark.align import by_name
+from bitlake.spark.write.insert_cast import by_name
 
 pytestmark = pytest.mark.spark
 SETTING = "spark.sql.caseSensitive"

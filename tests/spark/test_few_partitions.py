@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import bitlake
-from bitlake.spark import lsm_write
-from bitlake.spark.bucket_assign import AssignJob
-from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.runner import dumps, loads
+from bitlake.spark.write import primary_key
+from bitlake.spark.write.primary_key import AssignJob
 from bitlake.table import live, partition_files
 from bitlake.table.index_files import read_hashes
 from bitlake.table.lsm.assign import Assigners
@@ -71,11 +71,11 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
     live.clear_caches()
     asked.clear()
     state = table.state()
-    job = lsm_write.WriteJob(LiveBuckets.of(state, later=True), "me", None, grouped=True)
+    job = primary_key.WriteJob(LiveBuckets.of(state, later=True), "me", None, grouped=True)
     assert not asked and not job.live.states, "the driver looked at nothing"
     came = pa.concat_tables([rows(range(0, 60, 6), "new", ["d0"]), rows(range(1, 60, 6), "new", ["d1"])])
     came = came.append_column("x", pa.nulls(20, pa.int32())).append_column(BUCKET, pa.array([0] * 20, pa.int32()))
-    error, changes = loads(lsm_write._attempt(dumps(job), iter(came.to_batches(max_chunksize=15))))
+    error, changes = loads(primary_key._attempt(dumps(job), iter(came.to_batches(max_chunksize=15))))
     assert error is None and len(changes) == 2 and set(asked) <= {1, 2}
     publish(table, state, changes, operation="WRITE")
     assert max(asked) == 2, "nor did the commit look at others"
@@ -120,7 +120,7 @@ def test_on_spark(
     made(tmp_path / "lake", KINDS[kind])
     (tmp_path / "lake/default.db").rename(tmp_path / "lake/moved.db")  # nothing of it is known in this process
     lake = bitlake.connect(str(tmp_path / "lake"), spark=spark)
-    monkeypatch.setattr(lsm_write, "DRIVER_BYTES", -1)
+    monkeypatch.setattr(primary_key, "DRIVER_BYTES", -1)
     new = spark.range(12).selectExpr("id", "'second' AS v", "if(id % 2 = 0, 'd9', 'd1') AS day").repartition(2)
     new.createOrReplaceTempView("few_source")
     lake.sql("INSERT INTO moved.t SELECT * FROM few_source")

@@ -10,7 +10,7 @@ from answers import arrow_rows, check_sql, rows_of
 from fixtures import expected, warehouse
 
 import bitlake
-from bitlake.spark import scan as spark_scan
+from bitlake.spark.read import scan as spark_scan
 
 TABLES = sorted(n for n in expected() if n.startswith("pk_") or "_dv" in n) + ["time_travel"]
 

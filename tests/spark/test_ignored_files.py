@@ -10,7 +10,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.spark import scan as spark_scan
+from bitlake.spark.read import scan as spark_scan
 from bitlake.table.fetch import forget_footers
 
 pytestmark = pytest.mark.spark

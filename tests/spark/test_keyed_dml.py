@@ -10,8 +10,8 @@ from long import long
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.spark import delete, keyed
-from bitlake.spark import scan as spark_scan
+from bitlake.spark.dml import delete_update
+from bitlake.spark.read import scan as spark_scan
 
 pytestmark = pytest.mark.spark
 
@@ -105,7 +105,7 @@ def test_rows_are_found_where_they_are_and_their_keys_written(
     create(lake, {"bucket": "2", "deletion-vectors.enabled": "true"})
     lake.sql("INSERT INTO t SELECT id, CAST(id AS INT), 'x', 'p' FROM range(20)")
     lake.sql("INSERT INTO t VALUES (6, 100, 'x', 'p'), (7, 11, 'x', 'p')")
-    monkeypatch.setattr(keyed, "write_changes", None)
+    monkeypatch.setattr(delete_update, "write_changes", None)
     before = lake.table("t").snapshot
     assert lake.sql(f"DELETE FROM t WHERE {condition}").collect()[0][0] == 4
     check(lake, [(i, 100 if i == 6 else i, "x", "p") for i in range(20) if i not in (1, 7, 11, 16)])
@@ -119,7 +119,7 @@ def test_rows_are_found_where_they_are_and_their_keys_written(
 def test_an_update_that_comes_second_computes_again(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     create(lake, {"bucket": "1", "deletion-vectors.enabled": "true"})
     lake.sql("INSERT INTO t VALUES (1, 1, 'x', 'p'), (2, 2, 'x', 'p')")
-    plain, others = keyed.publish, [1]
+    plain, others = delete_update.publish, [1]
 
     def late(*arguments: Any, **named: Any) -> Any:
         if others:
@@ -127,7 +127,7 @@ def test_an_update_that_comes_second_computes_again(lake: bitlake.Lake, monkeypa
             assert lake.table("t").update({"a": 50}, "id = 1") == 1
         return plain(*arguments, **named)
 
-    monkeypatch.setattr(keyed, "publish", late)
+    monkeypatch.setattr(delete_update, "publish", late)
     assert lake.sql("UPDATE t SET a = a + 1").collect()[0][0] == 2
     check(lake, [(1, 51, "x", "p"), (2, 3, "x", "p")])
 
@@ -188,7 +188,7 @@ def test_changes_have_the_values_of_rows_that_sql_deleted(
     lake.sql("INSERT INTO t SELECT id, id * 2, concat('b', id), 'p' FROM range(10)")
     before = lake.table("t").state().snapshot_id
     if not by_places:
-        monkeypatch.setattr(delete, "MOST_HITS", -1)
+        monkeypatch.setattr(delete_update, "MOST_HITS", -1)
     assert lake.sql("DELETE FROM t WHERE id % 4 = 3").collect()[0][0] == 2
     log = lake.table("t$audit_log").scan(incremental_between=(before, lake.table("t").state().snapshot_id))
     rows = sorted(tuple(r.values()) for r in log.select(("rowkind", "id", "a", "b", "p")).to_arrow().to_pylist())

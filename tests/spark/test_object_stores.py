@@ -11,7 +11,7 @@ import s3_server
 
 import bitlake
 from bitlake.errors import AccessDenied, InvalidRequest
-from bitlake.spark import scan as spark_scan
+from bitlake.spark.read import scan as spark_scan
 
 
 @pytest.fixture(scope="module")

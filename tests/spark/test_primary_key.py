@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import bitlake
 from bitlake.errors import InvalidRequest
-from bitlake.spark import lsm_write
+from bitlake.spark.write import primary_key
 
 KINDS = {
     "fixed": "'bucket' = '3'",
@@ -33,7 +33,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> bitla
 @pytest.fixture(autouse=True)
 def _on_executors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows would come to the driver and be written there, as constants are."""
-    monkeypatch.setattr(lsm_write, "DRIVER_BYTES", -1)
+    monkeypatch.setattr(primary_key, "DRIVER_BYTES", -1)
 
 
 def rows_of(lake: bitlake.Lake, table: str) -> list[tuple[Any, ...]]:
@@ -171,19 +171,19 @@ def test_what_is_little_is_written_by_the_driver_unless_the_estimate_is_wrong(
 ) -> None:
     lake.sql("DROP TABLE IF EXISTS t")
     lake.sql("CREATE TABLE t (id BIGINT, v BIGINT, PRIMARY KEY (id) NOT ENFORCED) TBLPROPERTIES ('bucket' = '2')")
-    monkeypatch.setattr(lsm_write, "DRIVER_BYTES", 1 << 20)
+    monkeypatch.setattr(primary_key, "DRIVER_BYTES", 1 << 20)
     jobs: list[str] = []
-    run = lsm_write._written
+    run = primary_key._written
 
     def told(*arguments: Any) -> Any:
         jobs.append("executors")
         return run(*arguments)
 
-    monkeypatch.setattr(lsm_write, "_written", told)
+    monkeypatch.setattr(primary_key, "_written", told)
     spark.range(100).selectExpr("id", "id AS v").createOrReplaceTempView("source_rows")
     assert lake.sql("INSERT INTO t SELECT * FROM source_rows").collect()[0][0] == 100
     assert not jobs
-    monkeypatch.setattr(lsm_write, "_MOST_ROWS", 10)
+    monkeypatch.setattr(primary_key, "_MOST_ROWS", 10)
     assert lake.sql("INSERT INTO t SELECT id, v + 1 FROM source_rows").collect()[0][0] == 100
     assert jobs == ["executors"]
     assert rows_of(lake, "t") == [(i, i + 1) for i in range(100)]

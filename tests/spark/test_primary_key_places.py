@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import bitlake
 from bitlake.errors import CorruptError
-from bitlake.spark import lsm_write
+from bitlake.spark.write import primary_key
 from bitlake.table import keyed
 
 
@@ -87,7 +87,7 @@ def test_a_batch_write_gives_postponed_rows_buckets(
     lake: bitlake.Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """INSERT into ``bucket`` = -2 showed no rows: ``postpone.batch-write-fixed-bucket`` did nothing."""
-    monkeypatch.setattr(lsm_write, "_little", lambda *_: None)  # through Python workers
+    monkeypatch.setattr(primary_key, "_little", lambda *_: None)  # through Python workers
     lake.sql("DROP TABLE IF EXISTS t")
     lake.sql(
         "CREATE TABLE t (id BIGINT, p STRING, v INT, PRIMARY KEY (id, p) NOT ENFORCED) PARTITIONED BY (p) "

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.spark.arrow import spark_batches
 from bitlake.spark.runner import OPEN_BYTES, TARGET_BYTES, pack
+from bitlake.spark.types import spark_batches
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,9 @@ from pyspark.sql import types as T
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
-from bitlake.spark.source.batch import BatchReader
 from bitlake.spark.source.data_source import BitlakeDataSource
 from bitlake.spark.source.options import SourceOptions
-from bitlake.spark.source.reading import Parts, batch_scan
+from bitlake.spark.source.read import BatchReader, Parts, batch_scan
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.int32())])
@@ -183,7 +182,7 @@ def test_a_frame_answers_each_query_by_itself(spark: Any, lake: bitlake.Lake, pu
 
 
 def files_of(reader: BatchReader) -> int:
-    from bitlake.spark.pickling import loads
+    from bitlake.spark.runner import loads
 
     return sum(len(loads(p.value)) for p in reader.partitions() if isinstance(p, Parts))
 

@@ -418,7 +418,7 @@ def test_char_columns_compare_as_sql_says(lake: bitlake.Lake) -> None:
 
 
 def test_views_of_whole_files_are_kept_and_few(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bitlake.spark.scan.DRIVER_BYTES", -1)
+    monkeypatch.setattr("bitlake.spark.read.scan.DRIVER_BYTES", -1)
     monkeypatch.setattr("bitlake.spark.context._KEPT_VIEWS", 3)
     for i in range(5):
         lake.sql(f"CREATE TABLE t{i} AS SELECT id, {i} AS k FROM range(100)")

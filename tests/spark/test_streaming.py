@@ -19,7 +19,7 @@ from bitlake.spark.source import stream as streams
 from bitlake.spark.source.data_source import BitlakeDataSource
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.write import Message, StreamWriter
-from bitlake.spark.stream_write import StreamTarget, query_id
+from bitlake.spark.write.streaming import StreamTarget, query_id
 from bitlake.table.consumers import consumers
 from bitlake.table.relation import Identifier
 from bitlake.table.table import Table

@@ -10,7 +10,7 @@ import bitlake
 from bitlake import progress as progress_module
 from bitlake.formatting import one_line
 from bitlake.progress import Job, amounts
-from bitlake.spark import watch
+from bitlake.spark import runner
 
 pytestmark = pytest.mark.spark
 
@@ -34,13 +34,13 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     made = Wall()
     monkeypatch.setattr(progress_module, "place", lambda: object)
     monkeypatch.setattr(progress_module, "board", made)
-    monkeypatch.setattr(watch, "_EVERY", 0.0)
+    monkeypatch.setattr(runner, "_EVERY", 0.0)
     return made
 
 
 def test_tasks_are_counted_by_statement(spark: Any, wall: Wall) -> None:
     spark.range(10).count()  # somebody else's
-    with watch.watched(spark, "first", True):
+    with runner.watched(spark, "first", True):
         assert spark.range(0, 100, 1, 5).selectExpr("sum(id)").collect()[0][0] == 4950
         first = wall.jobs[0]
         if first.look is None:
@@ -50,7 +50,7 @@ def test_tasks_are_counted_by_statement(spark: Any, wall: Wall) -> None:
         assert first.unit == "tasks" and first.total is not None and first.total >= 6
         assert first.done == first.total
     assert first.look is None
-    with watch.watched(spark, "second", True):
+    with runner.watched(spark, "second", True):
         assert wall.jobs[1].look is not None
         wall.jobs[1].look(wall.jobs[1])
         assert wall.jobs[1].total is None, "the tasks of another statement"
@@ -73,5 +73,5 @@ def test_every_statement_is_one_job(lake: bitlake.Lake, wall: Wall) -> None:
 
 
 def test_long_statements_are_cut() -> None:
-    assert one_line("SELECT 1\n  FROM t", watch._WORDS) == "SELECT 1 FROM t"
-    assert len(one_line("SELECT " + "x, " * 50, watch._WORDS)) == 60
+    assert one_line("SELECT 1\n  FROM t", runner._WORDS) == "SELECT 1 FROM t"
+    assert len(one_line("SELECT " + "x, " * 50, runner._WORDS)) == 60

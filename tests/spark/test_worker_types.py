@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import bitlake
-from bitlake.spark import scan as spark_scan
+from bitlake.spark.read import scan as spark_scan
 
 INNER = pa.struct([pa.field("at", pa.timestamp("ms")), pa.field("all", pa.list_(pa.timestamp("ms", "UTC")))])
 ROWS = pa.table(

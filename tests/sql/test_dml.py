@@ -1,4 +1,4 @@
-"""DELETE, UPDATE and MERGE as values: every clause and form, and what is refused with the place named."""
+"""DELETE, UPDATE, MERGE and COPY INTO as values: every clause and form, and what is refused with the place named."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import pytest
 from bitlake.errors import InvalidRequest
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
-from bitlake.sql.statements import Assignment, MergeAction, MergeClause, Statement, TableName, When
+from bitlake.sql.statements import (
+    Assignment,
+    CopyIntoFolder,
+    CopyIntoTable,
+    FileFormat,
+    MergeAction,
+    MergeClause,
+    Statement,
+    TableName,
+    When,
+)
 
 T, DB_T = TableName(None, "t"), TableName("db", "t")
 UPDATE, DELETE, INSERT = MergeAction.UPDATE, MergeAction.DELETE, MergeAction.INSERT
@@ -129,3 +139,33 @@ def test_schema_evolution() -> None:
 
 def test_tables_of_other_catalogs_are_sparks() -> None:
     assert parse_statement("DELETE FROM spark_catalog.a.b") == st.Other("DELETE FROM spark_catalog.a.b")
+
+
+def test_copy_into() -> None:
+    text = "COPY INTO db.t (a, b) FROM '/x' FILE_FORMAT = (TYPE = CSV, SKIP_HEADER = 1, NULL_IF = ('', 'n'))"
+    form = FileFormat("CSV", {"SKIP_HEADER": "1"}, ("", "n"))
+    assert parse_statement(f"{text} PATTERN = 'p' FORCE = TRUE ON_ERROR = SKIP_FILE") == CopyIntoTable(
+        TableName("db", "t"), "/x", form, ("a", "b"), "p", True, "SKIP_FILE"
+    )
+    text = "COPY INTO '/x' FROM (SELECT a, f(b) FROM t) FILE_FORMAT = (TYPE = PARQUET, COMPRESSION = GZIP)"
+    form = FileFormat("PARQUET", {"COMPRESSION": "GZIP"})
+    assert parse_statement(text) == CopyIntoFolder("/x", "SELECT a, f(b) FROM t", form)
+    assert parse_statement("COPY INTO '/x' FROM t FILE_FORMAT = (TYPE = JSON) OVERWRITE = TRUE;") == CopyIntoFolder(
+        "/x", "SELECT * FROM t", FileFormat("JSON"), True
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = ORC)", "CSV, JSON or PARQUET"),
+        ("COPY INTO t FROM '/x'", "FILE_FORMAT"),
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = CSV) ON_ERROR = SKIP_FILE_3", "ABORT_STATEMENT"),
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = CSV, SKIP_HEADER = 2)", "0 or 1"),
+        ("COPY INTO '/x' FROM t FILE_FORMAT = (TYPE = CSV) SINGLE = TRUE", "end of the statement"),
+        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = JSON, MULTI_LINE = 3)", "TRUE or FALSE"),
+    ],
+)
+def test_copy_into_that_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        parse_statement(text)

@@ -1,13 +1,12 @@
-"""What is done to a statement's text before it is read: DEFAULT, sys.max_pt, views; and COPY INTO."""
+"""What is done to a statement's text before it is read: DEFAULT, sys.max_pt and views."""
 
 from __future__ import annotations
 
 import pytest
 
 from bitlake.errors import InvalidRequest
-from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import default_as_null, expand_views, take_max_pt, whole_names
-from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable, FileFormat, TableName
+from bitlake.sql.statements import TableName
 
 
 @pytest.mark.parametrize(
@@ -71,33 +70,3 @@ def test_names_of_a_view_are_whole() -> None:
     text = "WITH c AS (SELECT * FROM t) SELECT * FROM c JOIN x.u JOIN other, t VERSION AS OF 1"
     made = whole_names(text, "d b", lambda name: name.table in ("t", "u"))
     assert made == text.replace("FROM t)", "FROM `d b`.t)").replace(", t V", ", `d b`.t V")
-
-
-def test_copy_into() -> None:
-    text = "COPY INTO db.t (a, b) FROM '/x' FILE_FORMAT = (TYPE = CSV, SKIP_HEADER = 1, NULL_IF = ('', 'n'))"
-    form = FileFormat("CSV", {"SKIP_HEADER": "1"}, ("", "n"))
-    assert parse_statement(f"{text} PATTERN = 'p' FORCE = TRUE ON_ERROR = SKIP_FILE") == CopyIntoTable(
-        TableName("db", "t"), "/x", form, ("a", "b"), "p", True, "SKIP_FILE"
-    )
-    text = "COPY INTO '/x' FROM (SELECT a, f(b) FROM t) FILE_FORMAT = (TYPE = PARQUET, COMPRESSION = GZIP)"
-    form = FileFormat("PARQUET", {"COMPRESSION": "GZIP"})
-    assert parse_statement(text) == CopyIntoFolder("/x", "SELECT a, f(b) FROM t", form)
-    assert parse_statement("COPY INTO '/x' FROM t FILE_FORMAT = (TYPE = JSON) OVERWRITE = TRUE;") == CopyIntoFolder(
-        "/x", "SELECT * FROM t", FileFormat("JSON"), True
-    )
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = ORC)", "CSV, JSON or PARQUET"),
-        ("COPY INTO t FROM '/x'", "FILE_FORMAT"),
-        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = CSV) ON_ERROR = SKIP_FILE_3", "ABORT_STATEMENT"),
-        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = CSV, SKIP_HEADER = 2)", "0 or 1"),
-        ("COPY INTO '/x' FROM t FILE_FORMAT = (TYPE = CSV) SINGLE = TRUE", "end of the statement"),
-        ("COPY INTO t FROM '/x' FILE_FORMAT = (TYPE = JSON, MULTI_LINE = 3)", "TRUE or FALSE"),
-    ],
-)
-def test_copy_into_that_is_wrong(text: str, message: str) -> None:
-    with pytest.raises(InvalidRequest, match=message):
-        parse_statement(text)

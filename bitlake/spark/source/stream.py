@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.spark.source.options import SourceOptions
-from bitlake.spark.source.reading import Part, packed_groups, parts_of, read_partition, refined, time_option
+from bitlake.spark.source.read import Part, packed_groups, parts_of, read_partition, refined, time_option
 from bitlake.table.change_scan import ChangeScan, ChangeTask
 from bitlake.table.consumers import consumers, reset_consumer
 from bitlake.table.feed import Feed, Limits, Position

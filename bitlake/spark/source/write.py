@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata.schema import TableSchema
-from bitlake.spark.merge_schema import merged_with
-from bitlake.spark.pickling import dumps, loads
+from bitlake.spark.runner import dumps, loads
 from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
+from bitlake.spark.write.merge_schema import merged_with
 from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
 from bitlake.table.live import load_snapshot, snapshot_ids

@@ -2,7 +2,7 @@
 
 The table's key and partition columns are read, of files whose key range meets the batch's, and what the same write has
 placed before is remembered (its keys, partitions and buckets; Paimon keeps them on disk).  Spark joins instead
-(:mod:`bitlake.spark.bucket_assign`).  Source: index-format spec, section 7.5.
+(:mod:`bitlake.spark.write.primary_key`).  Source: index-format spec, section 7.5.
 """
 
 from __future__ import annotations

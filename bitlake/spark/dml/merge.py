@@ -1,0 +1,498 @@
+"""MERGE INTO append and primary-key tables, in one snapshot; ``lake.merge(…)`` builds the statement.
+
+Append tables: first the target is read only for what ON and the clauses' conditions need, to find matches; then, for
+those rows alone, the values that updated rows keep or SET computes with.  Spark keeps the pairs of a source row and a
+target row that ON matched, so the target is read and joined once.  A clause whose values come from the source alone
+(as ``UPDATE SET *``) does not read the target again.  The source is evaluated once.  Each kind of clause is a query
+of its own, so that names resolve in it as they should: ``target JOIN source`` for WHEN MATCHED, ``source ANTI JOIN
+target`` for WHEN NOT MATCHED, ``target ANTI JOIN source`` for WHEN NOT MATCHED BY SOURCE.
+
+Primary-key tables: rows with their kinds, written as INSERT writes rows, in one commit.  Spark keeps the changed rows
+while they are checked, counted and written.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+
+from pyroaring import BitMap
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from bitlake.errors import CommitConflict, InvalidRequest
+from bitlake.expressions.sql_text import quoted
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.spark.context import EngineContext
+from bitlake.spark.dml.delete_update import KIND, retried, write_kinds
+from bitlake.spark.dml.merge_source import (
+    ACTION,
+    ROW,
+    Clause,
+    Merged,
+    Source,
+    action,
+    clauses_of,
+    equal_columns,
+    items,
+    kept_columns,
+    key_predicates,
+    matched_twice,
+    new_rows,
+    of_source_alone,
+    old_column,
+    source_column,
+    source_of,
+    unmatched,
+    value_items,
+)
+from bitlake.spark.dml.target import Gathered, Target, counts, gather
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.read.query import query
+from bitlake.spark.runner import SparkRunner
+from bitlake.spark.write.append import write_frame
+from bitlake.spark.write.merge_schema import evolution, merged_state, merging
+from bitlake.sql import statements as st
+from bitlake.table import keyed
+from bitlake.table.append_delete import take_out
+from bitlake.table.append_update import discard_all
+from bitlake.table.merge.spec import DELETE, UPDATE_AFTER
+
+_RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monotonically_increasing_id)\s*\(", re.I)
+_CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)
+
+
+def merge(context: EngineContext, statement: st.MergeInto) -> DataFrame:
+    """Run a MERGE; returns how many rows it updated, deleted and inserted.
+
+    Raises :class:`InvalidRequest` if several source rows would change one row of the target.
+    """
+    target = Target.of(context, statement.table, statement.alias, statement.with_)
+    check_conditions(target, statement)
+    context.names.check(target.table.name, target.state.schema.field_names)
+    with source_of(context, statement) as source:
+        how = merging(context, context.identify(statement.table), target.table, evolution(statement.evolve))
+        if how.on and any(c.assignments is None and c.action is not st.MergeAction.DELETE for c in statement.clauses):
+            rows = source.frame.drop(ROW)
+            target = replace(target, state=merged_state(context, target.table, target.state, rows, how))
+            statement = replace(statement, lenient=True)
+
+        def step(now: Target) -> Merged:
+            if now.state.schema.primary_keys:
+                return merge_keyed(now, source, statement)
+            now.table.check_writable(now.state)
+            return _Merge.of(now, source, statement).run()
+
+        done = retried(target, step)
+    total = done.updated + done.deleted + done.inserted
+    return counts(
+        context,
+        num_affected_rows=total,
+        num_updated_rows=done.updated,
+        num_deleted_rows=done.deleted,
+        num_inserted_rows=done.inserted,
+    )
+
+
+def check_conditions(target: Target, statement: st.MergeInto) -> None:
+    """Raise for conditions whose answer may change from one query to the next."""
+    for text in (statement.condition, *(c.condition or "" for c in statement.clauses)):
+        found = _RANDOM.search(text)
+        if found is not None:
+            raise InvalidRequest(
+                f"MERGE INTO '{target.table.name}': a condition cannot use {found.group(1).lower()}(), "
+                "which gives another value each time; compute it in the source instead"
+            )
+
+
+@dataclass(slots=True)
+class _Merge:
+    """One try of a MERGE.  Mutable."""
+
+    target: Target
+    """All rows."""
+    near: Target
+    """The rows that can match a row of the source."""
+    source: Source
+    statement: st.MergeInto
+    matched: Sequence[Clause]
+    missing: Sequence[Clause]
+    orphaned: Sequence[Clause]
+    plain: bool
+    """Whether WHEN MATCHED makes no row that needs a value of the target."""
+    hits: dict[str, BitMap] = field(default_factory=dict)
+    deleted: int = 0
+    pairs: Pairs | None = None
+    again: int = 0
+    """Rows that are found once more to be updated."""
+
+    @classmethod
+    def of(cls, target: Target, source: Source, statement: st.MergeInto) -> _Merge:
+        near = replace(target, pushed=key_predicates(target, source, statement.condition))
+        kinds = (st.When.MATCHED, st.When.NOT_MATCHED, st.When.NOT_MATCHED_BY_SOURCE)
+        matched, missing, orphaned = (clauses_of(target, source, statement, kind) for kind in kinds)
+        updating = [c for c in matched if c.action is st.MergeAction.UPDATE]
+        values = [v for c in updating for v in c.values.values()]
+        plain = not kept_columns(target, updating) and all(of_source_alone(target, source, v) for v in values)
+        return cls(target, near, source, statement, matched, missing, orphaned, plain)
+
+    def run(self) -> Merged:
+        """Find, write, commit."""
+        state, table = self.target.state, self.target.table
+        with ExitStack() as stack:
+            found, left = self._find_matched(stack), self._find_left()
+            again = self._updated(self.orphaned, left)
+            again += [] if self.plain else self._updated(self.matched, found)
+            once = self._of_source(found)
+            gone = take_out(state, self.hits, SparkRunner(self.target.context.spark))
+            expected = gone.rows - self.deleted
+            files: list[ManifestEntry] = []
+            try:
+                if again and once and self._tells_time:
+                    files += self._write(again)
+                    self._check(files, self.again)
+                    files += self._write(once)
+                else:
+                    files += self._write([*again, *once])
+                if not self.missing:
+                    self._check(files, expected)
+            except BaseException:
+                discard_all(state, gone, files)
+                raise
+        if gone.rows:
+            table.commit_rows(state, gone, "MERGE", files)
+        else:
+            table.commit_files(state, files, "MERGE")
+        return Merged(expected, self.deleted, _rows(files) - expected)
+
+    def _check(self, files: Sequence[ManifestEntry], expected: int) -> None:
+        if _rows(files) != expected:
+            raise CommitConflict(
+                f"MERGE INTO '{self.target.table.name}': {expected} rows were to be updated and {_rows(files)} were; "
+                "a condition or the source gave another answer the second time"
+            )
+
+    @property
+    def _tells_time(self) -> bool:
+        texts = (self.statement.condition, *(c.condition or "" for c in self.statement.clauses))
+        return any(_CLOCK.search(t) for t in texts)
+
+    # --- which rows --------------------------------------------------------------------------------------------------
+
+    def _find_matched(self, stack: ExitStack) -> Gathered:
+        if not self.matched:
+            return Gathered()
+        updates = any(c.action is st.MergeAction.UPDATE for c in self.matched)
+        kept = stack if self.missing or (self.plain and updates) else None
+        found = self._find(self.near, self.matched, f"JOIN {self.source.item} ON ({self.statement.condition})", kept)
+        only = self.matched[0]
+        harmless = len(self.matched) == 1 and only.condition is None and only.action is st.MergeAction.DELETE
+        if found.twice and not harmless:
+            raise matched_twice(self.target, sum(len(rows) for rows in found.twice.values()))
+        return found
+
+    def _find_left(self) -> Gathered:
+        if not self.orphaned:
+            return Gathered()
+        join = f"LEFT ANTI JOIN {self.source.item} ON ({self.statement.condition})"
+        return self._find(self.target, self.orphaned, join, None)
+
+    def _find(self, target: Target, clauses: Sequence[Clause], join: str, kept: ExitStack | None) -> Gathered:
+        """Where rows are and what becomes of them; with ``kept``, :attr:`pairs` last as long as that."""
+        doing = f"MERGE INTO '{target.table.name}'"
+        chosen, pair = action(clauses), f", {self.source.row} AS {PAIR}" if kept is not None else ""
+        inner = f"{target.path} AS file, {target.index} AS position, {chosen} AS action{pair}"
+        if kept is None or not self.missing:
+            outer, where = "*", " WHERE action IS NOT NULL"
+        else:  # of pairs that are left as they are, only that there is one
+            at = (f"CASE WHEN action IS NOT NULL THEN {c} END AS {c}" for c in ("file", "position"))
+            outer, where = f"{', '.join(at)}, action, {PAIR}", ""
+        before = f"SELECT {outer} FROM (SELECT {self.source.hint}{inner} FROM"
+        frame = target.query(before, f"{join}){where}", positions=True)
+        if kept is not None:
+            self.pairs = kept.enter_context(kept_pairs(target.context, frame, doing))
+            frame = self.pairs.frame.where("action IS NOT NULL").select("file", "position", "action")
+        found = gather(frame, doing)
+        for name, rows in found.hits.items():
+            self.hits[name] = self.hits[name] | rows if name in self.hits else rows
+        gone = {c.number for c in clauses if c.action is st.MergeAction.DELETE}
+        self.deleted += sum(len(r) for n in gone for r in found.by_action.get(n, {}).values())
+        return found
+
+    # --- new rows ----------------------------------------------------------------------------------------------------
+
+    def _updated(self, clauses: Sequence[Clause], found: Gathered) -> list[DataFrame]:
+        """The rows that UPDATE clauses hit, as they are to be."""
+        updating = [c for c in clauses if c.action is st.MergeAction.UPDATE]
+        hits: dict[str, BitMap] = {}
+        for clause in updating:
+            for name, rows in found.by_action.get(clause.number, {}).items():
+                hits[name] = hits[name] | rows if name in hits else rows
+        if not hits:
+            return []
+        self.again += sum(len(rows) for rows in hits.values())
+        # Rows that no source row matches are known by where they are.
+        joined = clauses is self.matched
+        join = f"JOIN {self.source.item} ON ({self.statement.condition})" if joined else ""
+        old = kept_columns(self.target, updating)
+        before = f"SELECT {self.source.hint if joined else ''}{items(self.target, clauses, old)} FROM"
+        frame = self.target.query(before, join, hits=hits, refiltered=joined)
+        return [new_rows(self.target, frame, updating)]
+
+    def _of_source(self, found: Gathered) -> list[DataFrame]:
+        """The rows that are made of the source's alone."""
+        updating = [c for c in self.matched if self.plain and found.by_action.get(c.number)]
+        updating = [c for c in updating if c.action is st.MergeAction.UPDATE]
+        if not updating and not self.missing:
+            return []
+        if self.pairs is not None:
+            frame, clauses = rows_of_source(self.target, self.source, self.pairs, updating, self.missing)
+            return [new_rows(self.target, frame, clauses)]
+        condition = self.statement.condition
+        texts = unmatched(self.source, condition, items(self.target, self.missing))
+        return [new_rows(self.target, self.near.query(*texts, read_for=condition), self.missing)]
+
+    def _write(self, frames: Sequence[DataFrame]) -> list[ManifestEntry]:
+        if not frames:
+            return []
+        whole = functools.reduce(DataFrame.union, frames)
+        return write_frame(self.target.context, self.target.table, self.target.state, whole)
+
+
+def _rows(files: Sequence[ManifestEntry]) -> int:
+    return sum(e.file.row_count for e in files)
+
+
+_INSERT = 0
+_KINDS = {st.MergeAction.UPDATE: UPDATE_AFTER, st.MergeAction.DELETE: DELETE, st.MergeAction.INSERT: _INSERT}
+
+
+def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merged:
+    """Run a MERGE; raises :class:`InvalidRequest` for what the table's merge engine cannot take."""
+    schema, name = target.state.schema, target.table.name
+    keyed.check_keyed(name, schema)
+    keyed.check_changes(name, schema, "MERGE")
+    if any(c.action is st.MergeAction.DELETE for c in statement.clauses) and not keyed.deletes_by_rows(target.state):
+        raise InvalidRequest(
+            f"table '{name}': its merge engine takes no deletes; set 'partial-update.remove-record-on-delete', "
+            "or leave THEN DELETE out"
+        )
+    matched, missing, left = (clauses_of(target, source, statement, when) for when in st.When)
+    same = equal_columns(target, source, statement.condition)
+    matched = [_keeping_keys(target, source, clause, same) for clause in matched]
+    for clause in (*matched, *left):
+        keyed.check_set(name, schema, clause.values)
+    near = replace(target, pushed=key_predicates(target, source, statement.condition))
+    on = f"ON ({statement.condition})"
+    frames: list[DataFrame] = []
+    done = Merged()
+    with ExitStack() as stack:
+        for clauses, of, join in ((matched, near, "JOIN"), (left, target, "LEFT ANTI JOIN")):
+            if clauses:
+                kept = kept_columns(target, clauses) | set(schema.primary_keys)
+                found = of.query(
+                    f"SELECT {source.hint}{items(target, clauses, kept)} FROM", f"{join} {source.item} {on}"
+                )
+                rows = stack.enter_context(_kept(name, found.where(F.col(ACTION).isNotNull())))
+                _count(target, clauses, rows, done)
+                frames.append(_written(target, rows, clauses))
+        if missing:
+            texts = unmatched(source, statement.condition, items(target, missing))
+            found = near.query(*texts, read_for=statement.condition)
+            frames.append(_written(target, found, missing))
+        total = write_kinds(target, functools.reduce(DataFrame.union, frames), "MERGE")
+    done.inserted = total - done.updated - done.deleted
+    return done
+
+
+def _keeping_keys(target: Target, source: Source, clause: Clause, same: Mapping[str, set[str]]) -> Clause:
+    """A clause without assignments to key columns of what ON says they equal, as ``UPDATE SET *`` has them."""
+    keys = {*target.state.schema.primary_keys, *target.state.schema.partition_keys}
+    values = {
+        column: value
+        for column, value in clause.values.items()
+        if column not in keys or source_column(target, source, value) not in same.get(column, set())
+    }
+    return replace(clause, values=values)
+
+
+@contextmanager
+def _kept(table: str, rows: DataFrame) -> Iterator[DataFrame]:
+    """Rows that Spark keeps for the block: they are looked at more than once."""
+    with spark_errors(f"MERGE INTO '{table}'"):
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        yield rows
+    finally:
+        rows.unpersist()
+
+
+def _count(target: Target, clauses: Sequence[Clause], rows: DataFrame, done: Merged) -> None:
+    """Count what clauses do; raises :class:`InvalidRequest` if one row of the target is changed twice."""
+    fields = [f.name for f in target.state.schema.fields]
+    keys = [old_column(fields.index(k)) for k in target.state.schema.primary_keys]
+    action = F.col(ACTION)
+    each = [F.count_if(action == c.number).alias(f"n{c.number}") for c in clauses]
+    totals = [F.sum(f"n{c.number}").alias(f"n{c.number}") for c in clauses]
+    by_key = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("times"), *each)
+    with spark_errors(f"MERGE INTO '{target.table.name}'"):
+        found = by_key.agg(F.count_if(F.col("times") > 1).alias("twice"), *totals).toArrow().to_pylist()[0]
+    deletes = len(clauses) == 1 and clauses[0].action is st.MergeAction.DELETE and clauses[0].condition is None
+    if found["twice"] and not deletes:
+        raise matched_twice(target, found["twice"])
+    for clause in clauses:
+        count = found[f"n{clause.number}"] or 0
+        if clause.action is st.MergeAction.DELETE:
+            done.deleted += count
+        else:
+            done.updated += count
+
+
+def _written(target: Target, rows: DataFrame, clauses: Sequence[Clause]) -> DataFrame:
+    """The rows to write, and their kinds."""
+    kind = F.lit(None).cast("tinyint")
+    for clause in clauses:
+        kind = F.when(F.col(ACTION) == clause.number, F.lit(_KINDS[clause.action]).cast("tinyint")).otherwise(kind)
+    return new_rows(target, rows, clauses, kind.alias(KIND))
+
+
+PAIR = "__bitlake_pair"
+"""The column of a pair's row of the source."""
+_CLAUSE = "__bitlake_clause"
+_ALIAS = "__bitlake_pairs"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Rows of (file, position, action, :data:`PAIR`), where file and position are NULL if no clause is for them."""
+
+    frame: DataFrame
+    view: str
+
+    @property
+    def item(self) -> str:
+        """The pairs as an item of FROM."""
+        return f"{quoted(self.view)} AS {quoted(_ALIAS)}"
+
+    def on(self, source: Source) -> str:
+        """What a row of the source and its pairs have in common."""
+        return f"ON {source.row} = {quoted(_ALIAS, PAIR)}"
+
+
+@contextmanager
+def kept_pairs(context: EngineContext, frame: DataFrame, doing: str) -> Iterator[Pairs]:
+    """Pairs that Spark keeps for the block."""
+    with spark_errors(doing):
+        frame = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        known = frame.selectExpr(quoted(PAIR), f"action AS {quoted(_CLAUSE)}")
+    try:
+        with context.views([known]) as (view,):
+            yield Pairs(frame, view)
+    finally:
+        frame.unpersist()
+
+
+def rows_of_source(
+    target: Target, source: Source, pairs: Pairs, updating: Sequence[Clause], missing: Sequence[Clause]
+) -> tuple[DataFrame, list[Clause]]:
+    """The parts of new rows (as of ``items``) that need nothing of the target, and the clauses that number them.
+
+    ``updating`` are clauses of WHEN MATCHED whose values are of the source alone.
+    """
+    above = 1 + max((c.number for c in updating), default=-1)
+    inserting = [replace(c, number=above + c.number) for c in missing]
+    clause, pair = quoted(_ALIAS, _CLAUSE), quoted(_ALIAS, PAIR)
+    matched = [replace(c, condition=f"{clause} = {c.number}") for c in updating]
+    unmatched = [replace(c, condition=f"{pair} IS NULL AND ({c.condition or 'true'})") for c in inserting]
+    chosen = [f"{action([*matched, *unmatched])} AS {ACTION}"]
+    chosen += [*value_items(target, matched), *value_items(target, unmatched)]
+    join = "LEFT JOIN" if missing else "JOIN"
+    text = f"{target.with_} SELECT {', '.join(chosen)} FROM {source.item} {join} {pairs.item} {pairs.on(source)}"
+    return query(target.context, text.lstrip()), [*updating, *inserting]
+
+
+_numbers = itertools.count()
+Run = Callable[[str], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeBuilder:
+    """A MERGE statement; every call gives a new one, :meth:`execute` runs it.
+
+    Conditions and values are Spark SQL text in which the rows are called ``target`` and ``source``, or what ``alias``
+    and ``source_alias`` say.  Of several clauses, the first one whose condition holds is taken, as in SQL.
+    """
+
+    run: Run
+    target: str
+    source: DataFrame | str
+    on: str
+    alias: str = "target"
+    source_alias: str = "source"
+    clauses: tuple[str, ...] = ()
+
+    def when_matched_update(self, set: Mapping[str, str] | None = None, condition: str | None = None) -> MergeBuilder:
+        """Set columns of rows that match (None: all columns, to those of the source)."""
+        return self._with("MATCHED", condition, f"UPDATE SET {_assignments(set)}")
+
+    def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Delete rows that match."""
+        return self._with("MATCHED", condition, "DELETE")
+
+    def when_not_matched_insert(
+        self, values: Mapping[str, str] | None = None, condition: str | None = None
+    ) -> MergeBuilder:
+        """Insert rows of the source that match none (None: all their columns)."""
+        if values is None:
+            return self._with("NOT MATCHED", condition, "INSERT *")
+        if not values:
+            raise InvalidRequest("an insert needs values; leave 'values' out for all columns of the source")
+        columns = ", ".join(map(quoted, values))
+        return self._with("NOT MATCHED", condition, f"INSERT ({columns}) VALUES ({', '.join(values.values())})")
+
+    def when_not_matched_by_source_update(self, set: Mapping[str, str], condition: str | None = None) -> MergeBuilder:
+        """Set columns of rows that no row of the source matches."""
+        return self._with("NOT MATCHED BY SOURCE", condition, f"UPDATE SET {_assignments(set)}")
+
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Delete rows that no row of the source matches."""
+        return self._with("NOT MATCHED BY SOURCE", condition, "DELETE")
+
+    def execute(self) -> DataFrame:
+        """Run it; returns the numbers of rows, as MERGE INTO does.  Nothing has happened before."""
+        if not self.clauses:
+            raise InvalidRequest("a merge needs a clause, such as when_matched_update()")
+        if isinstance(self.source, str):
+            return self.run(self._text(self.source))
+        view = f"__bitlake_source_{next(_numbers)}"
+        self.source.createOrReplaceTempView(view)
+        try:
+            return self.run(self._text(view))
+        finally:
+            self.source.sparkSession.catalog.dropTempView(view)
+
+    def _with(self, when: str, condition: str | None, action: str) -> MergeBuilder:
+        also = "" if condition is None else f" AND ({condition})"
+        return replace(self, clauses=(*self.clauses, f"WHEN {when}{also} THEN {action}"))
+
+    def _text(self, source: str) -> str:
+        parts = [
+            f"MERGE INTO {self.target} AS {quoted(self.alias)}",
+            f"USING {source} AS {quoted(self.source_alias)}",
+            f"ON {self.on}",
+            *self.clauses,
+        ]
+        return "\n".join(parts)
+
+
+def _assignments(values: Mapping[str, str] | None) -> str:
+    if values is None:
+        return "*"
+    if not values:
+        raise InvalidRequest("an update needs columns to set; leave 'set' out for all columns of the source")
+    return ", ".join(f"{quoted(name)} = {value}" for name, value in values.items())

@@ -1,0 +1,1 @@
+"""``CALL sys.…``: procedures; names, arguments and results are Paimon's."""

@@ -1,0 +1,450 @@
+"""Maintenance procedures; arguments and results are Paimon's.
+
+``sys.advise`` recommends indexes and layout from a sample that executors read.  ``sys.verify`` checks a table's files
+on the executors, and lists what can be repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+from bitlake.metadata import expiry_options as xo
+from bitlake.metadata.options import Option, Options
+from bitlake.metadata.partition import render_value
+from bitlake.runtime import LocalRunner, Runner
+from bitlake.spark.analyze import analyzable, analyze_table
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import spark_errors
+from bitlake.spark.partitions import static_values
+from bitlake.spark.procedures.procedure import (
+    DRY_RUN,
+    OPTIONS,
+    PARALLELISM,
+    TABLE,
+    Parameter,
+    Procedure,
+    done,
+    epoch_millis,
+    flag,
+    needed,
+    options_of,
+    table_of,
+    text,
+    workers,
+)
+from bitlake.spark.runner import SparkRunner
+from bitlake.sql.parser import parse_table_name
+from bitlake.sql.workload import advise_for
+from bitlake.table.advise.advice import Advice
+from bitlake.table.migrate import migrate_folder
+from bitlake.table.partition_age import PartitionAge
+from bitlake.table.relation import Identifier
+from bitlake.table.table import Table
+from bitlake.table.verify.repair import Indexes, Repair
+from bitlake.types import AtomicType
+
+Arguments = dict[str, Any]
+_OLDER = Parameter("older_than", False, "only files last changed before this time; default: a day ago")
+SOURCE_TYPE = Parameter("source_type", True, "'parquet' or 'hive'")
+MADE_WITH = Parameter("options", False, "table options, as 'name=value,name=value'")
+OPTIONS_MAP = Parameter("options_map", False, "table options, as map('k', 'v')")
+_TABLES = Parameter("table", True, "the table, as 'db.table', or all of 'db.*'")
+
+
+def _tables(context: EngineContext, given: Any) -> list[Table]:
+    """One table, or all of ``db.*``."""
+    if isinstance(given, str) and given.endswith(".*"):
+        database = given.removesuffix(".*").strip("`")
+        return [table_of(context, f"`{database}`.`{name}`") for name in context.catalog.tables(database)]
+    return [table_of(context, given)]
+
+
+def _remove_orphan_files(context: EngineContext, a: Arguments) -> DataFrame:
+    older = a.get("older_than")
+    limit = None if older is None else epoch_millis(context, older)
+    at_a_time = workers(a)
+    runner: Runner
+    match (text(a, "mode") or "distributed").lower():
+        case "local":
+            runner = LocalRunner(at_a_time)
+        case "distributed":
+            runner = SparkRunner(context.spark, at_a_time)
+        case _:
+            raise InvalidRequest(f"'mode' is local or distributed, not '{a['mode']}'")
+    files = size = 0
+    for table in _tables(context, a["table"]):
+        found = table.remove_orphan_files(limit, dry_run=flag(a, "dry_run"), runner=runner)
+        files, size = files + len(found), size + sum(o.size for o in found)
+    columns = [("deletedFileCount", T.LongType()), ("deletedFileTotalLenInBytes", T.LongType())]
+    return context.rows(columns, [(files, size)])
+
+
+def _remove_unexisting_files(context: EngineContext, a: Arguments) -> DataFrame:
+    runner, dry_run = SparkRunner(context.spark, workers(a)), flag(a, "dry_run")
+    tables = _tables(context, a["table"])
+    gone = [p for table in tables for p in table.remove_unexisting_files(dry_run=dry_run, runner=runner)]
+    return context.rows([("fileName", T.StringType())], [(p.rsplit("/", 1)[1],) for p in gone])
+
+
+def _purge_files(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    table.purge_files()
+    return context.rows([("result", T.StringType())], [(f"Success purge files with table: {table.name}.",)])
+
+
+def _repair(context: EngineContext, a: Arguments) -> DataFrame:
+    given = str(a["database_or_table"])
+    for name in given.split(",") if given.strip() else context.catalog.databases():
+        one = name.strip()
+        if "." not in one and context.catalog.database_exists(one):
+            one = f"{one}.*"
+        for table in _tables(context, one):
+            table.repair_hints()
+    return done(context)
+
+
+def migrate_table(context: EngineContext, a: Arguments) -> DataFrame:
+    """``CALL sys.migrate_table`` with these arguments."""
+    kind = needed(a, "source_type").lower()
+    if kind not in ("hive", "parquet"):
+        raise InvalidRequest(f"'source_type' is hive or parquet (both: a folder of Parquet files), not '{kind}'")
+    at_a_time = workers(a)
+    source = needed(a, "table")
+    more = a.get("options_map") or {}
+    if not isinstance(more, dict):
+        raise InvalidRequest(f"'options_map' must be a map, as map('k', 'v'), and is {more!r}")
+    options = {**options_of(a), **{str(k): str(v) for k, v in more.items()}}
+    target = text(a, "target_table")
+    folder = source
+    if "/" in source and flag(a, "delete_origin"):
+        raise InvalidRequest("'delete_origin' is for a table of Spark's catalog, and 'table' is a folder, which stays")
+    if "/" not in source:
+        folder = _location(context, source)
+        target = target or source.rsplit(".", 1)[-1]
+    if target is None:
+        raise InvalidRequest("sys.migrate_table needs 'target_table' where 'table' is a folder")
+    name = parse_table_name(target)
+    identifier = Identifier(name.database or context.database, name.table)
+    migrate_folder(context.catalog, folder, identifier, options, LocalRunner(at_a_time))
+    table_of(context, target).rewrite_file_index()
+    if "/" not in source and (a.get("delete_origin") is None or flag(a, "delete_origin")):
+        with spark_errors(f"dropping {source}"):
+            context.spark.sql(f"DROP TABLE IF EXISTS spark_catalog.{source}")
+    return done(context)
+
+
+def _location(context: EngineContext, name: str) -> str:
+    """The folder of a table of Spark's own catalog."""
+    with spark_errors(f"looking for {name} in Spark's own catalog"):
+        rows = context.spark.sql(f"DESCRIBE TABLE EXTENDED spark_catalog.{name}").collect()
+    facts = {r[0]: r[1] for r in rows}
+    if (facts.get("Provider") or "").lower() not in ("parquet", "hive"):
+        raise InvalidRequest(f"table '{name}' of Spark's catalog is of {facts.get('Provider')}; only Parquet can move")
+    return str(facts["Location"])
+
+
+def _analyze(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    given = text(a, "columns")
+    columns = None if given is None else tuple(c.strip() for c in given.split(",") if c.strip())
+    if columns is None:
+        columns = analyzable(table)
+    analyze_table(context, table, [table.schema.field(c).name for c in columns])
+    return context.rows([("snapshot_id", T.LongType())], [(table.state().snapshot_id,)])
+
+
+# --- partitions -------------------------------------------------------------------------------------------------------
+
+
+def _specs(context: EngineContext, table: Table, given: str) -> list[dict[str, Any]]:
+    """``a=1,b=2;a=3`` as physical values by column."""
+    state = table.state()
+    out = []
+    for spec in filter(None, (p.strip() for p in given.split(";"))):
+        values = {}
+        for pair in spec.split(","):
+            name, sign, value = pair.partition("=")
+            column = state.schema.field(name.strip()).name
+            if not sign or column not in state.schema.partition_keys:
+                raise InvalidRequest(f"table '{table.name}': partitions are column=value, and '{pair.strip()}' is not")
+            values[column] = value.strip().strip("'\"")
+        out.append(static_values(context, state, values))
+    if not out:
+        raise InvalidRequest(f"table '{table.name}': 'partitions' names none; write 'a=1,b=2;a=3,b=4'")
+    return out
+
+
+def _drop_partition(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    for spec in _specs(context, table, needed(a, "partitions")):
+        table.truncate(spec)
+    return done(context)
+
+
+def _mark_partition_done(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    for spec in _specs(context, table, needed(a, "partitions")):
+        table.mark_partition_done(spec)
+    return done(context)
+
+
+def _expire_partitions(context: EngineContext, a: Arguments) -> DataFrame:
+    table = table_of(context, a["table"])
+    options = {**table.schema.options, **options_of(a)}
+    for argument, option in _EXPIRY.items():
+        value = text(a, argument)
+        if value is not None:
+            options[option.name] = value
+    age = PartitionAge.of(options)
+    if age is None:
+        raise InvalidRequest("sys.expire_partitions needs 'expiration_time', such as '7 d'")
+    shown = []
+    for values in table.expire_partitions(age, Options(options).of(xo.MAX_NUM), dry_run=flag(a, "dry_run")):
+        fields = table.schema.partition_fields
+        pairs = []
+        for f in fields:
+            assert isinstance(f.type, AtomicType)
+            value = values[f.name]
+            pairs.append(f"{f.name}={'null' if value is None else render_value(f.type, value, legacy=False)}")
+        shown.append((", ".join(pairs),))
+    return context.rows([("expired_partitions", T.StringType())], shown or [("No expired partitions.",)])
+
+
+_EXPIRY: dict[str, Option[Any]] = {
+    "expiration_time": xo.TIME,
+    "timestamp_formatter": xo.FORMATTER,
+    "timestamp_pattern": xo.PATTERN,
+    "expire_strategy": xo.STRATEGY,
+    "max_expires": xo.MAX_NUM,
+}
+"""Arguments of expire_partitions, each with the option that it stands for and that is its default."""
+_PARTITIONS = Parameter("partitions", True, "partitions, as 'a=1,b=2;a=3,b=4'")
+PROCEDURES = (
+    Procedure(
+        "analyze",
+        (TABLE, Parameter("columns", False, "columns between commas; default: all that can have statistics")),
+        "Find statistics of columns, which $statistics shows.",
+        _analyze,
+    ),
+    Procedure("drop_partition", (TABLE, _PARTITIONS), "Delete the rows of partitions.", _drop_partition),
+    Procedure(
+        "expire_partitions",
+        (
+            TABLE,
+            Parameter("expiration_time", False, "how old a partition may get, as '7 d'; default: the table's option"),
+            Parameter("timestamp_formatter", False, "how times are written in partitions, as 'yyyy-MM-dd'"),
+            Parameter("timestamp_pattern", False, "where they are, as '$dt $hour:00:00'"),
+            Parameter("expire_strategy", False, "'values-time' (default), or 'update-time': when files were written"),
+            Parameter("max_expires", False, "at most so many partitions; default: 100"),
+            OPTIONS,
+            DRY_RUN,
+        ),
+        "Delete the rows of partitions that are too old.",
+        _expire_partitions,
+    ),
+    Procedure(
+        "mark_partition_done",
+        (TABLE, _PARTITIONS),
+        "Put a file _SUCCESS into the folders of partitions.",
+        _mark_partition_done,
+    ),
+    Procedure(
+        "migrate_table",
+        (
+            SOURCE_TYPE,
+            Parameter("table", True, "a folder of Parquet files, or a table of Spark's own catalog"),
+            MADE_WITH,
+            Parameter("delete_origin", False, "false: leave the (then empty) table in Spark's catalog"),
+            Parameter("target_table", False, "the table to be; default: the same name"),
+            OPTIONS_MAP,
+            PARALLELISM,
+        ),
+        "Make a table of Parquet files that are there, by moving them; indexes that the options ask for are built.",
+        migrate_table,
+    ),
+    Procedure("purge_files", (TABLE,), "Delete everything but the schemas: rows, tags, branches.", _purge_files),
+    Procedure(
+        "remove_orphan_files",
+        (
+            _TABLES,
+            _OLDER,
+            DRY_RUN,
+            PARALLELISM,
+            Parameter("mode", False, "'distributed' (default): by the executors; 'local': by threads of the driver"),
+        ),
+        "Delete files that nothing names: what killed writers left.",
+        _remove_orphan_files,
+    ),
+    Procedure(
+        "remove_unexisting_files",
+        (_TABLES, DRY_RUN, PARALLELISM),
+        "Take data files that are gone out of the table, so that it can be read again; their rows are lost.",
+        _remove_unexisting_files,
+    ),
+    Procedure(
+        "repair",
+        (Parameter("database_or_table", True, "names between commas"),),
+        "Write the hints of the first and last snapshot anew; this catalog keeps nothing else beside the files.",
+        _repair,
+    ),
+)
+"""Procedures of a table's files and partitions."""
+
+
+_ADVICE_COLUMNS: list[tuple[str, T.DataType]] = [
+    ("subject", T.StringType()),
+    ("now", T.StringType()),
+    ("advice", T.StringType()),
+    ("index_bytes", T.LongType()),
+    ("build_seconds", T.DoubleType()),
+    ("bytes_before", T.LongType()),
+    ("bytes_after", T.LongType()),
+    ("reason", T.StringType()),
+    ("statement", T.StringType()),
+    ("real_index_bytes", T.LongType()),
+    ("real_build_seconds", T.DoubleType()),
+    ("real_bytes_before", T.LongType()),
+    ("real_bytes_after", T.LongType()),
+]
+_NOT_MEASURED = (None,) * 4
+
+
+def _advise(context: EngineContext, a: dict[str, Any]) -> DataFrame:
+    table = table_of(context, a["table"])
+    queries = text(a, "queries")
+    advice = advise_for(
+        context.catalog,
+        table,
+        None if queries is None else [queries],
+        context.database,
+        flag(a, "recorded"),
+        workers(a, "sample"),
+        runner=SparkRunner(context.spark, workers(a)),
+    )
+    if flag(a, "apply"):
+        advice = advice.apply()
+    return context.rows(_ADVICE_COLUMNS, [*_rows(advice)])
+
+
+def _rows(advice: Advice) -> Iterator[tuple[Any, ...]]:
+    done = advice.measured
+    built = {} if done is None else {(i.column, i.index_type): i.bytes for i in done.indexes}
+    for c in advice.columns:
+        e = c.chosen
+        word = c.index if c.action in ("add", "replace") else c.action
+        known = (
+            (None,) * 4 if e is None else (e.index_bytes, e.build_seconds, round(e.bytes_before), round(e.bytes_after))
+        )
+        real: tuple[Any, ...] = _NOT_MEASURED
+        if done is not None and (c.column, c.index) in built:
+            real = (built[c.column, c.index], None, *_rounded(done.bytes_of(c.column)))
+        yield (c.column, ", ".join(c.now) or None, word, *known, c.reason, None, *real)
+    for item in advice.layout:
+        sizes = [None if s is None else round(s) for s in (item.bytes_before, item.bytes_after)]
+        told = "; ".join(item.statements)
+        yield (item.kind, None, item.value, None, None, *sizes, item.reason, told, *_NOT_MEASURED)
+    if done is not None:
+        expected = (done.estimated_index_bytes, done.estimated_seconds, *_rounded(done.expected_bytes_of()))
+        said = "what the statements brought, beside the estimates"
+        real = (done.index_bytes, done.seconds, *_rounded(done.bytes_of()))
+        yield ("measured", None, None, *expected, said, None, *real)
+    for s in advice.statements():
+        yield ("statement", *(None,) * 7, s, *_NOT_MEASURED)
+
+
+def _rounded(sizes: tuple[float, float] | None) -> tuple[int | None, int | None]:
+    return (None, None) if sizes is None else (round(sizes[0]), round(sizes[1]))
+
+
+ADVISE_PROCEDURES = (
+    Procedure(
+        "advise",
+        (
+            TABLE,
+            Parameter("queries", False, "SQL queries with ; between them, or a condition; default: typical ones"),
+            Parameter("recorded", False, "true: the scans that the lake recorded, too"),
+            Parameter("sample", False, "about how many rows are looked at; default: 500000"),
+            Parameter("apply", False, "true: add the indexes that are advised, and measure what they bring"),
+            PARALLELISM,
+        ),
+        "Say which indexes and which layout a table should have, and why: a row for each column; changes nothing "
+        "unless it is told to apply.",
+        _advise,
+    ),
+)
+"""By Procedure's own names, for :mod:`bitlake.spark.procedures.call`."""
+
+
+_FINDING_COLUMNS: list[tuple[str, T.DataType]] = [
+    ("severity", T.StringType()),
+    ("code", T.StringType()),
+    ("file", T.StringType()),
+    ("what", T.StringType()),
+    ("column", T.StringType()),
+    ("offset", T.LongType()),
+    ("snapshots", T.StringType()),
+    ("remedy", T.StringType()),
+]
+
+
+def _verify(context: EngineContext, a: dict[str, Any]) -> DataFrame:
+    table = table_of(context, a["table"])
+    runner = SparkRunner(context.spark, workers(a))
+    deep = True if a.get("deep") is None else flag(a, "deep")
+    report = table.verify(deep, runner=runner, snapshots=_snapshots(a))
+    rows: list[tuple[Any, ...]] = [
+        (f.severity, f.code, f.path, f.what, f.column, f.offset, ", ".join(f.snapshots), f.remedy)
+        for f in report.findings
+    ]
+    if flag(a, "repair"):
+        dry_run = True if a.get("dry_run") is None else flag(a, "dry_run")
+        rows += _repaired(table.repair(report, dry_run=dry_run, indexes=_indexes(a), runner=runner))
+    return context.rows(_FINDING_COLUMNS, rows)
+
+
+def _repaired(done: Repair) -> list[tuple[Any, ...]]:
+    """A row for each repair, after those of the findings."""
+    word = "repaired" if done.done else "would repair"
+    made = None if done.snapshot is None else f"snapshot {done.snapshot}"
+    return [(word, a.code, a.path, a.what, None, None, made, None) for a in done.actions]
+
+
+def _snapshots(a: dict[str, Any]) -> list[int] | None:
+    given = text(a, "snapshots")
+    if given is None:
+        return None
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError as e:
+        raise InvalidRequest(f"'snapshots' are ids between commas, such as '3,4', and not '{given}'") from e
+
+
+def _indexes(a: dict[str, Any]) -> Indexes:
+    given = text(a, "indexes") or "rebuild"
+    if given in ("rebuild", "drop"):
+        return cast("Indexes", given)
+    raise InvalidRequest(f"'indexes' is rebuild or drop, not '{given}'")
+
+
+VERIFY_PROCEDURES = (
+    Procedure(
+        "verify",
+        (
+            TABLE,
+            Parameter("deep", False, "false: only metadata, sizes and footers; default: data and indexes, too"),
+            Parameter("snapshots", False, "only these, as '3,4', without tags, branches and hints"),
+            Parameter("repair", False, "true: also repair what can be made anew from what is sound"),
+            Parameter("dry_run", False, "with repair: false carries it out; default: only say what would be done"),
+            Parameter("indexes", False, "with repair: 'rebuild' damaged file indexes (the default) or 'drop' them"),
+            PARALLELISM,
+        ),
+        "Check every file of a table against all that is told of it; a row for each fault, none if there is none.",
+        _verify,
+    ),
+)
+"""By Procedure's own names, for :mod:`bitlake.spark.procedures.call`."""

@@ -1,0 +1,1 @@
+"""Read lake tables on Spark: scans, queries, time travel, metadata-only queries."""

@@ -1,0 +1,104 @@
+"""Rows that are here already, as a DataFrame that Spark first hears of when it has something to do with them.
+
+Handing ten rows to the JVM, planning their query there and fetching them back takes 50 ms and more; whoever just
+collects them need not wait for it.  All else that a DataFrame can do goes through the JVM, as ever.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import types as T
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.conversion import ArrowTableToRowsConversion
+
+from bitlake.formats.conform import retyped
+from bitlake.html.notebook import rows_html
+from bitlake.spark.types import spark_arrow_schema
+
+_COLLECTED = (
+    T.BooleanType,
+    T.ByteType,
+    T.ShortType,
+    T.IntegerType,
+    T.LongType,
+    T.FloatType,
+    T.DoubleType,
+    T.DecimalType,
+    T.StringType,
+    T.DateType,
+)
+"""What pyspark makes the same Python values of, whichever way they come."""
+_SIMPLE = (*_COLLECTED, T.BinaryType, T.TimestampType, T.TimestampNTZType)
+
+
+def local_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> DataFrame:
+    """An Arrow table as a local relation of the given Spark types."""
+    if table.num_rows == 0 and (getattr(spark, "_jsparkSession", None) is None or not types.fields):
+        return spark.createDataFrame([], types)
+    # Without rows it is an empty local relation, which Spark's optimiser knows to be empty; of a list it makes an RDD.
+    # One chunk: Spark's Arrow stream reader stops at the first empty batch, and chunked tables may hold some.
+    return spark.createDataFrame(table.combine_chunks(), types)
+
+
+def is_simple(types: T.StructType) -> bool:
+    """Whether :func:`held_frame` takes columns of these types."""
+    return bool(types.fields) and all(isinstance(f.dataType, _SIMPLE) for f in types.fields)
+
+
+def held_frame(spark: SparkSession, table: pa.Table, types: T.StructType) -> DataFrame:
+    """As :func:`local_frame`, made in the JVM when it is first needed there.  Requires simple types."""
+    if getattr(spark, "_jsparkSession", None) is None:  # Spark Connect is lazy itself
+        return local_frame(spark, table, types)
+    return HeldFrame(spark, table, types)
+
+
+class HeldFrame(ClassicDataFrame):
+    """A DataFrame of the rows of an Arrow table; see :func:`held_frame`."""
+
+    def __new__(cls, spark: SparkSession, table: pa.Table, types: T.StructType) -> HeldFrame:
+        """An object, and no more: PySpark's own would call what initialises it with other arguments."""
+        return object.__new__(cls)
+
+    def __init__(self, spark: SparkSession, table: pa.Table, types: T.StructType) -> None:
+        self._table = table
+        self._types = T.StructType(list(types.fields))
+        self.__dict__["schema"] = types  # where the cached property looks first
+        self._made: Any = None
+        super().__init__(None, spark)  # what it keeps as _jdf is made later
+
+    @property
+    def _jdf(self) -> Any:
+        if self._made is None:
+            self._made = local_frame(self._session, self._table, self._types)._jdf
+        return self._made
+
+    @_jdf.setter
+    def _jdf(self, made: Any) -> None:
+        self._made = made
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns' names."""
+        return list(self._types.names)
+
+    def count(self) -> int:
+        """How many rows there are."""
+        return int(self._table.num_rows)
+
+    def collect(self) -> list[Row]:
+        """All rows."""
+        if not all(isinstance(f.dataType, _COLLECTED) for f in self._types.fields):
+            return super().collect()
+        return ArrowTableToRowsConversion.convert(self._table, self._types)
+
+    def _repr_html_(self) -> str | None:
+        """A table of its rows, at most as many as eager evaluation shows: they are here, so nothing is run for it."""
+        return super()._repr_html_() if not is_simple(self._types) else rows_html(self._types.names, self._table)
+
+    def toArrow(self) -> pa.Table:
+        """All rows as an Arrow table of the types that Spark gives them."""
+        large = self._session.conf.get("spark.sql.execution.arrow.useLargeVarTypes") == "true"
+        return retyped(self._table, spark_arrow_schema(self._types, prefers_large_types=large))

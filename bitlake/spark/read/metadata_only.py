@@ -1,0 +1,228 @@
+"""Queries whose whole shape is known: answered from metadata and indexes, or with a scan of just the first rows.
+
+Names, types and nullability of the result are Spark's own: it analyses the query over an empty relation of the table's
+columns.  Where a data file would have to be opened, the query runs as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest
+from bitlake.expressions.binder import bind
+from bitlake.expressions.tree import MapKey, Predicate, columns_of
+from bitlake.spark.context import EngineContext
+from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
+from bitlake.spark.read.scan import DRIVER_FILES, choose, frame_schema
+from bitlake.spark.types import spark_type
+from bitlake.sql import aggregate_pushdown as sh
+from bitlake.sql.table_references import QueryAnalysis
+from bitlake.sql.text import Edit
+from bitlake.table.index_only import Answers, NeedsData
+from bitlake.table.scan import Scan
+from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
+
+MAX_GROUPS = 100_000
+"""More groups than this are Spark's to count: they would all pass through the driver."""
+JUDGED_ROWS = 10_000
+"""So many rows are judged here in the hope that the first n of an order survive a filter; then Spark sorts them all."""
+Rewritten = Callable[[DataFrame, Sequence[Edit]], DataFrame]
+"""Runs the query with a DataFrame in the table's place, and with edits of its text."""
+
+
+def shape_of(
+    context: EngineContext, analysis: QueryAnalysis, scans: Sequence[Scan]
+) -> sh.Aggregates | sh.TopRows | None:
+    """The query's shape, if it has one and speaks of no column whose order or equality Spark may see otherwise."""
+    if len(scans) != 1:
+        return None
+    fields = scans[0].state.schema.fields
+    columns = context.names.clear(f.name for f in fields)
+    if len(columns) < len(fields):
+        return None  # a star would stand for columns that no name means
+    found = sh.shape_of(analysis, columns, context.timezone, context.names)
+    if isinstance(found, sh.TopRows):
+        used = {c for c, _, _ in found.order}
+    elif found is not None:
+        used = {i.column for i in found.items if i.column is not None} | ({found.key} if found.key else set())
+    else:
+        return None
+    by_name = {f.name: f for f in fields}
+    return found if all(_plain(by_name[c].type) for c in used) else None
+
+
+def _type_of(column: str, types: Mapping[str, DataType]) -> DataType:
+    made = types[column.column if isinstance(column, MapKey) else column]
+    return made.value if isinstance(column, MapKey) and isinstance(made, MapType) else made
+
+
+def _plain(made: DataType) -> bool:
+    """Whether a column's values are to Spark what they are here; CHAR, whose padding differs by writer, is not."""
+    return isinstance(made, AtomicType) and made.root not in (Root.CHAR, Root.VARIANT, Root.TIME)
+
+
+def exact_scan(context: EngineContext, scan: Scan, predicate: Predicate | None) -> Scan | None:
+    """The scan with all of WHERE, or None where that cannot be said exactly."""
+    bare = replace(scan, predicate=None, _planned=[])
+    if predicate is None:
+        return bare
+    fields = scan.state.schema.fields
+    try:
+        bound = bind(predicate, fields, context.timezone)
+    except InvalidRequest:
+        return None
+    types = {f.name: f.type for f in fields}
+    if not all(_plain(_type_of(column, types)) for column in columns_of(bound)):
+        return None
+    return scan if bound == scan.predicate else bare.where_bound(bound)
+
+
+def first_rows(context: EngineContext, shape: sh.TopRows, scan: Scan) -> Scan | None:
+    """A scan of the rows that a query with a LIMIT can show, or None."""
+    exact = exact_scan(context, scan, shape.predicate)
+    if exact is None:
+        return None
+    if not shape.order:
+        return exact.limit(shape.rows)
+    words = [
+        (c, "desc" if descending else "asc", "first" if nulls_first else "last")
+        for c, descending, nulls_first in shape.order
+    ]
+    return exact.top_n(words, shape.rows)
+
+
+def sorted_rows(context: EngineContext, shape: sh.TopRows, scan: Scan, run: Rewritten) -> DataFrame | None:
+    """The result of a query of first rows, if few enough to be read here: in order, so that Spark has none to make."""
+    if scan.row_limit is None or (shape.order and shape.edits is None):
+        return None
+    if shape.outputs is not None and {c for c, _ in shape.outputs} <= set(scan.columns):
+        columns = [c for c, _ in shape.outputs]
+        names = [name for _, name in shape.outputs]
+        plain = frame_schema(scan.select(columns)).fields
+        types = T.StructType(
+            [T.StructField(n, f.dataType, f.nullable, f.metadata) for n, f in zip(names, plain, strict=True)]
+        )
+        if is_simple(types):
+            rows = _read_here(scan)
+            if rows is None:
+                return None
+            rows = rows.slice(shape.offset)
+            return held_frame(context.spark, rows.select(columns).rename_columns(names), types)
+    if shape.edits is None or not scan.columns:
+        return None
+    rows = _read_here(scan)
+    if rows is None:
+        return None
+    return run(local_frame(context.spark, rows.slice(shape.offset), frame_schema(scan)), shape.edits)
+
+
+def _read_here(scan: Scan) -> pa.Table | None:
+    """The rows of a limited scan, if few need be read for them; else None."""
+    plan = scan.plan()
+    if not plan.files or choose(plan, limited=True).driver:
+        return scan.to_arrow()
+    # Many are left to a filter, but the best that survive it may be soon found.
+    return scan.to_arrow_within(JUDGED_ROWS) if scan.order and len(plan.files) <= DRIVER_FILES else None
+
+
+def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewritten) -> DataFrame | None:
+    """The aggregates as a local relation, or None where data would have to be read."""
+    exact = exact_scan(context, scan, shape.predicate)
+    if exact is None:
+        return None
+    try:
+        columns = _columns(shape, exact.answers(may_read=False), exact)
+    except NeedsData:
+        return None
+    if columns is None:
+        return None
+    exact.record("spark")
+    types = run(context.spark.createDataFrame([], frame_schema(exact)), ()).schema
+    names = [f.name for f in types.fields]
+    wanted = [T.LongType() if kind is None else kind for kind, _ in columns]
+    if shape.edits is not None:
+        return _rest(context, shape, columns, wanted, types, run)
+    if len(types.fields) != len(columns) or len(set(names)) != len(names):
+        return None
+    if [f.dataType for f in types.fields] != wanted:
+        return None
+    return local_frame(context.spark, pa.table([c for _, c in columns], names=names), types)
+
+
+def _rest(
+    context: EngineContext,
+    shape: sh.Aggregates,
+    columns: Sequence[tuple[T.DataType | None, pa.ChunkedArray]],
+    kinds: Sequence[T.DataType],
+    types: T.StructType,
+    run: Rewritten,
+) -> DataFrame | None:
+    """What the query makes of its aggregates, by Spark; ``types``: its result's."""
+    assert shape.edits is not None
+    names = [shape.key if i.kind == sh.KEY and shape.key else sh.item_name(n) for n, i in enumerate(shape.items)]
+    made = T.StructType([T.StructField(n, kind, True) for n, kind in zip(names, kinds, strict=True)])
+    found = run(local_frame(context.spark, pa.table([c for _, c in columns], names=names), made), shape.edits)
+    if [f.dataType for f in found.schema.fields] != [f.dataType for f in types.fields]:
+        return None
+    return found if found.columns == types.names else found.toDF(*types.names)
+
+
+def _columns(
+    shape: sh.Aggregates, answers: Answers, scan: Scan
+) -> list[tuple[T.DataType | None, pa.ChunkedArray]] | None:
+    """The output columns: Spark type (None: LONG) and values."""
+    fields = {f.name: f for f in scan.state.schema.fields}
+    out: list[tuple[T.DataType | None, pa.ChunkedArray]] = []
+    if shape.key is not None:
+        plain = all(i.kind == sh.KEY for i in shape.items)
+        if plain:
+            values = pa.chunked_array([answers.distinct(shape.key)])
+            counts = pa.chunked_array([], pa.int64())
+        else:
+            counted = answers.group_count(shape.key)
+            values, counts = counted.column(0), counted.column(1)
+        if len(values) > MAX_GROUPS:
+            return None
+        for item in shape.items:
+            if item.kind == sh.KEY:
+                out.append((spark_type(fields[shape.key].type), values))
+            elif item.kind == sh.COUNT_ROWS:
+                out.append((None, counts))
+            else:  # COUNT(key): 0 for the group of NULL
+                zero = pa.scalar(0, pa.int64())
+                out.append((None, pc.if_else(values.is_valid(), counts, zero)))
+        return out
+    extremes: dict[str, tuple[pa.Scalar, pa.Scalar]] = {}
+    for item in shape.items:
+        if item.kind in (sh.MIN, sh.MAX):
+            assert item.column is not None
+            if item.column not in extremes:
+                extremes[item.column] = answers.min_max(item.column)
+            kind = arrow_type(fields[item.column].type)
+            end = extremes[item.column][item.kind == sh.MAX]
+            out.append((spark_type(fields[item.column].type), pa.chunked_array([_array(end)], kind)))
+            continue
+        if item.kind in (sh.EXISTS, sh.NOT_EXISTS):
+            there = answers.exists() is (item.kind == sh.EXISTS)
+            out.append((T.BooleanType(), pa.chunked_array([pa.array([there])])))
+            continue
+        number = answers.count(item.column) if item.kind != sh.COUNT_DISTINCT else _distinct(answers, item.column)
+        out.append((None, pa.chunked_array([pa.array([number], pa.int64())])))
+    return out
+
+
+def _array(value: pa.Scalar) -> pa.Array:
+    """One value as an array; Arrow makes none of nanoseconds by way of Python."""
+    return pa.repeat(value, 1) if value.is_valid else pa.nulls(1, value.type)
+
+
+def _distinct(answers: Answers, column: str | None) -> int:
+    assert column is not None
+    values = answers.distinct(column)
+    return len(values) - int(values.null_count)

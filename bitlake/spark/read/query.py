@@ -1,0 +1,329 @@
+"""A Spark query over lake tables: each table becomes a view of the rows and columns that the query needs.
+
+Only the tables' names change in the text; Spark parses, optimises and runs the query with all its filters.  sqlglot
+finds the tables, the columns that the query needs, and the conditions that may prune rows.
+
+The explanation of a query has a scan for each lake table, and Spark's plan.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.expressions.binder import bind
+from bitlake.expressions.sql_text import quoted
+from bitlake.metadata.schema import near
+from bitlake.spark.context import EngineContext
+from bitlake.spark.errors import MissingTable, spark_errors
+from bitlake.spark.read.metadata_only import answer, first_rows, shape_of, sorted_rows
+from bitlake.spark.read.scan import SparkReader, choose, is_forced, looked_at
+from bitlake.sql import statements as st
+from bitlake.sql.aggregate_pushdown import Aggregates, TopRows, edited
+from bitlake.sql.analyzer import analyse_query
+from bitlake.sql.parser import parse_statement
+from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, TableName, UncacheTable
+from bitlake.sql.table_references import QueryAnalysis, TableUse, replace_tables
+from bitlake.sql.text import Edit
+from bitlake.table.explanation import QueryExplanation
+from bitlake.table.plan import SkipReason
+from bitlake.table.scan import Scan
+from bitlake.types import DataField
+
+_RUN_AT_ONCE = re.compile(r"(SET|DECLARE|INSERT|(CREATE|CREATE\s+OR\s+REPLACE|REPLACE)\s+TABLE)\b", re.I)
+"""Statements of Spark's that read the tables they name when they are run, and keep no name of them."""
+_PAIMON_SETTING = re.compile(r"^(\s*(?:SET|RESET)\s+)(spark\.paimon\.[^=\s`]+)", re.I)
+"""Spark takes keys with dashes and stars in backquotes only; Paimon's are written without."""
+
+
+_FULL_SCAN = "spark.paimon.read.allow.fullScan"
+_PRUNED = (SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedQuery:
+    """A query taken apart: its tables' scans, in the order they stand in the text."""
+
+    analysis: QueryAnalysis
+    scans: tuple[Scan, ...]
+    shape: Aggregates | TopRows | None = None
+
+
+def prepare(context: EngineContext, text: str) -> PreparedQuery:
+    """Find the lake tables of a query and describe what each must give; nothing is read."""
+
+    def resolve(name: TableName) -> Sequence[DataField] | None:
+        if not context.has(name):
+            return None
+        found = scans_by_name[name] = context.scan(name)
+        return found.state.schema.fields
+
+    scans_by_name: dict[TableName, Scan] = {}
+    patterns = context.conf.is_true("spark.sql.parser.quotedRegexColumnNames")
+    analysis = analyse_query(text, resolve, context.timezone, quoted_patterns=patterns, names=context.names)
+    scans = tuple(_scan(context, use, scans_by_name[use.name]) for use in analysis.tables)
+    # What metadata can answer, unless a way to read the files is forced.
+    plain = all(type(scan) is Scan and not is_forced(scan) for scan in scans)
+    plain = plain and not analysis.by_spark and not any(use.file_metadata for use in analysis.tables)
+    shape = shape_of(context, analysis, scans) if plain else None
+    if isinstance(shape, TopRows):
+        first = first_rows(context, shape, scans[0])
+        scans = scans if first is None else (first,)
+    return PreparedQuery(analysis, scans, shape)
+
+
+def _scan(context: EngineContext, use: TableUse, scan: Scan) -> Scan:
+    if use.columns is not None:
+        columns = use.columns
+        if type(scan) is not Scan:
+            # Rows of system tables have no place in files; and without a column, nothing would tell their number.
+            known = scan.state.schema.field_names
+            columns = tuple(c for c in columns if c in known) or known[:1]
+        scan = scan.select(columns)
+    if use.predicate is None:
+        return scan
+    bound = bind(use.predicate, scan.state.schema.fields, context.timezone, on_unsupported="true")
+    return scan.where_bound(bound)
+
+
+def query(context: EngineContext, text: str) -> DataFrame:
+    """Run a query; returns Spark's lazy DataFrame."""
+    prepared = prepare(context, text)
+    if isinstance(prepared.shape, Aggregates):
+        run = functools.partial(_edited, context, prepared)
+        answered = answer(context, prepared.shape, prepared.scans[0], run)
+        if answered is not None:
+            return answered
+    _check_full_scan(context, prepared.scans)
+    if isinstance(prepared.shape, TopRows):
+        few = sorted_rows(context, prepared.shape, prepared.scans[0], functools.partial(_edited, context, prepared))
+        if few is not None:
+            return few
+    try:
+        return _over_tables(context, prepared)
+    except (InvalidRequest, NotFound):
+        whole = _whole(prepared)
+        if whole == prepared:
+            raise
+    # Spark may need columns that the analysis did not find in the text; it then says so, or what else is wrong.
+    return _over_tables(context, whole)
+
+
+def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
+    reader = SparkReader(context.spark, context.catalog.store)
+    frames = []
+    analysis = prepared.analysis
+    for use, scan in zip(analysis.tables, prepared.scans, strict=True):
+        if use.file_metadata or analysis.by_spark:
+            frames.append(reader.frame_with_files(scan, use.file_metadata, analysis.by_spark))
+            continue
+        cached = context.cached.frame(scan)
+        frames.append(reader.frame(scan, exact=False) if cached is None else cached)
+    made = _run(context, prepared, frames)
+    if analysis.named is None:
+        return made
+    return made.toDF(*_run(context, replace(prepared, analysis=analysis.named), frames).columns)
+
+
+def _whole(prepared: PreparedQuery) -> PreparedQuery:
+    """The query over all columns of its tables, beside the metadata columns that it names."""
+    scans = tuple(
+        s.select((*s.state.schema.field_names, *(c for c in s.columns if c not in s.state.schema.field_names)))
+        for s in prepared.scans
+    )
+    return replace(prepared, scans=scans)
+
+
+def _check_full_scan(context: EngineContext, scans: Sequence[Scan]) -> None:
+    """With the session's ``read.allow.fullScan`` = false, refuse to read all files of a partitioned table.
+
+    As in Paimon's connector, what counts is whether partitions, buckets or statistics left out any file.
+    """
+    if context.conf.paimon.get(_FULL_SCAN, "true").strip().lower() != "false":
+        return
+    for scan in scans:
+        if type(scan) is Scan and scan.state.schema.partition_keys:
+            plan = scan.plan()
+            if plan.files and not any(plan.metrics.files_skipped.get(r.value) for r in _PRUNED):
+                raise InvalidRequest(
+                    f"table '{scan.state.name}': the query reads all {len(plan.files):,} files, and '{_FULL_SCAN}' = "
+                    f"false forbids it; filter by {', '.join(scan.state.schema.partition_keys)}"
+                )
+
+
+def _edited(context: EngineContext, prepared: PreparedQuery, frame: DataFrame, edits: Sequence[Edit]) -> DataFrame:
+    """The query, edited, over a frame in its one table's place."""
+    return _run(context, replace(prepared, analysis=edited(prepared.analysis, edits)), [frame])
+
+
+def _run(context: EngineContext, prepared: PreparedQuery, frames: Sequence[DataFrame]) -> DataFrame:
+    """The query over these frames in the places of its tables."""
+    try:
+        with spark_errors("running the query"):
+            uses, compared = prepared.analysis.tables, context.names
+            text, database = prepared.analysis.text, context.database
+            return context.over(frames, lambda names: replace_tables(text, uses, names, database, compared))
+    except MissingTable as e:
+        raise MissingTable(e.name, _near_table(context, e.name)) from e.__cause__
+    except NotFound as e:
+        raise NotFound(f"{e}{_columns(prepared)}") from e.__cause__
+
+
+def _columns(prepared: PreparedQuery) -> str:
+    """The columns that a query's lake tables have: Spark only knows those that the text needs."""
+    known = {scan.state.name: ", ".join(scan.state.schema.field_names) for scan in prepared.scans}
+    return "".join(f"\ntable '{table}' has columns {names}" for table, names in known.items())
+
+
+def _near_table(context: EngineContext, name: str) -> str:
+    database, _, table = name.rpartition(".")
+    database = database or context.database
+    if not context.catalog.database_exists(database):
+        return f": there is no database '{database}'{near(database, context.catalog.databases())}"
+    return near(table, context.catalog.tables(database))
+
+
+def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:
+    """CREATE TEMPORARY VIEW … AS: the view keeps the tables' files as they are now."""
+    frame = query(context, statement.query)
+    with spark_errors(f"creating view '{statement.name}'"):
+        if statement.replace:
+            frame.createOrReplaceTempView(statement.name)
+        else:
+            frame.createTempView(statement.name)
+    return context.nothing()
+
+
+def other(context: EngineContext, text: str) -> DataFrame:
+    """A statement that is Spark's own, over lake tables if it names some and needs them only now.
+
+    Raises :class:`UnsupportedFeature` where Spark would keep the names of lake tables, which it does not know.
+    """
+    try:
+        prepared = prepare(context, text)
+    except InvalidRequest:
+        prepared = PreparedQuery(QueryAnalysis((), text), ())  # not a query, so Spark has the word
+    uses = prepared.analysis.tables
+    if uses and not _RUN_AT_ONCE.match(text):
+        raise UnsupportedFeature(
+            f"this statement cannot be run on lake table '{uses[0].name}'; "
+            f"make a view of it first: CREATE TEMPORARY VIEW v AS SELECT * FROM {uses[0].name}"
+        )
+    if uses:
+        return _over_tables(context, prepared)
+    with spark_errors("running the statement"):
+        return context.spark.sql(_PAIMON_SETTING.sub(r"\1`\2`", text))
+
+
+def describe_query(context: EngineContext, statement: DescribeQuery) -> DataFrame:
+    """DESCRIBE QUERY: the columns that a query returns."""
+    rows = [
+        (f.name, f.dataType.simpleString(), (f.metadata or {}).get("comment"))
+        for f in query(context, statement.query).schema.fields
+    ]
+    return context.rows([(name, T.StringType()) for name in ("col_name", "data_type", "comment")], rows)
+
+
+def cache_table(context: EngineContext, statement: CacheTable) -> DataFrame:
+    """CACHE TABLE of the lake's, of Spark's, or of a view that the statement makes."""
+    if statement.query is not None:
+        create_view(context, st.CreateView(statement.table.table, statement.query))
+        lazy = "LAZY " if statement.lazy else ""
+        with spark_errors("running the statement"):
+            return context.spark.sql(f"CACHE {lazy}TABLE {quoted(statement.table.table)}")
+    if not context.has(statement.table):
+        return other(context, statement.text)
+    frame = context.cached.add(context.scan(statement.table))
+    if not statement.lazy:
+        with spark_errors(f"caching table '{statement.table}'"):
+            frame.count()
+    return context.nothing()
+
+
+def uncache_table(context: EngineContext, statement: UncacheTable) -> DataFrame:
+    """UNCACHE TABLE; one that is not cached is left as it is."""
+    if not context.has(statement.table):
+        return other(context, statement.text)
+    context.cached.remove(context.scan(statement.table).state)
+    return context.nothing()
+
+
+def clear_cache(context: EngineContext, statement: ClearCache) -> DataFrame:
+    """CLEAR CACHE: of the lake's tables and of Spark's."""
+    context.cached.clear()
+    context.spark.catalog.clearCache()
+    return context.nothing()
+
+
+def explain(context: EngineContext, statement: st.Explain) -> DataFrame:
+    """EXPLAIN: what each lake table's scan prunes and how it is read, then Spark's own plan."""
+    if not isinstance(parse_statement(statement.query), st.Query):
+        raise UnsupportedFeature(f"EXPLAIN takes a query, and this is another statement: {statement.query[:60]}")
+    prepared = prepare(context, statement.query)
+    parts = []
+    if isinstance(prepared.shape, Aggregates):
+        run = functools.partial(_edited, context, prepared)
+        if answer(context, prepared.shape, prepared.scans[0], run) is not None:
+            parts.append("  answered   from metadata and indexes; no data file is opened")
+    here = False
+    if isinstance(prepared.shape, TopRows):
+        run = functools.partial(_edited, context, prepared)
+        here = sorted_rows(context, prepared.shape, prepared.scans[0], run) is not None
+    for scan in prepared.scans:
+        seen = looked_at(scan) if type(scan) is Scan else scan
+        choice = choose(seen.plan(), seen.row_limit is not None)
+        how = [
+            f"{len(files)} {text}"
+            for files, text in (
+                (choice.driver, "read here, page by page, into a local relation (no Spark job)"),
+                (choice.native, "by Spark's own Parquet reader"),
+                (choice.selective, "page by page in Python workers"),
+            )
+            if files
+        ]
+        how = ["the first rows are read here, in order (no Spark job)"] if here else how
+        # Changes between snapshots and system tables are not told by steps and pages.
+        details = f"\n\n{scan.explanation().details()}" if type(scan) is Scan else ""
+        parts.append(f"{scan.explain()}\n  read       {'; '.join(how) or 'nothing'}{details}")
+    frame = query(context, statement.query)
+    mode = {"": "simple"}.get(statement.mode, statement.mode)
+    parts.append(spark_plan(frame, mode))
+    return context.rows([("plan", T.StringType())], [("\n\n".join(parts),)])
+
+
+def spark_plan(frame: DataFrame, mode: str = "simple") -> str:
+    """Spark's plan of a DataFrame as text; ``mode`` as EXPLAIN's."""
+    java = getattr(frame, "_jdf", None)
+    if java is None:
+        connected: Any = frame
+        return str(connected._explain_string(mode=mode))
+    jvm: Any = frame.sparkSession._jvm
+    kind = jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
+    return str(java.queryExecution().explainString(kind))
+
+
+def explain_query(context: EngineContext, text: str, analyze: bool) -> QueryExplanation:
+    """Explain a query; with ``analyze`` what it needs of each lake table is read (here, not by Spark), and let go.
+
+    Raises :class:`InvalidRequest` for any other statement.
+    """
+    text = context.begin(text)
+    statement = parse_statement(text)
+    if isinstance(statement, st.Explain):
+        text = statement.query
+        statement = parse_statement(text)
+    if not isinstance(statement, st.Query):
+        raise InvalidRequest(f"only queries are explained, and this is another statement: {text[:60]}")
+    scans = prepare(context, statement.text).scans
+    plain = tuple(s.explanation(analyze=analyze) for s in scans if type(s) is Scan)
+    # Changes between snapshots and system tables have no plan by file and page.
+    others = [str(s.explain()) for s in scans if type(s) is not Scan]
+    plan = "\n\n".join([*others, spark_plan(query(context, statement.text))])
+    return QueryExplanation(statement.text, plain, plan)

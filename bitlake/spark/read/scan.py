@@ -1,0 +1,604 @@
+"""A scan as a Spark DataFrame, read in the cheapest of three ways; and changes as rows with their kinds.
+
+* few chosen bytes: the driver reads them page by page into a local relation; no scan job runs at all;
+* whole files: Spark's own vectorised Parquet reader over the files of the plan;
+* chosen rows of many files: page-selective reads in Python on the executors (``mapInArrow`` over the files).
+
+The last two are united where a plan has both.  The query's own filters run on every result.
+
+Spark's own reader supplies ``_metadata``; for files that Python reads, the values are computed here.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature, reading_table
+from bitlake.expressions.sql_text import quoted
+from bitlake.expressions.tree import sources_of
+from bitlake.fileindex.selection import Selection
+from bitlake.formats.parquet.write import PAGE_ROWS
+from bitlake.formats.reader import format_of
+from bitlake.io import Store
+from bitlake.io.base import scheme_of
+from bitlake.metadata import options as opt
+from bitlake.runtime import Cache, LocalRunner
+from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
+from bitlake.spark.read.local_relation import local_frame
+from bitlake.spark.runner import dumps, few_listing_tasks, loads, pack
+from bitlake.spark.types import char_metadata, nullable, spark_batches, spark_schema, spark_type, worker_schema
+from bitlake.sql.file_metadata import METADATA
+from bitlake.table.append_delete import matching_rows
+from bitlake.table.change_scan import ChangeScan, read_changes
+from bitlake.table.evolution import map_fields
+from bitlake.table.plan import Plan, PlannedFile
+from bitlake.table.read import (
+    BUCKET,
+    FILE_PATH,
+    PARTITION,
+    ROW_INDEX,
+    FileTask,
+    ReadCounts,
+    ReadRequest,
+    bytes_to_read,
+    read_file,
+    tasks_of,
+)
+from bitlake.table.scan import Scan
+from bitlake.types.datatypes import AtomicType, DataField, Root
+
+# Reading this much on the driver takes tens of milliseconds; starting a Spark stage of Python workers takes 110-180 ms
+# on the machine it was measured on.  Beyond it, the executors' cores win.
+DRIVER_BYTES = 32 * 1024 * 1024
+DRIVER_ROWS = 200_000
+DRIVER_FILES = 64
+# Spark's reader decodes faster than Python picks rows, unless most of a file can be left out.
+SELECTIVE_SHARE = 0.05
+RANGE_ROWS = 50_000
+"""More rows of pages than this may be many that match; fewer are read here unseen."""
+LOCAL_ROWS = 20_000
+"""Rows that match, beyond which Spark's own job is quicker.  A month of lineitem, 75,000 rows of four columns in a page
+range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to Spark, and 0.25 s by Spark's reader."""
+JUDGED_ROWS = 2_000_000
+"""So many rows of a condition's columns are judged on the driver, to know how few match: some 60 ms at most."""
+
+_SPARKS = (FILE_PATH, ROW_INDEX)
+"""Metadata columns that Spark's Parquet reader has too, as ``_metadata``."""
+
+_MOST_NUMBERED = 1000
+"""More paths than this would make the query's own text large."""
+_frames: Cache[tuple[object, ...], DataFrame] = Cache(64)
+SMALL_BYTES = 1 << 20
+"""Files of up to this many bytes in all are a small table: what was read of one stays for the next query over it."""
+_small: Cache[tuple[object, ...], DataFrame] = Cache(32 << 20)
+"""Local relations of small tables; by bytes of Arrow, which the JVM holds too."""
+_lasting: weakref.WeakSet[DataFrame] = weakref.WeakSet()
+
+
+def is_forced(scan: Scan) -> bool:
+    """Whether an option of the table or session says how its files are read."""
+    return scan.state.schema.opts.of(opt.SPARK_READ_PATH) != "auto"
+
+
+def is_lasting(frame: DataFrame) -> bool:
+    """Whether the same frame will be given again for the same files."""
+    return frame in _lasting
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChoice:
+    """How a plan's files are read on Spark."""
+
+    driver: tuple[PlannedFile, ...]
+    native: tuple[PlannedFile, ...]
+    selective: tuple[PlannedFile, ...]
+
+    def without_native(self, excluded: Callable[[PlannedFile], bool]) -> ReadChoice:
+        """The choice with these files read by Python workers instead of by Spark's reader."""
+        native = tuple(f for f in self.native if not excluded(f))
+        return replace(self, native=native, selective=(*self.selective, *filter(excluded, self.native)))
+
+
+def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadChoice:
+    """Decide by bytes: what is small comes through the driver, what is whole through Spark's reader.
+
+    Spark's reader also gets ranges of rows that it finds by the same bounds of pages, if many may match, unless few of
+    them are taken: ``limited``.  The option ``read.spark-path`` forces one way; ``by_spark`` takes Spark's reader
+    wherever it can read a file.
+    """
+    forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
+    if by_spark and forced == "auto":
+        forced = "spark"
+    if forced == "driver" or not plan.files:
+        return ReadChoice(plan.files, (), ())
+    if forced == "workers":
+        return ReadChoice((), (), plan.files)
+    special = any(c in (PARTITION, BUCKET) for c in plan.columns)
+    few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES
+    cost = sum(chosen_bytes(f) for f in plan.files) if few else 0
+    few = few and cost <= DRIVER_BYTES
+    picked = any(not f.whole for f in plan.files)
+    here = forced == "auto" and (
+        (not plan.columns and plan.predicate is None)
+        or (few and (picked or special or _positions(plan.columns) or cost <= DRIVER_BYTES // 8))
+    )
+    ranges = not limited and plan.chosen_rows > RANGE_ROWS and all(f.by_pages for f in plan.files)
+    if here and not ranges:
+        return ReadChoice(plan.files, (), ())
+    native: list[PlannedFile] = []
+    selective: list[PlannedFile] = []
+    native_types = _native_types(plan)
+    by_name = {i: _same_columns(plan, i) for i in {f.entry.file.schema_id for f in plan.files}}
+    for f in plan.files:
+        # Spark's reader looks at the bounds of pages, too.
+        sparse = forced == "auto" and f.chosen_rows <= f.row_count * SELECTIVE_SHARE and not f.by_pages
+        # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is no quicker than Python:
+        # 4M rows of 4 files, 5 % deleted, aggregated, 2 busy cores: 4.7 s joined, 3.9 s picked, 3.6 s undeleted.
+        # Nor does the plain PySpark wheel know any object store.
+        foreign = f.deleted > 0 or f.merge is not None or scheme_of(f.path) != "file"
+        foreign = foreign or format_of(f.path) != "parquet" or not native_types or not by_name[f.entry.file.schema_id]
+        foreign = foreign or _lacks_partition(plan, f) or is_hidden(f.path)
+        (selective if sparse or special or foreign else native).append(f)
+    if here and selective:
+        return ReadChoice(plan.files, (), ())
+    return ReadChoice((), tuple(native), tuple(selective))
+
+
+def looked_at(scan: Scan) -> Scan:
+    """The scan, of known rows where bounds of pages leave pages far apart, as for a long list of keys, or some ranges.
+
+    How few rows of these pages match is not known before their values are seen, and Spark's reader asks bounds only for
+    lists of up to ten values.  So the condition's columns of such pages are read here, if that is soon done.  Ranges of
+    which most rows match stay as they are, and so does a limited scan.
+    """
+    plan = scan.plan()
+    far = [f for f in plan.files if f.by_pages]
+    if scan.predicate is None or scan.row_limit is not None or not far or choose(plan).driver:
+        return scan
+    share = len(sources_of(scan.predicate)) / len(plan.schema.fields)
+    if sum(f.chosen_rows for f in far) > JUDGED_ROWS or sum(map(chosen_bytes, far)) * share > DRIVER_BYTES:
+        return scan
+    apart = any(map(_far_apart, far))
+    if not apart and plan.chosen_rows > DRIVER_ROWS:
+        return scan
+    request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone, scan.ignored)
+    with reading_table(scan.state.name):
+        found = LocalRunner().run(tasks_of(far, plan.schemas), partial(matching_rows, scan.store, request))
+    if not apart and sum(map(len, found)) > LOCAL_ROWS:
+        return scan
+    rows = {f.path: Selection.of(hits, True) for f, hits in zip(far, found, strict=True)}
+    files = [replace(f, selection=rows[f.path], by_pages=False) if f.path in rows else f for f in plan.files]
+    left = tuple(f for f in files if not f.selection.is_empty)
+    plan.metrics.files_read, plan.metrics.rows_chosen = len(left), sum(f.chosen_rows for f in left)
+    return replace(scan, _planned=[replace(plan, files=left)])
+
+
+def _far_apart(file: PlannedFile) -> bool:
+    """Whether a file's chosen pages mostly stand alone: those of a range are side by side."""
+    pages = np.unique(file.selection.positions(file.row_count) // PAGE_ROWS)
+    runs = np.count_nonzero(np.diff(pages, prepend=-2) > 1)
+    return bool(4 * runs >= len(pages) > 4)
+
+
+def _lacks_partition(plan: Plan, file: PlannedFile) -> bool:
+    """Whether a file may lack partition columns that are asked for: those of :mod:`bitlake.table.migrate` do.
+
+    Their statistics are of the columns that they hold; other files without statistics of any column hold all.
+    """
+    known = file.entry.file.value_stats_cols
+    return known is not None and any(k in plan.columns and k not in known for k in plan.schema.partition_keys)
+
+
+def _positions(columns: Sequence[str]) -> bool:
+    """Whether columns ask where rows are, which Spark's Parquet reader tells too."""
+    return any(c in _SPARKS for c in columns)
+
+
+def _spark_column(name: str, root: str | None) -> Column:
+    """A column of Spark's own Parquet reader; where rows are, under Paimon's names.
+
+    ``root`` is the folder of all files, as their paths have it; without it, a file's path is just its name.
+    """
+    if name == ROW_INDEX:
+        return F.col("_metadata.row_index").alias(name)
+    if name != FILE_PATH:
+        return F.col(quoted(name))
+    if root is None:
+        return F.col("_metadata.file_name").alias(name)
+    # url_decode takes a plus sign for a space; in the URI it is a plus sign.
+    decoded = F.url_decode(F.replace("_metadata.file_path", F.lit("+"), F.lit("%2B")))
+    local = F.regexp_replace(decoded, "^file:/*", "/")
+    inside = len(hadoop_path(root).removeprefix("file:")) + 1
+    return F.concat(F.lit(root), F.substring(local, inside, 1 << 30)).alias(name)
+
+
+def chosen_bytes(file: PlannedFile) -> int:
+    """About how many bytes the pages that hold chosen rows take, if pages are as large as bitlake's own."""
+    if file.whole or file.chosen_rows > DRIVER_ROWS or format_of(file.path) != "parquet":
+        return file.entry.file.file_size
+    pages = len(np.unique(file.selection.positions(file.row_count) // PAGE_ROWS))
+    return math.ceil(file.entry.file.file_size * min(1.0, pages * PAGE_ROWS / file.row_count))
+
+
+def _native_types(plan: Plan) -> bool:
+    """Whether Spark's own Parquet reader has all the types (it has no TIME and no unshredded multiset)."""
+    return all(_is_native(f) for f in plan.schema.fields if f.name in plan.columns)
+
+
+def _is_native(field: DataField) -> bool:
+    return not (isinstance(field.type, AtomicType) and field.type.root in (Root.TIME, Root.VARIANT))
+
+
+def _same_columns(plan: Plan, written: int) -> bool:
+    """Whether Spark's reader, which goes by name, finds the plan's columns in files of a schema, or none so called."""
+    if written == plan.schema.id:
+        return True
+    stored = plan.schemas[written].fields
+    wanted = [f for f in plan.schema.fields if f.name in plan.columns]
+    found = map_fields(wanted, stored)
+    names = {f.name.lower() for f in stored}
+    missing = [name for name, source in found.fields.items() if source is None]
+    here = [f for f in wanted if f.name not in missing]
+    # A column added under a dropped one's name must not read the old values.
+    return not any(name.lower() in names for name in missing) and map_fields(here, stored).identical
+
+
+class SparkReader:
+    """Turns scans into DataFrames of one session."""
+
+    def __init__(self, spark: SparkSession, store: Store) -> None:
+        self._spark = spark
+        self._store = store
+
+    def frame(self, scan: Scan, exact: bool = True, file_names: bool = False) -> DataFrame:
+        """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
+
+        Not ``exact``: at least these rows, in any order, for a query that filters, sorts and limits them itself.
+        ``file_names``: a file's path may be just its name, which costs Spark no work for each row.
+        """
+        plan = scan.plan()
+        if isinstance(scan, ChangeScan):
+            size = sum(f.entry.file.file_size for f in plan.files)
+            few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= DRIVER_FILES and size <= DRIVER_BYTES
+            forced = plan.schema.opts.of(opt.SPARK_READ_PATH)
+            here = few if forced == "auto" else forced == "driver"
+            return changes_frame(self._spark, scan, frame_schema(scan), here)
+        scan = looked_at(scan)
+        plan = scan.plan()
+        choice = choose(plan, scan.row_limit is not None)
+        if scan.ignored is not None:
+            # Spark's reader also leaves out files for errors that may pass, and of lost ones only those listed before.
+            choice = choice.without_native(lambda f: True)
+        if exact and scan.predicate is not None:  # Spark's reader filters nothing
+            choice = choice.without_native(lambda f: not (f.whole and f.selection.exact))
+        root = None if file_names or FILE_PATH not in plan.columns else scan.state.paths.root
+        if root is not None:
+            choice = choice.without_native(lambda f: not f.path.startswith(f"{root}/"))
+        types = frame_schema(scan)
+        if choice.driver or not plan.files:
+            return self._small(scan, plan, types) or self.local(scan, types)
+        scan.record("spark", was_read=False)
+        parts = []
+        if choice.native:
+            parts.append(self._native(plan, choice.native, types, root))
+        if choice.selective:
+            parts.append(self._selective(scan, plan, choice.selective, types))
+        frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        return _limited(frame, scan) if exact and scan.row_limit is not None else frame
+
+    def frame_with_files(self, scan: Scan, fields: Sequence[str], by_spark: bool = False) -> DataFrame:
+        """At least the scan's rows, in any order, with these members of ``_metadata`` as a column of that name.
+
+        ``by_spark``: the query has ``input_file_name()`` or the like, which Spark's own reader must set.  Raises
+        :class:`UnsupportedFeature` for rows of no single file, and for files that Spark's reader does not read.
+        """
+        if type(scan) is not Scan:
+            raise UnsupportedFeature(f"table '{scan.state.name}' has no data files for _metadata or input_file_name()")
+        scan = looked_at(scan)
+        plan = scan.plan()
+        if any(f.merge is not None for f in plan.files):
+            raise UnsupportedFeature(
+                f"table '{scan.state.name}': rows are merged from several files, so _metadata and input_file_name() "
+                f"are not defined; compact the table first: CALL sys.compact(table => '{scan.state.name}')"
+            )
+        types = frame_schema(scan)
+        choice = choose(plan, by_spark=by_spark)
+        if scan.ignored is not None:
+            choice = choice.without_native(lambda f: True)
+        others = len(choice.driver) + len(choice.selective)
+        if by_spark and others:
+            raise UnsupportedFeature(
+                f"table '{scan.state.name}': input_file_name() must stand in a SELECT whose FROM is the table alone; "
+                f"{others} of {len(plan.files)} files are not read by Spark's reader"
+            )
+        if not choice.driver:
+            scan.record("spark", was_read=False)
+        parts = []
+        if choice.native:
+            root = scan.state.paths.root if FILE_PATH in plan.columns else None
+            parts.append(self._native(plan, choice.native, types, root, tuple(fields)))
+        rest = choice.driver or choice.selective
+        if rest or not plan.files:
+            added = [c for c in (FILE_PATH, ROW_INDEX) if c not in scan.columns]
+            wider = replace(scan.select((*scan.columns, *added)), _planned=[])
+            wide = frame_schema(wider)
+            rows = self._selective(wider, plan, rest, wide) if choice.selective else self.local(wider, wide)
+            parts.append(self._beside_files(rows, rest, types, fields))
+        return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+
+    def _beside_files(
+        self, rows: DataFrame, files: Sequence[PlannedFile], types: T.StructType, fields: Sequence[str]
+    ) -> DataFrame:
+        """Rows with their file and position, as columns of these types and ``_metadata``."""
+        columns = [rows[quoted(f.name)] for f in types.fields]
+        if not fields:
+            return rows.select(*columns)
+        known = local_frame(self._spark, *file_rows(self._store, files, fields))
+        members = [(rows[ROW_INDEX] if f == "row_index" else known[f]).alias(f) for f in fields]
+        joined = rows.join(F.broadcast(known), rows[FILE_PATH] == known[KEY])
+        return joined.select(*columns, F.struct(*members).alias(METADATA))
+
+    def local(self, scan: Scan, types: T.StructType) -> DataFrame:
+        """Read the scan on the driver into a local relation."""
+        if not types.fields:
+            # Only the number of rows is asked for; an Arrow table without columns could not carry it to Spark.
+            return self._spark.range(0, scan.count(), 1, 1).select()
+        return local_frame(self._spark, scan.to_arrow(), types)
+
+    def _small(self, scan: Scan, plan: Plan, types: T.StructType) -> DataFrame | None:
+        """The same frame for the same rows of a small table, so that a dimension is not read for each query.
+
+        Files never change, and a snapshot's are told by the manifest list that it alone has.  None for what is not
+        small, or not whole files.
+        """
+        snapshot = scan.state.snapshot
+        whole = all(f.whole and f.merge is None for f in plan.files)
+        if snapshot is None or not whole or not types.fields:
+            return None
+        if type(scan) is not Scan or sum(f.entry.file.file_size for f in plan.files) > SMALL_BYTES:
+            return None
+        what = (scan.columns, scan.predicate, scan.row_limit, scan.order, scan.timezone, scan.ignored)
+        paths = tuple(f.path for f in plan.files)
+        key = (id(self._spark), types.json(), snapshot.delta_manifest_list, paths, what)
+        found = _small.get(key)
+        if found is None:
+            rows = scan.to_arrow()
+            found = local_frame(self._spark, rows, types)
+            _small.put(key, found, max(1, rows.nbytes))
+            _lasting.add(found)
+        return found
+
+    def _native(
+        self,
+        plan: Plan,
+        files: Sequence[PlannedFile],
+        types: T.StructType,
+        root: str | None,
+        fields: Sequence[str] = (),
+    ) -> DataFrame:
+        """Spark's Parquet reader over the files; nothing of them is read before the query runs.
+
+        ``root``: see :func:`_spark_column`.  ``fields``: the members of ``_metadata`` to give as a column of that name.
+        """
+        paths = tuple(f.path for f in files)
+        key = (id(self._spark), types.json(), paths, root, tuple(fields))
+        found = _frames.get(key)
+        if found is None:
+            # With all columns: by their share, Spark estimates what a query's own take, and which side to broadcast.
+            stored = _stored(plan, types)
+            # The folder names are not partitions to be discovered: each file holds all its columns itself.
+            reader = self._spark.read.schema(stored).option("recursiveFileLookup", "true")
+            for file in files:
+                _check_size(self._store, file)
+            # These are names of files, not patterns: partition folders may hold any character.
+            reader = reader.option("__globPaths__", "false")
+            with few_listing_tasks(self._spark, len(paths)):
+                found = reader.parquet(*map(hadoop_path, paths))
+            found = with_not_null(self._spark, found, stored.names, {f.name for f in types.fields if not f.nullable})
+            if stored != types or fields:
+                columns = [_spark_column(f.name, root) for f in types.fields]
+                if fields:
+                    columns.append(F.struct(*[F.col(f"{METADATA}.{f}").alias(f) for f in fields]).alias(METADATA))
+                found = found.select(*columns)
+            _frames.put(key, found)
+            _lasting.add(found)
+        return found
+
+    def _selective(self, scan: Scan, plan: Plan, files: Sequence[PlannedFile], types: T.StructType) -> DataFrame:
+        """Page-selective reads in Python workers, a task for every few files."""
+        request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
+        reads = tasks_of(files, plan.schemas)
+        packed = pack(self._spark, [bytes_to_read(t) for t in reads])
+        # The files of a task are pickled together, so that they share their schema there, too.
+        tasks = [dumps([(n, reads[n]) for n in numbers]) for numbers in packed]
+        store = self._store
+        # Paths are long: rows bring their file's number, and Spark looks it up.
+        numbered = FILE_PATH in scan.columns and len(reads) <= _MOST_NUMBERED
+        at = scan.columns.index(FILE_PATH) if numbered else -1
+        sent = T.StructType([T.StructField(f.name, T.IntegerType()) if f.name == FILE_PATH else f for f in types])
+        sent = sent if numbered else types
+        schema = worker_schema(sent)
+
+        def rows_of(number: int, task: FileTask) -> Iterator[pa.Table]:
+            for table in read_file(store, task, request, ReadCounts()):
+                if numbered:
+                    table = table.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(table)))
+                yield table
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            files = (f for batch in batches for n in batch.column(0).to_pylist() for f in loads(tasks[n]))
+            yield from spark_batches((table for f in files for table in rows_of(*f)), schema)
+
+        found = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, sent)
+        if not numbered:
+            return found
+        paths = F.array(*[F.lit(f.path) for f in files])
+        return found.withColumn(FILE_PATH, F.get(paths, F.col(FILE_PATH)))
+
+
+def _check_size(store: Store, file: PlannedFile) -> None:
+    """Refuse a file that Spark would read as one without rows: a missing one whose name is a pattern, an empty one."""
+    size, known = store.size(file.path), file.entry.file.file_size
+    if size != known:
+        raise CorruptError(f"the file has {size:,} bytes, and the manifest says {known:,}", None, file.path)
+
+
+def _limited(frame: DataFrame, scan: Scan) -> DataFrame:
+    """The first rows of a scan, in its order."""
+    keys = []
+    for order in scan.order:
+        column = F.col(quoted(order.column))
+        if order.column not in scan.columns:
+            raise InvalidRequest(f"select '{order.column}' too, which the rows are ordered by, to sort them in Spark")
+        if order.descending:
+            keys.append(column.desc_nulls_first() if order.nulls_first else column.desc_nulls_last())
+        else:
+            keys.append(column.asc_nulls_first() if order.nulls_first else column.asc_nulls_last())
+    assert scan.row_limit is not None
+    return (frame.orderBy(*keys) if keys else frame).limit(scan.row_limit)
+
+
+def _stored(plan: Plan, types: T.StructType) -> T.StructType:
+    """The columns of the plan's files for Spark's reader: those of ``types``, and all others that it can tell apart."""
+    asked = {f.name: f for f in types.fields if f.name not in _SPARKS}
+    lower = [f.name.lower() for f in plan.schema.fields]
+    if len(set(lower)) < len(lower):
+        return T.StructType(list(asked.values()))
+    return T.StructType([asked.get(f.name) or _column(f) for f in plan.schema.fields if _is_native(f)])
+
+
+def _column(field: DataField, required: bool = False) -> T.StructField:
+    # NULL is allowed inside: PySpark could not cast a NULL struct to a type with NOT NULL fields.
+    return T.StructField(field.name, nullable(spark_type(field.type)), not required, char_metadata(field.type))
+
+
+def _required(scan: Scan) -> set[int]:
+    """The ids of the columns that are NOT NULL, and were when each of the scan's files was written.
+
+    A column that became NOT NULL later may still hold NULL in older files.
+    """
+    if type(scan) is not Scan:
+        return set()
+    required = {f.id for f in scan.state.schema.fields if not f.type.nullable}
+    if required and scan.state.schema.id > 0:
+        for written in scan.plan().schemas.values():
+            required &= {f.id for f in written.fields if not f.type.nullable}
+    return required
+
+
+def frame_schema(scan: Scan) -> T.StructType:
+    """The Spark schema of a scan's result, in the order of its columns."""
+    fields = scan.state.schema
+    extra = {
+        FILE_PATH: T.StringType(),
+        ROW_INDEX: T.LongType(),
+        BUCKET: T.IntegerType(),
+        PARTITION: spark_schema(fields.partition_fields),
+    }
+    required = _required(scan)
+    out = []
+    for name in scan.columns:
+        if name in extra:
+            out.append(T.StructField(name, extra[name], False))
+        else:
+            field = fields.field(name)
+            out.append(_column(field, field.id in required))
+    return T.StructType(out)
+
+
+def changes_frame(spark: SparkSession, scan: ChangeScan, types: T.StructType, here: bool) -> DataFrame:
+    """The scan's rows; read now if ``here``."""
+    if here:
+        return local_frame(spark, scan.to_arrow(), types)
+    spec, store = scan.spec(), scan.store
+    reads = scan.tasks()
+    tasks = [dumps(reads[r.start : r.stop]) for r in pack(spark, [t.size for t in reads])]
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = worker_schema(types)
+        numbers = (n for batch in batches for n in batch.column(0).to_pylist())
+        changes = (task for n in numbers for task in loads(tasks[n]))
+        yield from spark_batches((t for task in changes for t in read_changes(store, task, spec)), schema)
+
+    frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, types)
+    return frame if scan.row_limit is None else frame.limit(scan.row_limit)
+
+
+KEY = "__bitlake_file"
+"""The column of a file's path as the plan has it."""
+
+_MODIFIED = "file_modification_time"
+_TYPES: dict[str, tuple[pa.DataType, T.DataType]] = {
+    "file_path": (pa.string(), T.StringType()),
+    "file_name": (pa.string(), T.StringType()),
+    "file_size": (pa.int64(), T.LongType()),
+    "file_block_start": (pa.int64(), T.LongType()),
+    "file_block_length": (pa.int64(), T.LongType()),
+    _MODIFIED: (pa.timestamp("us", "UTC"), T.TimestampType()),
+}
+
+
+def file_rows(store: Store, files: Sequence[PlannedFile], members: Sequence[str]) -> tuple[pa.Table, T.StructType]:
+    """A row for each file: :data:`KEY` and these members of ``_metadata``, without ``row_index``.
+
+    A file is one block, for it is read by one task.  The time of modification takes a listing of each folder.
+    """
+    members = [m for m in members if m in _TYPES]
+    times: dict[str, dict[str, int]] = {}
+    if _MODIFIED in members:
+        for folder in {f.path.rpartition("/")[0] for f in files}:
+            times[folder] = {info.name: info.mtime_ms for info in store.list(folder)}
+    columns: dict[str, pa.Array] = {KEY: pa.array([f.path for f in files], pa.string())}
+    for member in members:
+        values: list[object]
+        if member == "file_path":
+            values = [file_uri(f.path) for f in files]
+        elif member == "file_name":
+            values = [f.path.rpartition("/")[2] for f in files]
+        elif member == "file_block_start":
+            values = [0] * len(files)
+        elif member == _MODIFIED:
+            values = [times[folder][name] * 1000 for folder, _, name in (f.path.rpartition("/") for f in files)]
+        else:
+            values = [f.entry.file.file_size for f in files]
+        columns[member] = pa.array(values, _TYPES[member][0])
+    types = [T.StructField(KEY, T.StringType(), False)]
+    types += [T.StructField(m, _TYPES[m][1], False) for m in members]
+    return pa.table(columns), T.StructType(types)
+
+
+def with_not_null(spark: SparkSession, frame: DataFrame, stored: Sequence[str], names: Collection[str]) -> DataFrame:
+    """A frame of :meth:`DataFrameReader.parquet`, of the columns ``stored``, in which those of ``names`` are NOT NULL.
+
+    Spark makes every column of a file relation nullable, and an expression over it that is not would keep filters from
+    its reader.  So the relation itself gets another output.  On Spark Connect, which cannot, all stay nullable.
+    """
+    session: Any = getattr(spark, "_jsparkSession", None)
+    jvm: Any = getattr(spark, "_jvm", None)
+    if session is None or jvm is None or not names:
+        return frame
+    relation = frame._jdf.queryExecution().analyzed()
+    output = relation.output()
+    columns = []
+    for at, name in enumerate(stored):
+        column = output.apply(at)
+        columns.append(column.withNullability(False) if name in names else column)
+    size = relation.productArity()
+    gateway: Any = spark.sparkContext._gateway
+    parts = gateway.new_array(jvm.java.lang.Object, size)
+    for n in range(size):
+        part = relation.productElement(n)
+        parts[n] = jvm.PythonUtils.toSeq(columns) if n == 1 else part  # LogicalRelation(relation, output, …)
+    made = jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, relation.makeCopy(parts))
+    return DataFrame(made, spark)

@@ -1,0 +1,1 @@
+"""Write DataFrames and streams into lake tables."""

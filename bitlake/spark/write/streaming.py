@@ -1,0 +1,133 @@
+"""Streams into tables of any kind: each micro-batch is written as INSERT would, by bucket and key, and committed once.
+
+The function given to ``foreachBatch`` shuffles rows to their buckets, which a data source cannot ask Spark for
+(``docs/decisions/0015-streams.md``).  It may run in another process than the one that started the stream (on Spark
+Connect it does), and so carries all that it needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.io import open_store
+from bitlake.spark.context import EngineContext
+from bitlake.spark.write.append import quoted_columns, write_frame
+from bitlake.spark.write.insert_cast import by_name, with_defaults
+from bitlake.spark.write.merge_schema import merged_state, merging
+from bitlake.spark.write.primary_key import write_changes
+from bitlake.table.append_update import retrying
+from bitlake.table.catalog import FileSystemCatalog
+from bitlake.table.lsm.kinds import WORDS
+from bitlake.table.lsm.publish import publish
+from bitlake.table.merge_schema import PREFIX
+from bitlake.table.relation import Identifier
+from bitlake.table.state import TableState
+from bitlake.table.stream_commits import is_committed
+from bitlake.table.table import Table
+from bitlake.types import DataField
+from bitlake.types.datatypes import parse_type
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTarget:
+    """Where a stream's batches go; picklable if the catalog is.
+
+    ``kinds`` names the column of row kinds (``+I -U +U -D``, or 0 to 3).  ``user`` is the commit user; None: after the
+    query, whose id its checkpoint keeps.  ``options`` are ``write.merge-schema`` and what belongs to it.
+    """
+
+    catalog: FileSystemCatalog
+    name: Identifier
+    checkpoint: str
+    kinds: str | None = None
+    user: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Write one batch; what ``foreachBatch`` calls."""
+        context = EngineContext(self.catalog, frame.sparkSession, self.name.database)
+        context.begin()
+        table = context.session_table(self.name).written_by(self.user or f"spark-{query_id(self.checkpoint)}")
+        write_batch(context, table, frame, batch, self)
+
+    def check(self, spark: SparkSession, frame: DataFrame) -> None:
+        """Raise before a stream starts for what no batch could be written with."""
+        context = EngineContext(self.catalog, spark, self.name.database)
+        context.begin()
+        table = context.session_table(self.name)
+        state = table.state()
+        table.check_writable(state, keyed=True)
+        if self.kinds is not None and not state.schema.primary_keys:
+            raise InvalidRequest(f"table '{table.name}' has no primary key: its rows have no kinds")
+        if self.kinds is not None and self.kinds not in frame.columns:
+            raise InvalidRequest(f"table '{table.name}': the stream has no column '{self.kinds}' for row kinds")
+        unknown = next((o for o in self.options if not o.startswith(PREFIX)), None)
+        if unknown is not None:
+            raise InvalidRequest(f"table '{table.name}': '{unknown}' is no option of a stream that writes; {PREFIX} is")
+        if not merging(context, self.name, table, self.options).on:
+            by_name(table.name, frame, self.fields(state), context.names)
+
+    def fields(self, state: TableState) -> list[DataField]:
+        """The columns that are taken from a batch: the table's, and that of the kinds."""
+        kinds = [] if self.kinds is None else [DataField(-1, self.kinds, parse_type("STRING"))]
+        return [*state.schema.fields, *kinds]
+
+
+def write_batch(context: EngineContext, table: Table, frame: DataFrame, batch: int, target: StreamTarget) -> None:
+    """Write a batch of the stream whose commit user the table is written by, unless it is there already."""
+    user, kinds = table.publisher(table.state()).user, target.kinds
+    how = merging(context, target.name, table, target.options)
+
+    def step(state: TableState) -> None:
+        state = merged_state(context, table, state, frame if kinds is None else frame.drop(kinds), how)
+        if is_committed(state, user, batch):
+            return
+        named = by_name(table.name, frame, target.fields(state), context.names, fill=how.on)
+        named = with_defaults(table.name, named, target.fields(state))
+        if not state.schema.primary_keys:
+            table.commit_files(state, write_frame(context, table, state, named), "WRITE", None, batch)
+            return
+        if kinds is not None and isinstance(named.schema[kinds].dataType, T.StringType):
+            # A word that is no kind becomes -1, which the writer refuses.
+            place = F.array_position(F.array(*[F.lit(w) for w in WORDS]), quoted_columns(kinds)) - 1
+            named = named.withColumn(kinds, place.cast("tinyint"))
+        changes = write_changes(context, table, state, named, kinds)
+        publish(table, state, changes, operation="WRITE", identifier=batch)
+
+    retrying(table.state, step)
+
+
+def query_id(checkpoint: str) -> str:
+    """The id of the query that a checkpoint is of: Spark writes it there before the first batch, and keeps it."""
+    path = f"{checkpoint.rstrip('/')}/metadata"
+    try:
+        found = json.loads(open_store(path).read(path))["id"]
+    except (BitlakeError, ValueError, KeyError, TypeError) as e:
+        if isinstance(e, BitlakeError) and not isinstance(e, CorruptError):
+            raise InvalidRequest(
+                f"checkpoint '{checkpoint}' cannot be read from here ({e}), to know whose batches they are; "
+                "give the stream a commit user of its own"
+            ) from e
+        raise CorruptError("a checkpoint's metadata is JSON with the query's id", None, path=path) from e
+    return str(found)
+
+
+def start_stream(
+    spark: SparkSession, target: StreamTarget, frame: DataFrame, trigger: Mapping[str, Any] | None, query: str | None
+) -> Any:
+    """Start a query that writes ``frame`` into the target; returns Spark's ``StreamingQuery``."""
+    if not frame.isStreaming:
+        raise InvalidRequest(f"the rows for '{target.name}' are no stream; lake.write() writes them")
+    target.check(spark, frame)
+    writer = frame.writeStream.option("checkpointLocation", target.checkpoint).foreachBatch(target)
+    if query is not None:
+        writer = writer.queryName(query)
+    return (writer.trigger(**trigger) if trigger else writer).start()

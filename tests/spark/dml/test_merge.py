@@ -1,0 +1,257 @@
+"""MERGE INTO append tables: against a plain model of rows, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dml_model import NAMES, OPTIONS
+
+import bitlake
+from bitlake.errors import BitlakeError, InvalidRequest, NotFound
+from bitlake.spark.dml import merge_source
+from bitlake.spark.read import scan
+
+pytestmark = pytest.mark.spark
+
+Row = tuple[Any, ...]
+Test = Callable[[Row | None, Row | None], bool]
+
+
+def more(a: Any, b: Any) -> bool:
+    return a is not None and b is not None and a > b
+
+
+def same(a: Any, b: Any) -> bool:
+    return a is not None and a == b
+
+
+# Rows are (id, a, b); each condition as SQL over t and s, and as a function of their rows.
+ON: list[tuple[str, Test]] = [
+    ("t.id = s.id", lambda t, s: same(t[0], s[0])),
+    ("s.id = t.id AND t.a > 3", lambda t, s: same(t[0], s[0]) and more(t[1], 3)),
+    ("t.id <=> s.id AND coalesce(s.a, 9) > 2", lambda t, s: t[0] == s[0] and more(9 if s[1] is None else s[1], 2)),
+]
+BOTH: list[tuple[str, Test]] = [
+    ("s.a > t.a", lambda t, s: more(s[1], t[1])),
+    ("t.b IS NULL", lambda t, s: t[2] is None),
+    ("s.b = 'x' OR t.id % 2 = 0", lambda t, s: same(s[2], "x") or (t[0] is not None and t[0] % 2 == 0)),
+]
+SOURCE: list[tuple[str, Test]] = [("a > 4", lambda t, s: more(s[1], 4)), ("s.b = 'y'", lambda t, s: same(s[2], "y"))]
+TARGET: list[tuple[str, Test]] = [("a > 6", lambda t, s: more(t[1], 6)), ("t.b = 'z'", lambda t, s: same(t[2], "z"))]
+MATCHED_THEN: list[tuple[str, Callable[[Row, Row], Row | None]]] = [
+    ("DELETE", lambda t, s: None),
+    ("UPDATE SET *", lambda t, s: s),
+    ("UPDATE SET t.a = s.a + 1, b = concat(t.b, '!')", lambda t, s: (t[0], plus(s[1]), t[2] and t[2] + "!")),
+]
+MISSING_THEN: list[tuple[str, Callable[[Row], Row]]] = [
+    ("INSERT *", lambda s: s),
+    ("INSERT (b, id) VALUES (upper(b), id)", lambda s: (s[0], None, s[2] and s[2].upper())),
+]
+LEFT_THEN: list[tuple[str, Callable[[Row], Row | None]]] = [
+    ("DELETE", lambda t: None),
+    ("UPDATE SET b = 'left'", lambda t: (t[0], t[1], "left")),
+]
+
+
+def plus(a: int | None) -> int | None:
+    return None if a is None else a + 1
+
+
+class Twice(Exception):
+    """Several source rows would change one row."""
+
+
+def modelled(
+    target: Sequence[Row], source: Sequence[Row], on: Test, clauses: Sequence[tuple[str, Test, Any, str]]
+) -> tuple[list[Row], tuple[int, int, int]]:
+    """The rows after a MERGE and how many were updated, deleted and inserted; clauses are (kind, test, then, text)."""
+    out, matched, counts = [], set(), [0, 0, 0]
+    of = {k: [c for c in clauses if c[0] == k] for k in ("MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE")}
+    lenient = [c[3] for c in of["MATCHED"]] == ["WHEN MATCHED THEN DELETE"]
+    for t in target:
+        partners = [i for i, s in enumerate(source) if on(t, s)]
+        matched.update(partners)
+        if partners:
+            hits = [(c, source[i]) for i in partners for c in [first(of["MATCHED"], t, source[i])] if c]
+            if len(hits) > 1 and not lenient:
+                raise Twice
+            new = hits[0][0][2](t, hits[0][1]) if hits else t
+        else:
+            clause = first(of["NOT MATCHED BY SOURCE"], t, None)
+            hits = [clause] if clause else []
+            new = clause[2](t) if clause else t
+        if hits:
+            counts[1 if new is None else 0] += 1
+        if new is not None:
+            out.append(new)
+    for i, s in enumerate(source):
+        clause = first(of["NOT MATCHED"], None, s) if i not in matched else None
+        if clause:
+            counts[2] += 1
+            out.append(clause[2](s))
+    return out, (counts[0], counts[1], counts[2])
+
+
+def first(clauses: Sequence[Any], t: Row | None, s: Row | None) -> Any:
+    return next((c for c in clauses if c[1](t, s)), None)
+
+
+def random_clauses(pick: random.Random) -> list[tuple[str, Test, Any, str]]:
+    out: list[tuple[str, Test, Any, str]] = []
+    kinds: list[tuple[str, Any, Any]] = [
+        ("MATCHED", BOTH, MATCHED_THEN),
+        ("NOT MATCHED", SOURCE, MISSING_THEN),
+        ("NOT MATCHED BY SOURCE", TARGET, LEFT_THEN),
+    ]
+    for kind, conditions, thens in kinds:
+        count = pick.choice([0, 1, 1, 2])
+        for i in range(count):
+            text, test = pick.choice(conditions)
+            then, made = pick.choice(thens)
+            bare = i == count - 1 and pick.random() < 0.5
+            words = f"WHEN {kind}{'' if bare else f' AND {text}'} THEN {then}"
+            out.append((kind, (lambda t, s: True) if bare else test, made, words))
+    return out or random_clauses(pick)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_merges(lake: bitlake.Lake, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_source, "LEAST_BYTES", 0)
+    monkeypatch.setattr(merge_source, "MOST_KEYS", 10)
+    if "bucketed" not in name:
+        monkeypatch.setattr(scan, "DRIVER_ROWS", -1)  # rows are read on executors
+        monkeypatch.setattr(merge_source, "MOST_SENT", 10)
+    pick = random.Random(name)
+    listed = ", ".join(f"'{k}' = '{v}'" for k, v in OPTIONS[name].items())
+    lake.sql("CREATE TABLE t (id INT, a INT, b STRING)" + (f" TBLPROPERTIES ({listed})" if listed else ""))
+    rows: list[Row] = []
+    for start in (0, 30):
+        new = [
+            (pick.choice([None, start + i]), pick.choice([None, *range(10)]), pick.choice([None, "x", "y", "z"]))
+            for i in range(30)
+        ]
+        lake.write(lake.spark.createDataFrame(new, "id INT, a INT, b STRING"), "t")
+        rows += new
+    for turn in range(4):
+        source = [
+            (pick.choice([None, i]), pick.choice([None, *range(10)]), pick.choice([None, "x", "y"]))
+            for i in pick.sample(range(80), 8 if turn % 2 else 25)
+        ]
+        lake.spark.createDataFrame(source, "id INT, a INT, b STRING").createOrReplaceTempView("changes")
+        on, test = pick.choice(ON)
+        clauses = random_clauses(pick)
+        text = f"MERGE INTO t USING changes AS s ON {on} {' '.join(c[3] for c in clauses)}"
+        try:
+            expected, counted = modelled(rows, source, test, clauses)
+        except Twice:
+            with pytest.raises(InvalidRequest, match="matched by several source rows"):
+                lake.sql(text)
+            continue
+        done = lake.sql(text).collect()[0]
+        assert tuple(done) == (sum(counted), *counted), text
+        rows = expected
+        assert sorted(map(tuple, lake.sql("SELECT id, a, b FROM t").collect()), key=repr) == sorted(rows, key=repr), (
+            text
+        )
+
+
+def test_keys_of_the_source_prune_the_target(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge_source, "LEAST_BYTES", 0)
+    lake.sql("CREATE TABLE t (id BIGINT, a STRING) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    for start in (0, 100, 200):
+        lake.sql(f"INSERT INTO t SELECT id, 'old' FROM range({start}, {start + 100})")
+    broken = {e.file.file_name for e in lake.table("t").state().entries() if e.file.min_sequence_number >= 0}
+    touched = {f.entry.file.file_name for f in lake.table("t").scan(where="id >= 100 AND id < 200").plan().files}
+    for name in broken - touched:
+        (path,) = Path(lake.path).rglob(name)
+        path.write_bytes(b"not to be opened")
+    done = lake.sql(
+        "MERGE INTO t USING (SELECT CAST(id AS INT) AS k, 'new' AS a FROM range(150, 153)) AS s ON t.id = s.k "
+        "WHEN MATCHED THEN UPDATE SET a = s.a WHEN NOT MATCHED THEN INSERT (id, a) VALUES (k, a)"
+    ).collect()
+    assert tuple(done[0]) == (3, 3, 0, 0)
+    assert lake.sql("SELECT id FROM t WHERE a = 'new' AND id BETWEEN 100 AND 199 ORDER BY id").collect() == [
+        (150,),
+        (151,),
+        (152,),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("then", "read"),
+    [
+        ("UPDATE SET *", [{"id"}]),
+        ("AND t.a > 1 THEN DELETE WHEN MATCHED THEN UPDATE SET id = s.id, a = s.a + 1, b = upper(b2)", [{"id", "a"}]),
+        ("UPDATE SET id = s.id, a = s.id, b = concat(t.b, b2)", [{"id"}, {"id", "b"}]),
+        ("UPDATE SET a = s.id", [{"id"}, {"id", "b"}]),
+    ],
+)
+def test_no_other_column_of_the_target_is_read(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch, then: str, read: list[set[str]]
+) -> None:
+    lake.sql("CREATE TABLE t (id INT, a INT, b STRING) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql("INSERT INTO t VALUES (1, 1, 'p'), (2, 2, 'q'), (3, 3, 'r')")
+    found: list[set[str]] = []
+    frame = scan.SparkReader.frame
+
+    def seen(reader: Any, asked: Any, *more: Any, **named: Any) -> Any:
+        if asked.state.name.endswith("t"):
+            found.append({c for c in asked.columns if not c.startswith("__")})
+        return frame(reader, asked, *more, **named)
+
+    monkeypatch.setattr(scan.SparkReader, "frame", seen)
+    start = "WHEN MATCHED" if then.startswith("AND") else "WHEN MATCHED THEN"
+    lake.sql(
+        "MERGE INTO t USING (SELECT id, 10 AS a, 'x' AS b, 'y' AS b2 FROM VALUES (1), (2), (4) AS v (id)) AS s "
+        f"ON t.id = s.id {start} {then} WHEN NOT MATCHED THEN INSERT *"
+    )
+    assert found == read
+    monkeypatch.undo()
+    rows = {
+        "UPDATE SET *": [(1, 10, "x"), (2, 10, "x")],
+        "UPDATE SET id = s.id, a = s.id, b = concat(t.b, b2)": [(1, 1, "py"), (2, 2, "qy")],
+        "UPDATE SET a = s.id": [(1, 1, "p"), (2, 2, "q")],
+    }.get(then, [(1, 11, "Y")])
+    assert sorted(lake.sql("SELECT * FROM t").collect()) == [*rows, (3, 3, "r"), (4, 10, "x")]
+
+
+def test_one_snapshot_and_nothing_for_nothing(lake: bitlake.Lake) -> None:
+    lake.sql("CREATE TABLE t (id INT, n INT DEFAULT 7) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql("INSERT INTO t VALUES (1, 1), (2, 2)")
+    lake.sql("CREATE TABLE u AS SELECT 2 AS id UNION ALL SELECT 3")
+    text = "MERGE INTO t USING u ON t.id = u.id WHEN MATCHED THEN DELETE WHEN NOT MATCHED THEN INSERT (id) VALUES (id)"
+    assert tuple(lake.sql(text).collect()[0]) == (2, 0, 1, 1)
+    snapshot = lake.table("t").snapshot
+    assert snapshot is not None
+    assert (snapshot.id, snapshot.commit_kind, snapshot.operation) == (2, "OVERWRITE", "MERGE")
+    assert sorted(lake.sql("SELECT * FROM t").collect()) == [(1, 1), (3, 7)]
+    lake.sql("DELETE FROM u")
+    assert tuple(lake.sql(text).collect()[0]) == (0, 0, 0, 0)
+    assert lake.table("t").state().snapshot_id == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
+    [
+        ("USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET nope = 1", NotFound, "has no column 'nope'"),
+        ("USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *", NotFound, "has no 'n'"),
+        ("USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id, ID) VALUES (1, 2)", InvalidRequest, "twice"),
+        ("USING s ON t.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (t.n)", NotFound, "t"),
+        ("USING s ON t.id = s.nope WHEN MATCHED THEN DELETE", NotFound, "nope"),
+        ("USING missing ON t.id = missing.id WHEN MATCHED THEN DELETE", NotFound, "missing"),
+        ("USING s ON t.id = s.id AND rand() < 1 WHEN MATCHED THEN DELETE", InvalidRequest, "rand"),
+        ("USING (SELECT 1 AS id UNION ALL SELECT 1) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET n = 1",)
+        + (InvalidRequest, "several source rows"),
+    ],
+)
+def test_mistakes_change_nothing(lake: bitlake.Lake, text: str, error: type[BitlakeError], message: str) -> None:
+    lake.sql("CREATE TABLE t (id INT, n INT) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql("INSERT INTO t VALUES (1, 1)")
+    lake.sql("CREATE TABLE s AS SELECT 1 AS id")
+    with pytest.raises(error, match=message):
+        lake.sql(f"MERGE INTO t {text}")
+    assert lake.table("t").state().snapshot_id == 1

@@ -1,0 +1,288 @@
+"""Queries answered from metadata and indexes, and first rows: as Spark answers, with its names and types."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from answers import rows_of
+from builders import every_type
+
+import bitlake
+from bitlake.table.plan import SkipReason
+
+pytestmark = pytest.mark.spark
+OPTIONS = {"file-index.bitmap.columns": "status,flag,score", "file-index.range-bitmap.columns": "amount,day"}
+
+
+def rows() -> pa.Table:
+    n = 600
+    return pa.table(
+        {
+            "id": pa.array(range(n), pa.int64()),
+            "status": [None if i % 9 == 0 else f"S{i % 4}" for i in range(n)],
+            "flag": [i % 3 == 0 for i in range(n)],
+            "score": pa.array([None if i % 5 == 0 else (0.0, -0.0, float("nan"), 1.5)[i % 4] for i in range(n)]),
+            "amount": pa.array([i * 7 % 501 for i in range(n)], pa.int32()),
+            "day": [dt.date(2024, 1, 1) + dt.timedelta(i % 30) for i in range(n)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def lake(spark: Any, tmp_path_factory: Any) -> Iterator[bitlake.Lake]:
+    folder = tmp_path_factory.mktemp("shortcut")
+    lake = bitlake.connect(str(folder / "lake"), spark=spark)
+    table = lake.create_table("t", rows().schema, options=OPTIONS)
+    table.append(rows())
+    table.append(rows().slice(0, 100))
+    gone = lake.create_table("gone", rows().schema, options=OPTIONS)
+    gone.append(rows())
+    gone.append(rows().slice(0, 100))
+    for path in Path(gone.path).rglob("*.parquet"):
+        path.unlink()
+    spark.createDataFrame(pa.concat_tables([rows(), rows().slice(0, 100)])).createOrReplaceTempView("plain_t")
+    yield lake
+    spark.catalog.dropTempView("plain_t")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+AGGREGATES = [
+    "SELECT COUNT(*) FROM {}",
+    "SELECT count(1), count(Status) AS n, COUNT(DISTINCT status), min(amount), MAX(day) FROM {}",
+    "SELECT COUNT(*), MIN(id), MAX(id) FROM {}",
+    "SELECT COUNT(*) FROM {} WHERE status <> 'S1'",
+    "SELECT COUNT(*), COUNT(status), MAX(amount), min(day) FROM {} WHERE amount BETWEEN 100 AND 200",
+    "SELECT status, COUNT(*) FROM {} GROUP BY status",
+    "SELECT COUNT(*) c, score, COUNT(score) FROM {} x WHERE x.flag GROUP BY x.score",
+    "SELECT DISTINCT flag FROM {} WHERE status IN ('S2', 'S3')",
+    "SELECT day, COUNT(*) FROM {} WHERE status IS NULL GROUP BY day",
+    "SELECT MIN(status), MAX(status), COUNT(*) FROM {} WHERE status = 'nope'",
+    "SELECT MAX(score), COUNT(DISTINCT score) FROM {}",
+]
+
+
+MORE_THAN_AGGREGATES = [
+    "SELECT status, count(*) AS n FROM {} WHERE amount < 400 GROUP BY status HAVING n > 10 "
+    "ORDER BY n DESC, status LIMIT 3",
+    "SELECT Status, COUNT(status), count(*) + 1 FROM {} GROUP BY 1 ORDER BY count(*), status OFFSET 1",
+    "SELECT upper(x.status) AS u, count(1) * 2.5 AS m FROM {} AS x GROUP BY x.status HAVING x.status IS NULL "
+    "OR count(*) BETWEEN 100 AND 200 ORDER BY u NULLS LAST",
+    "SELECT score, count(*) FROM {} WHERE flag AND score IS NOT NULL GROUP BY score ORDER BY score DESC",
+    "SELECT max(amount) - min(amount) AS spread, count(DISTINCT status) = 4, CAST(count(*) AS STRING) FROM {}",
+    "SELECT count(*) FROM {} WHERE status = 'nope' HAVING count(*) = 0",
+    "SELECT min(day) FROM {} WHERE status = 'nope' LIMIT 5",
+    "SELECT count(*) FROM {} LIMIT 0",
+    "SELECT DISTINCT status FROM {} WHERE flag ORDER BY status DESC NULLS FIRST LIMIT 2 -- the last two",
+    "SELECT status AS s, count(*) FROM {} GROUP BY s HAVING s LIKE 'S%' "
+    "ORDER BY CASE WHEN s = 'S2' THEN 0 ELSE 1 END, s;",
+    "SELECT EXISTS(SELECT * FROM {} WHERE status = 'S3' AND amount > 490)",
+    "SELECT EXISTS (SELECT id, 1 + 1 FROM {} WHERE status = 'nope') AS there",
+    "SELECT NOT EXISTS(SELECT 1 FROM {} x WHERE x.day = DATE'2024-01-03' LIMIT 1)",
+]
+
+
+@pytest.mark.parametrize("text", MORE_THAN_AGGREGATES)
+def test_what_is_made_of_aggregates_opens_no_data_file(lake: bitlake.Lake, text: str) -> None:
+    """HAVING, ORDER BY, LIMIT, expressions and EXISTS: over a table whose data files are gone, in order."""
+    wanted = lake.spark.sql(text.format("plain_t"))
+    found = lake.sql(text.format("gone"))
+    assert rows_of(found) == rows_of(wanted)
+    assert found.schema.names == [n.replace("plain_t", "gone") for n in wanted.schema.names]
+    assert [f.dataType for f in found.schema] == [f.dataType for f in wanted.schema]
+    (explained,) = rows_of(lake.sql("EXPLAIN " + text.format("gone")))[0]
+    assert "answered   from metadata and indexes" in explained
+
+
+@pytest.mark.parametrize("text", AGGREGATES)
+def test_answers_without_data_files(lake: bitlake.Lake, text: str) -> None:
+    wanted = lake.spark.sql(text.format("plain_t"))
+    found = lake.sql(text.format("gone"))
+    assert sorted(rows_of(found), key=repr) == sorted(rows_of(wanted), key=repr)
+    assert found.schema.names == wanted.schema.names
+    assert [f.dataType for f in found.schema] == [f.dataType for f in wanted.schema]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT COUNT(*), MAX(id) FROM {} WHERE id % 7 = 3",
+        "SELECT id, COUNT(*) FROM {} WHERE id < 5 GROUP BY id",
+        "SELECT COUNT(*) FROM {} WHERE status LIKE '%1' AND amount > 3",
+        "SELECT status, COUNT(*) FROM {} WHERE id % 2 = 0 GROUP BY status HAVING COUNT(*) > 10",
+        "SELECT status, COUNT(*), MAX(id) FROM {} GROUP BY status HAVING MAX(id) > 100 ORDER BY 1",
+        "SELECT status, SUM(amount) FROM {} GROUP BY status HAVING COUNT(*) > 100",
+        "SELECT EXISTS(SELECT 1 FROM {} WHERE id = 3)",
+        "SELECT EXISTS(SELECT COUNT(*) FROM {} WHERE status = 'nope')",
+        "SELECT MIN(status) OVER (), id FROM {} WHERE id < 4",
+    ],
+)
+def test_others_run_as_ever(lake: bitlake.Lake, text: str) -> None:
+    wanted = sorted(rows_of(lake.spark.sql(text.format("plain_t"))), key=repr)
+    assert sorted(rows_of(lake.sql(text.format("t"))), key=repr) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT amount FROM {} ORDER BY amount DESC LIMIT 5",
+        "SELECT amount, id FROM {} WHERE status = 'S1' ORDER BY amount, id DESC LIMIT 7 OFFSET 3",
+        "SELECT score, id FROM {} ORDER BY score DESC NULLS FIRST, id LIMIT 200",
+        "SELECT score FROM {} WHERE score IS NOT NULL ORDER BY score LIMIT 4",
+        "SELECT status, day, id FROM {} WHERE id % 2 = 0 ORDER BY status NULLS LAST, day DESC, id LIMIT 9",
+        "SELECT id AS day, day AS id FROM {} ORDER BY day DESC LIMIT 3",
+        "SELECT * FROM {} WHERE flag AND amount >= 400 ORDER BY id, amount LIMIT 6",
+    ],
+)
+def test_first_rows_are_sparks(lake: bitlake.Lake, text: str) -> None:
+    assert rows_of(lake.sql(text.format("t"))) == rows_of(lake.spark.sql(text.format("plain_t")))
+
+
+def jobs(lake: bitlake.Lake, action: Any) -> int:
+    """How many Spark jobs an action runs."""
+    context = lake.spark.sparkContext
+    group = f"test-{id(action)}"
+    context.setJobGroup(group, "")
+    try:
+        action()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    return len(context.statusTracker().getJobIdsForGroup(group))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT amount, id FROM {} ORDER BY amount DESC, id LIMIT 5 OFFSET 2",
+        "SELECT id, amount * 2 + 1 AS amount, upper(status) FROM {} x WHERE flag ORDER BY x.day, id LIMIT 8 OFFSET 1;",
+    ],
+)
+def test_first_rows_run_no_job(lake: bitlake.Lake, text: str) -> None:
+    wanted = rows_of(lake.spark.sql(text.format("plain_t")))
+    found: list[Any] = []
+    assert jobs(lake, lambda: found.extend(rows_of(lake.sql(text.format("t"))))) == 0
+    assert found == wanted
+    assert jobs(lake, lambda: lake.spark.sql(text.format("plain_t")).collect()) > 0
+
+
+def test_first_rows_are_a_data_frame_like_any(lake: bitlake.Lake) -> None:
+    """Whatever is done with the result sees its rows, names and types, in order."""
+    text = "SELECT Day AS d, id, status FROM {} WHERE amount >= 100 ORDER BY id DESC LIMIT 6 OFFSET 1"
+    found, wanted = lake.sql(text.format("t")), lake.spark.sql(text.format("plain_t"))
+    assert found.schema == wanted.schema and found.columns == wanted.columns and found.dtypes == wanted.dtypes
+    assert found.collect() == wanted.collect() and found.count() == 6
+    assert found.toArrow() == wanted.toArrow()
+    assert found.toPandas().equals(wanted.toPandas())
+    assert found.first() == wanted.first() and found.take(2) == wanted.take(2) and found.tail(2) == wanted.tail(2)
+    assert [r.id for r in found.toLocalIterator()] == [r.id for r in wanted.toLocalIterator()]
+    assert rows_of(found.orderBy("id").limit(2)) == rows_of(wanted.orderBy("id").limit(2))
+    assert rows_of(found.filter(found.id % 2 == 0).select("id")) == rows_of(wanted.filter("id % 2 = 0").select("id"))
+    other = lake.spark.range(1000)
+    assert sorted(rows_of(other.join(found, "id"))) == sorted(rows_of(other.join(wanted, "id")))
+    assert sorted(rows_of(found.join(other, "id"))) == sorted(rows_of(wanted.join(other, "id")))
+    assert rows_of(found.groupBy("d").count().orderBy("d")) == rows_of(wanted.groupBy("d").count().orderBy("d"))
+    assert rows_of(found.union(found).distinct().orderBy("id")) == rows_of(wanted.orderBy("id"))
+    assert rows_of(lake.spark.sql("SELECT max(id) FROM {f}", f=found)) == [[wanted.first().id]]
+    found.createOrReplaceTempView("first_rows")
+    assert rows_of(lake.sql("SELECT * FROM first_rows")) == rows_of(wanted)
+    lake.spark.catalog.dropTempView("first_rows")
+    assert found.cache().count() == 6 and not found.unpersist().is_cached
+    empty = lake.sql("SELECT day, id FROM t WHERE amount > 9999 ORDER BY id LIMIT 3")
+    assert empty.collect() == [] and empty.toArrow().num_rows == 0 and empty.isEmpty()
+
+
+def test_first_rows_of_every_type(lake: bitlake.Lake) -> None:
+    """Values, Arrow types and schema are what Spark makes of them when it sorts them itself."""
+    data = every_type()
+    table = lake.create_table("each", data.schema)
+    table.append(data)
+    atomic = [n for n in data.schema.names if n not in ("c_array", "c_map", "c_row")]
+    table.scan().to_spark().createOrReplaceTempView("plain_each")
+    for names in (["*"], atomic, [n for n in atomic if n not in ("c_ts", "c_ts3", "c_bin", "c_ntz")]):
+        text = f"SELECT {', '.join(names)} FROM {{}} ORDER BY c_int DESC NULLS FIRST LIMIT 4"
+        found, wanted = lake.sql(text.format("each")), lake.spark.sql(text.format("plain_each"))
+        assert rows_of(found) == rows_of(wanted), names
+        assert [list(map(type, r)) for r in found.collect()] == [list(map(type, r)) for r in wanted.collect()]
+        assert found.schema == wanted.schema
+        assert found.toArrow().schema == wanted.toArrow().schema
+        assert found.toArrow().to_pylist().__repr__() == wanted.toArrow().to_pylist().__repr__()
+    lake.spark.catalog.dropTempView("plain_each")
+
+
+def test_first_rows_read_little(lake: bitlake.Lake) -> None:
+    (plan,) = lake.plans("SELECT * FROM t ORDER BY amount DESC LIMIT 5")
+    assert plan.chosen_rows == 5 and plan.order
+    (plan,) = lake.plans("SELECT * FROM t WHERE status = 'S1' LIMIT 5")
+    assert plan.chosen_rows == 5 and [s.reason for s in plan.skipped] == [SkipReason.LIMIT]
+    (plan,) = lake.plans("SELECT * FROM t LIMIT 0")
+    assert plan.files == () and rows_of(lake.sql("SELECT * FROM t LIMIT 0")) == []
+    (plan,) = lake.plans("SELECT * FROM t WHERE length(status) = 2 LIMIT 5")
+    assert plan.limit is None
+    assert len(rows_of(lake.sql("SELECT * FROM t LIMIT 650"))) == 650
+    assert "order by   amount DESC" in rows_of(lake.sql("EXPLAIN SELECT * FROM t ORDER BY amount DESC LIMIT 5"))[0][0]
+    (text,) = rows_of(lake.sql("EXPLAIN SELECT status, COUNT(*) FROM gone GROUP BY status"))[0]
+    assert "answered   from metadata and indexes" in text
+
+
+def test_first_rows_under_a_filter_without_index(lake: bitlake.Lake, monkeypatch: Any) -> None:
+    """Few of the best rows are judged here; where none survives, Spark sorts all of them."""
+    import bitlake.spark.read.metadata_only as shortcut
+    from bitlake.spark.read import scan as spark_scan
+
+    n = 20_000
+    many = pa.table({"k": [i * 7919 % n for i in range(n)], "word": [f"w{i * 31 % 10}" for i in range(n)]})
+    table = lake.create_table("many", many.schema, options={"file-index.range-bitmap.columns": "k"})
+    table.append(many)
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 100)
+    lake.spark.createDataFrame(many).createOrReplaceTempView("plain_many")
+    for text, most in (
+        ("SELECT k, word FROM {} WHERE word > 'w4' ORDER BY k DESC LIMIT 5", 0),
+        ("SELECT k + 1 AS k1 FROM {} WHERE word > 'w4' ORDER BY k LIMIT 5 OFFSET 2", 0),
+        ("SELECT k FROM {} WHERE word LIKE '%x' ORDER BY k LIMIT 5", 9),
+    ):
+        found: list[Any] = []
+        ran = jobs(lake, lambda: found.extend(rows_of(lake.sql(text.format("many")))))  # noqa: B023
+        assert found == rows_of(lake.spark.sql(text.format("plain_many")))
+        assert ran <= most
+    explained = rows_of(lake.sql("EXPLAIN SELECT k FROM many WHERE word > 'w4' ORDER BY k LIMIT 5"))[0][0]
+    assert "first rows are read here" in explained
+    monkeypatch.setattr(shortcut, "JUDGED_ROWS", 3)
+    assert jobs(lake, lambda: lake.sql("SELECT k FROM many WHERE word > 'w4' ORDER BY k LIMIT 5").collect()) > 0
+    lake.spark.catalog.dropTempView("plain_many")
+
+
+def test_to_spark_gives_what_the_scan_is(lake: bitlake.Lake, monkeypatch: Any) -> None:
+    """Also where Spark's own reader, which filters nothing, would take the files."""
+    import bitlake.spark.read.scan as spark_scan
+
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 0)
+    monkeypatch.setattr(spark_scan, "DRIVER_BYTES", 0)
+    table = lake.table("t")
+    scan = table.scan(["id", "amount"], where="amount > 400")
+    assert sorted(rows_of(scan.to_spark())) == sorted([r["id"], r["amount"]] for r in scan.to_arrow().to_pylist())
+    late = table.scan(["id", "status"], where="id >= 150")
+    assert sorted(rows_of(late.to_spark()), key=repr) == sorted(
+        ([r["id"], r["status"]] for r in late.to_arrow().to_pylist()), key=repr
+    )
+    top = table.scan(["id", "amount"]).top_n([("id", "desc"), "amount"], 150)
+    assert rows_of(top.to_spark()) == [[r["id"], r["amount"]] for r in top.to_arrow().to_pylist()]
+    assert len(rows_of(late.limit(3).to_spark())) == 3
+
+
+def test_every_type_of_extreme(lake: bitlake.Lake) -> None:
+    data = every_type()
+    names = [n for n in data.schema.names if n not in ("c_array", "c_map", "c_row", "c_ts3")]
+    table = lake.create_table("every", data.schema)
+    table.append(data)
+    table.scan().to_spark().createOrReplaceTempView("plain_every")
+    for name in names:
+        text = f"SELECT MIN({name}), MAX({name}), COUNT({name}) FROM "
+        found, wanted = lake.sql(text + "every"), lake.spark.sql(text + "plain_every")
+        assert rows_of(found) == rows_of(wanted), name
+        assert found.schema.simpleString() == wanted.schema.simpleString()
+    lake.spark.catalog.dropTempView("plain_every")

@@ -1,0 +1,68 @@
+"""Which of the three ways a scan is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.spark.read import scan as spark_scan
+from bitlake.table import page_planning, page_pruning
+
+pytestmark = pytest.mark.spark
+
+ROWS, PAGE = 20_000, 100
+
+
+def test_rows_that_bounds_of_pages_leave_few_of_are_found_here(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of keys in a table in order of them: each is in a page of its own, and no file is read whole."""
+    for module in (page_planning, page_pruning):
+        monkeypatch.setattr(module, "WORTH_ROWS", 0)
+    monkeypatch.setattr(page_planning, "WORTH_BYTES", 0)
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 1_000)
+    monkeypatch.setattr(spark_scan, "PAGE_ROWS", PAGE)
+    order = np.arange(ROWS)
+    made = lake.create_table(
+        "t", pa.schema([("id", pa.int64()), ("v", pa.string())]), options={"parquet.page.row.count.limit": str(PAGE)}
+    )
+    for half in (order[::2], order[1::2]):
+        made.append(pa.table({"id": half, "v": [f"v{i}" for i in half]}))
+    keys = [i * 997 for i in range(20)]
+    listed = f"id IN ({', '.join(map(str, keys))})"
+    chosen = made.scan(where=listed).plan().chosen_rows
+    assert 1_000 < chosen <= 2 * 20 * PAGE, "too many to be read before they are judged"
+    seen = spark_scan.looked_at(made.scan(where=listed)).plan()
+    assert seen.chosen_rows == 20 and all(f.selection.exact for f in seen.files)
+    assert len(spark_scan.choose(seen).driver) == 2
+    found = lake.sql(f"SELECT v FROM t WHERE {listed} AND v <> 'v997'").collect()
+    assert sorted(r.v for r in found) == sorted(f"v{i}" for i in keys if i != 997)
+    assert "2 read here" in lake.sql(f"EXPLAIN SELECT v FROM t WHERE {listed}").collect()[0][0]
+    # Pages side by side surely hold many rows that match: Spark's own reader leaves the others out as well.
+    many = made.scan(where="id BETWEEN 500 AND 2999")
+    assert spark_scan.looked_at(many) is many and len(spark_scan.choose(many.plan()).native) == 2
+    assert lake.sql("SELECT count(DISTINCT v) FROM t WHERE id BETWEEN 500 AND 2999").collect()[0][0] == 2500
+    # So it is below what may be read here, unless few rows turn out to match, or are wanted.
+    monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 10_000)
+    monkeypatch.setattr(spark_scan, "RANGE_ROWS", 1_000)
+    monkeypatch.setattr(spark_scan, "LOCAL_ROWS", 1_000)
+    assert spark_scan.looked_at(many) is many and len(spark_scan.choose(many.plan()).native) == 2
+    assert len(spark_scan.choose(many.plan(), limited=True).driver) == 2
+    few = spark_scan.looked_at(made.scan(where="id BETWEEN 500 AND 2999 AND v LIKE '%701'")).plan()
+    assert few.chosen_rows == 3 and len(spark_scan.choose(few).driver) == 1
+    some = lake.sql("SELECT count(*) FROM t WHERE id BETWEEN 500 AND 2999 AND v LIKE 'v7%'").collect()[0][0]
+    assert some == sum(str(i).startswith("7") for i in range(500, 3000))
+
+
+def test_spark_knows_that_a_table_of_which_nothing_is_left_is_empty(lake: bitlake.Lake) -> None:
+    # The rows came as an RDD without partitions, of which Spark's optimiser knows nothing.
+    made = lake.create_table("t", pa.schema([("id", pa.int64()), ("s", pa.struct([("a", pa.list_(pa.string()))]))]))
+    made.append(pa.table({"id": [1], "s": [{"a": ["x"]}]}))
+    frame = lake.sql("SELECT t.id, t.s FROM t JOIN (SELECT 5 AS id) x ON t.id = x.id WHERE t.id > 7")
+    assert frame.collect() == []
+    assert [f.name for f in frame.schema.fields] == ["id", "s"]
+    plan = lake.sql("EXPLAIN EXTENDED SELECT id, s FROM t WHERE id > 7").collect()[0][0]
+    assert "LocalRelation <empty>" in plan and "LogicalRDD" not in plan
+    assert lake.sql("SELECT count(*), max(id) FROM t WHERE id > 7 AND id < 100").collect()[0][:] == (0, None)
