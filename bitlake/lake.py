@@ -203,7 +203,7 @@ class Lake:
 
         The columns of a ``primary_key`` become NOT NULL; rows written later replace those of the same key.
         """
-        from bitlake.table.create import columns_of
+        from bitlake.schema.create import columns_of
 
         for what, given in (("primary_key", primary_key), ("partition_by", partition_by)):
             if isinstance(given, str):

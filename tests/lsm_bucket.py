@@ -13,6 +13,7 @@ from lsm_model import Bucket, Change, Row, is_add, merged
 
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.schema.merge_spec import MergeSpec, max_level
 from bitlake.table.fetch import MergeTask, ReadCounts
 from bitlake.table.index_files import read_vectors
 from bitlake.table.lsm.bucket_read import BucketReader
@@ -21,7 +22,6 @@ from bitlake.table.lsm.model import Compaction
 from bitlake.table.lsm.pick import Unit, full, pick
 from bitlake.table.lsm.runs import Run, sorted_runs
 from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.spec import MergeSpec, max_level
 from bitlake.table.merge_read import read_merged
 from bitlake.table.read import ReadRequest
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from merge_model import merge_key
 
-from bitlake.table.merge.spec import DELETE, FIRST_ROW, UPDATE_BEFORE, MergeSpec
+from bitlake.schema.merge_spec import DELETE, FIRST_ROW, UPDATE_BEFORE, MergeSpec
 
 Row = dict[str, Any]
 Change = tuple[int, tuple[Any, ...]]

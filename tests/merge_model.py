@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bitlake.table.merge.spec import AGGREGATION, DEDUPLICATE, DELETE, PARTIAL_UPDATE, UPDATE_BEFORE, MergeSpec
+from bitlake.schema.merge_spec import AGGREGATION, DEDUPLICATE, DELETE, PARTIAL_UPDATE, UPDATE_BEFORE, MergeSpec
 
 Row = dict[str, Any]
 

@@ -30,6 +30,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("formats",),
     ("runtime",),
     ("deletion",),
+    ("schema",),
     ("table",),
     ("inspect",),
     ("sql",),

@@ -191,7 +191,7 @@ def _snapshots(
 def _partitions(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake.errors import InvalidRequest
     from bitlake.metadata.partition import partition_spec
-    from bitlake.table.partition_age import PartitionAge
+    from bitlake.schema.partition_age import PartitionAge
     from bitlake.table.partition_expiry import expired_partitions
 
     chosen = PartitionAge.of(state.schema.options)

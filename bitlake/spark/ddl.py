@@ -15,6 +15,7 @@ from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import assign_ids, near
 from bitlake.metadata.schema_change import SetTableComment
+from bitlake.schema.create import ColumnSpec
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.insert import COUNTS, store
 from bitlake.spark.errors import spark_errors
@@ -27,7 +28,6 @@ from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import whole_names
 from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TableName, TagChange
 from bitlake.table.catalog import DEFAULT_DATABASE
-from bitlake.table.create import ColumnSpec
 from bitlake.table.jdbc_views import View
 from bitlake.table.partition_spec import overwrite_scope
 from bitlake.table.relation import Identifier, open_state, relation_exists

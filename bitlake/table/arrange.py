@@ -25,9 +25,9 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.schema.merge_spec import FIRST_ROW
 from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.merge.sections import sections
-from bitlake.table.merge.spec import FIRST_ROW
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import MergedFiles, Plan, PlannedFile, SkippedFile, SkipReason
 from bitlake.table.planner import ScanRequest, plan_files

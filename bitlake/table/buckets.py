@@ -12,7 +12,7 @@ from bitlake.codec.bucket import bucket_of
 from bitlake.expressions.tree import Predicate, named_values
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.evolution import same_columns
+from bitlake.schema.evolution import same_columns
 from bitlake.types import DataField, arrow_type
 
 _MAX_COMBINATIONS = 1000

@@ -33,7 +33,7 @@ from bitlake.table.relation import Identifier
 from bitlake.table.versions import JOURNAL, has_schema, latest_schema
 
 if TYPE_CHECKING:
-    from bitlake.table.create import ColumnSpec
+    from bitlake.schema.create import ColumnSpec
     from bitlake.table.jdbc_views import View
     from bitlake.table.scan_recorder import ScanRecorder
 
@@ -194,7 +194,7 @@ class FileSystemCatalog:
             if if_not_exists:
                 return False
             raise AlreadyExists(f"table '{name}' exists already: drop it, or say IF NOT EXISTS (if_not_exists=True)")
-        from bitlake.table.create import new_schema
+        from bitlake.schema.create import new_schema
 
         schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys, names)
         if not self.write_first_schema(name, schema):

@@ -24,7 +24,7 @@ from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
-from bitlake.table.data_paths import DataPaths
+from bitlake.schema.data_paths import DataPaths
 from bitlake.table.rolling import FileShape, RollingWriter, place_index
 from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS

@@ -13,7 +13,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.evolution import map_fields, map_predicate
+from bitlake.schema.evolution import map_fields, map_predicate
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.plan import Plan, SkipReason
 from bitlake.table.skipped import outlines_of

@@ -15,7 +15,7 @@ from bitlake.formats.parquet.page_index import load_pages
 from bitlake.formats.parquet.page_plan import plan_group, split_rows
 from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
-from bitlake.table.evolution import map_fields
+from bitlake.schema.evolution import map_fields
 from bitlake.table.explain import describe_choice
 from bitlake.table.fetch import FileTask, footer_of, has_pages
 from bitlake.table.plan import Plan, PlannedFile

@@ -24,8 +24,8 @@ from bitlake.io import Store, has_cheap_rename
 from bitlake.io.sql_database import SqlDatabase, Transaction
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.create import ColumnSpec, new_schema
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, delete_table
-from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.jdbc_views import JdbcViews, View
 from bitlake.table.relation import Identifier
 

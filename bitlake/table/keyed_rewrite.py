@@ -28,6 +28,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
+from bitlake.schema.merge_spec import SEQUENCE_NUMBER, VALUE_KIND, max_level
 from bitlake.table import keyed
 from bitlake.table.append_delete import Hits, RowsGone, find_hits, take_out
 from bitlake.table.append_update import CommitRows
@@ -35,7 +36,6 @@ from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
 from bitlake.table.lsm.states import lsm_context
-from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND, max_level
 from bitlake.table.merge_read import alive
 from bitlake.table.partitions import discard_entries
 from bitlake.table.plan import PlannedFile

@@ -16,6 +16,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
+from bitlake.schema.partition_age import PartitionAge
 from bitlake.table import branches, tags
 from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
 from bitlake.table.auto_tags import create_automatic_tags
@@ -28,7 +29,6 @@ from bitlake.table.index_changes import Bucket, IndexChange
 from bitlake.table.index_entries import index_entries
 from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
 from bitlake.table.orphans import STAGING, Orphan, find_orphans
-from bitlake.table.partition_age import PartitionAge
 from bitlake.table.partition_done import mark_done
 from bitlake.table.partition_expiry import drop_expired, expired_partitions
 from bitlake.table.partitions import PartitionReader, files_by_partition

@@ -17,19 +17,19 @@ from bitlake.expressions.tree import sources_of
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
-from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
-from bitlake.table.lsm.keys import SYSTEM_FIELDS
-from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.levels import LEVEL, Levels
-from bitlake.table.merge.spec import (
+from bitlake.schema.merge_spec import (
     AGGREGATION,
     DELETE,
     PARTIAL_UPDATE,
+    SYSTEM_FIELDS,
     UPDATE_BEFORE,
     VALUE_KIND,
     MergeSpec,
     needs_lookup,
 )
+from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
+from bitlake.table.merge.engine import merge_rows
+from bitlake.table.merge.levels import LEVEL, Levels
 from bitlake.table.read import ROW_INDEX, STORED_SYSTEM, ReadRequest, generated, read_file
 
 

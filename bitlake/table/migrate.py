@@ -29,10 +29,10 @@ from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job, of_items
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
+from bitlake.schema.create import ColumnSpec
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import OutcomeUnknown, commit
-from bitlake.table.create import ColumnSpec
 from bitlake.table.data_file import FileMaker
 from bitlake.table.opening import open_table
 from bitlake.table.relation import Identifier

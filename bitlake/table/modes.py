@@ -27,9 +27,9 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.create import check_options
 from bitlake.table.append_unmark import unmark
 from bitlake.table.commit import CommitPlan, IndexChange, commit
-from bitlake.table.create import check_options
 from bitlake.table.index_changes import Bucket
 from bitlake.table.index_entries import index_entries
 from bitlake.table.key_ranges import KeyRanges

@@ -25,7 +25,7 @@ from bitlake.formats.parquet.page_index import PageBounds, page_bounds
 from bitlake.formats.parquet.statistics import number_units
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.evolution import map_fields, stored_alike
+from bitlake.schema.evolution import map_fields, stored_alike
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import Root

@@ -1,6 +1,6 @@
 """Which partitions are too old: by a time in their values, or by when their last file was written.
 
-The limits come from :mod:`bitlake.table.partition_age`.
+The limits come from :mod:`bitlake.schema.partition_age`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bitlake.metadata import expiry_options as xo
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER
-from bitlake.table.partition_age import COLUMN, PartitionAge, python_format
+from bitlake.schema.partition_age import COLUMN, PartitionAge, python_format
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType

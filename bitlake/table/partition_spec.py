@@ -11,8 +11,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.table.changes import Overwrite
-from bitlake.table.merge.spec import is_cross_partition
 from bitlake.types import arrow_type
 
 

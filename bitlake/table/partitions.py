@@ -15,7 +15,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import partition_path, partition_spec, render_value
 from bitlake.metadata.paths import TablePaths, is_file_name
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.data_paths import DataPaths
+from bitlake.schema.data_paths import DataPaths
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType
 

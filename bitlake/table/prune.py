@@ -20,8 +20,8 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
+from bitlake.schema.evolution import MappedPredicate, map_fields, map_predicate
 from bitlake.table.buckets import BucketFilter
-from bitlake.table.evolution import MappedPredicate, map_fields, map_predicate
 from bitlake.table.file_columns import FileColumns, FileGroup
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import SkippedFile, SkipReason

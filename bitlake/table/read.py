@@ -22,7 +22,8 @@ from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
-from bitlake.table.evolution import align, map_fields
+from bitlake.schema.evolution import align, map_fields
+from bitlake.schema.merge_spec import SEQUENCE_NUMBER, VALUE_KIND
 from bitlake.table.fetch import (
     FileTask,
     Ints,
@@ -37,7 +38,6 @@ from bitlake.table.fetch import (
     stream_whole,
 )
 from bitlake.table.ignored_files import IgnoredFiles
-from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
 from bitlake.table.page_pruning import rows_by_pages
 from bitlake.table.planner import physical_array
 from bitlake.types import DataField, arrow_field, arrow_type

@@ -17,7 +17,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.table.create import ColumnSpec, new_schema
+from bitlake.schema.create import ColumnSpec, new_schema
 from bitlake.table.state import TableState
 from bitlake.table.versions import is_same_table
 

@@ -14,8 +14,8 @@ from bitlake.io.rest import RestClient
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.create import ColumnSpec, new_schema
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, _check_name
-from bitlake.table.create import ColumnSpec, new_schema
 from bitlake.table.live import latest_schema
 from bitlake.table.relation import Identifier
 from bitlake.table.rest_store import RestStore, RestTable

@@ -27,7 +27,8 @@ from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, 
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import LocalRunner, Runner
-from bitlake.table.alter import (
+from bitlake.schema.create import check_options, warn_of_misspelt
+from bitlake.schema.evolution import (
     ColumnName,
     ColumnType,
     check_evolved,
@@ -37,15 +38,14 @@ from bitlake.table.alter import (
     position_of,
     type_of,
 )
+from bitlake.schema.validation import check_reading
 from bitlake.table.backfill import backfill
-from bitlake.table.create import check_options, warn_of_misspelt
 from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.fallback_branch import check_branch_option
 from bitlake.table.history import Moment, When
 from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.notebook import table_html
-from bitlake.table.option_rules import check_reading
 from bitlake.table.partitions import files_of_partitions
 from bitlake.table.references import branch_names
 from bitlake.table.replace import check_postponed, write_schema

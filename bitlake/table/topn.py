@@ -25,7 +25,7 @@ from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.table.evolution import map_fields, stored_alike
+from bitlake.schema.evolution import map_fields, stored_alike
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.order import BEST, WORST, Order, Place
 from bitlake.table.partitions import PartitionReader

@@ -23,17 +23,16 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.runtime import LocalRunner
+from bitlake.schema.merge_spec import is_cross_partition, with_kinds
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.cross_places import CrossPlaces
 from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
-from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import bucket_numbers, fixed_buckets, postpone_writer, unnumbered
 from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.lsm.spread import Share, partitions_of, spread
 from bitlake.table.lsm.states import LiveBuckets, Slot
-from bitlake.table.merge.spec import is_cross_partition
 from bitlake.table.state import TableState
 from bitlake.table.write import fit, split_groups
 

@@ -17,9 +17,9 @@ from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.evolution import default_column
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker
-from bitlake.table.defaults import default_column
 from bitlake.table.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
 from bitlake.types.datatypes import MAX_LENGTH

@@ -16,12 +16,12 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import Runner
+from bitlake.schema.create import check_options
 from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_compact import compact_append
 from bitlake.table.append_delete import RowsGone
 from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
 from bitlake.table.commit import CommitPlan, Overwrite, commit
-from bitlake.table.create import check_options
 from bitlake.table.lsm.publish import Publisher, once_of
 from bitlake.table.partition_expiry import expire_after_commit
 from bitlake.table.partition_spec import overwrite_scope, physical_partition

@@ -434,7 +434,7 @@ def renamed(data: bytes) -> bytes:
 def of_another_file(rows: int) -> Callable[[bytes], bytes]:
     def work(data: bytes) -> bytes:
         from bitlake.fileindex.registry import IndexBuilder, parse_index_options
-        from bitlake.table.create import ColumnSpec, new_schema
+        from bitlake.schema.create import ColumnSpec, new_schema
         from bitlake.types import parse_type
 
         columns = [ColumnSpec(n, parse_type(k)) for n, k in (("id", "BIGINT"), ("status", "STRING"))]

@@ -17,8 +17,8 @@ from bitlake.lake import Lake
 from bitlake.metadata.locations import Location, allowing_root, check_roots
 from bitlake.metadata.manifest import decode_manifest, encode_manifest
 from bitlake.metadata.paths import TablePaths
+from bitlake.schema.data_paths import _entropy
 from bitlake.table import external_files
-from bitlake.table.data_paths import _entropy
 from bitlake.table.expire import Retention
 from bitlake.table.index_entries import clear_index_manifests
 from bitlake.table.live import clear_caches

@@ -14,8 +14,8 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.schema.partition_age import PartitionAge
 from bitlake.table import live, partition_expiry
-from bitlake.table.partition_age import PartitionAge
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("dt", pa.string())])

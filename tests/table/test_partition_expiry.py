@@ -13,8 +13,8 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.schema.partition_age import PartitionAge
 from bitlake.table import keyed
-from bitlake.table.partition_age import PartitionAge
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 import bitlake
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.registry import INDEX_TYPES
+from bitlake.schema.create import ColumnSpec
 from bitlake.table import read
 from bitlake.table.commit import CommitPlan, Overwrite, commit
-from bitlake.table.create import ColumnSpec
 from bitlake.table.planner import physical_array
 from bitlake.table.relation import Identifier
 from bitlake.types import DataField, arrow_schema, parse_type

@@ -15,7 +15,7 @@ from builders import EVERY_TYPE, UTC, events, every_type
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.table.create import ColumnSpec
+from bitlake.schema.create import ColumnSpec
 from bitlake.table.plan import SkipReason
 from bitlake.table.relation import Identifier
 from bitlake.types import parse_type

@@ -28,6 +28,7 @@ from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata import options as opt
 from bitlake.runtime import LocalRunner, Runner
+from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.target import DRIVER_ROWS, Target, counts, gather, set_values
 from bitlake.spark.read.metadata_only import exact_scan
@@ -41,7 +42,6 @@ from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_delete import Hits, bytes_to_ask, find_hits, live_hits, only_hits, take_out
 from bitlake.table.append_update import retrying
 from bitlake.table.lsm.publish import publish
-from bitlake.table.merge.spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.table.scan import Scan
 
 MOST_HITS = 1 << 20

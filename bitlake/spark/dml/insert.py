@@ -16,6 +16,8 @@ from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.metadata.names import Names
+from bitlake.schema.create import ColumnSpec
+from bitlake.schema.evolution import PREFIX, MergeSchema
 from bitlake.spark.context import EngineContext
 from bitlake.spark.partitions import partition_literal, partition_spec, static_values, whole_partition
 from bitlake.spark.read.query import query
@@ -28,9 +30,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.rewrite import default_as_null
 from bitlake.table.append_update import retrying
 from bitlake.table.commit import Overwrite
-from bitlake.table.create import ColumnSpec
 from bitlake.table.lsm.publish import publish
-from bitlake.table.merge_schema import PREFIX, MergeSchema
 from bitlake.table.partition_spec import overwrite_scope
 from bitlake.table.partitions import files_by_partition
 from bitlake.table.relation import Identifier

@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.delete_update import KIND, retried, write_kinds
 from bitlake.spark.dml.merge_source import (
@@ -61,7 +62,6 @@ from bitlake.sql import statements as st
 from bitlake.table import keyed
 from bitlake.table.append_delete import take_out
 from bitlake.table.append_update import discard_all
-from bitlake.table.merge.spec import DELETE, UPDATE_AFTER
 
 _RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monotonically_increasing_id)\s*\(", re.I)
 _CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)

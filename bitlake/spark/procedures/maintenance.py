@@ -17,6 +17,7 @@ from bitlake.metadata import expiry_options as xo
 from bitlake.metadata.options import Option, Options
 from bitlake.metadata.partition import render_value
 from bitlake.runtime import LocalRunner, Runner
+from bitlake.schema.partition_age import PartitionAge
 from bitlake.spark.analyze import analyzable, analyze_table
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -42,7 +43,6 @@ from bitlake.sql.parser import parse_table_name
 from bitlake.sql.workload import advise_for
 from bitlake.table.advise.advice import Advice
 from bitlake.table.migrate import migrate_folder
-from bitlake.table.partition_age import PartitionAge
 from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 from bitlake.table.verify.repair import Indexes, Repair

@@ -34,6 +34,7 @@ from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
 from bitlake.runtime import Cache, LocalRunner
+from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
 from bitlake.spark.read.local_relation import local_frame
 from bitlake.spark.runner import dumps, few_listing_tasks, loads, pack
@@ -41,7 +42,6 @@ from bitlake.spark.types import char_metadata, nullable, spark_batches, spark_sc
 from bitlake.sql.file_metadata import METADATA
 from bitlake.table.append_delete import matching_rows
 from bitlake.table.change_scan import ChangeScan, read_changes
-from bitlake.table.evolution import map_fields
 from bitlake.table.plan import Plan, PlannedFile
 from bitlake.table.read import (
     BUCKET,

@@ -15,10 +15,10 @@ from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.io.object_options import KINDS
 from bitlake.metadata.paths import TablePaths
+from bitlake.schema.evolution import PREFIX
 from bitlake.sql.parser import parse_table_name
 from bitlake.table.catalog import DEFAULT_DATABASE
 from bitlake.table.catalogs import connect_catalog, open_store_for
-from bitlake.table.merge_schema import PREFIX
 from bitlake.table.opening import open_table
 from bitlake.table.order import OrderItem
 from bitlake.table.relation import Identifier, split_relation

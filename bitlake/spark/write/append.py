@@ -50,6 +50,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
+from bitlake.schema.data_paths import DataPaths
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
@@ -57,7 +58,6 @@ from bitlake.spark.runner import SparkRunner, dumps, loads
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, stored
 from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
 from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
-from bitlake.table.data_paths import DataPaths
 from bitlake.table.lsm.postpone import bucket_numbers
 from bitlake.table.orphans import STAGING
 from bitlake.table.partitions import PartitionReader, discard_entries

@@ -41,6 +41,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, is_cross_partition, with_kinds
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.scan import DRIVER_BYTES, SparkReader
@@ -60,13 +61,11 @@ from bitlake.table.lsm.assign import Assigners
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.cross_partition import BUCKET, OLD, OLD_BUCKET, Rerouter, partitions_at, row_counts
 from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
-from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange, BucketState
 from bitlake.table.lsm.postpone import fixed_buckets, postpone_writer, read_postponed, unnumbered, with_buckets
 from bitlake.table.lsm.publish import Publisher, discard_changes, lsm_context
 from bitlake.table.lsm.states import LiveBuckets, Slot, hash_buckets
-from bitlake.table.merge.spec import VALUE_KIND, MergeSpec, is_cross_partition
 from bitlake.table.partition_files import entries_of, has_many_files
 from bitlake.table.read import BUCKET as BUCKET_COLUMN
 from bitlake.table.state import TableState

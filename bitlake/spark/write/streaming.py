@@ -18,6 +18,8 @@ from pyspark.sql import types as T
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.io import open_store
+from bitlake.schema.evolution import PREFIX
+from bitlake.schema.merge_spec import WORDS
 from bitlake.spark.context import EngineContext
 from bitlake.spark.write.append import quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_name, with_defaults
@@ -25,9 +27,7 @@ from bitlake.spark.write.merge_schema import merged_state, merging
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.table.append_update import retrying
 from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.lsm.kinds import WORDS
 from bitlake.table.lsm.publish import publish
-from bitlake.table.merge_schema import PREFIX
 from bitlake.table.relation import Identifier
 from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed

@@ -13,7 +13,7 @@ from bitlake.formats.parquet.page_index import load_pages
 from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.evolution import map_fields
+from bitlake.schema.evolution import map_fields
 from bitlake.table.fetch import FileTask, Ints, ReadCounts, footer_of, has_pages, stored_bytes
 from bitlake.table.page_pruning import rows_by_pages
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from bitlake.errors import CorruptError
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.evolution import align, map_fields
+from bitlake.schema.evolution import align, map_fields
 from bitlake.table.fetch import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
 from bitlake.table.plan import Plan, PlannedFile
 from bitlake.table.read import tasks_of

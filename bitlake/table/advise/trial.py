@@ -25,10 +25,10 @@ from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.evolution import map_fields
 from bitlake.table.advise.questions import leaves_of
 from bitlake.table.advise.sample import Run, read_column
 from bitlake.table.data_file import indexed_columns
-from bitlake.table.evolution import map_fields
 from bitlake.table.fetch import footer_of, has_pages, stored_bytes
 from bitlake.types import DataField, arrow_type
 

@@ -17,17 +17,16 @@ from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import mergetree_options as merge
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, with_kinds
 from bitlake.table.lsm.buffer import SortedMerge, sorted_merged, sorted_rows
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.expire import RecordExpire
-from bitlake.table.lsm.kinds import with_kinds
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
 from bitlake.table.lsm.pick import Unit, mostly_deleted, pick
 from bitlake.table.lsm.pick import full as pick_full
 from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.spec import VALUE_KIND, MergeSpec
 from bitlake.table.partitions import discard_entries
 
 

@@ -15,9 +15,9 @@ from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import SYSTEM_FIELDS, key_fields
 from bitlake.table.buckets import physical_array
 from bitlake.table.fetch import FileTask, ReadCounts
-from bitlake.table.lsm.keys import SYSTEM_FIELDS, key_fields
 from bitlake.table.lsm.model import LsmContext
 from bitlake.table.merge.search import Key, SortedKeys
 from bitlake.table.merge.sections import Range

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from bitlake.metadata import mergetree_options
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.merge.spec import ADD, DELETE, UPDATE_AFTER, UPDATE_BEFORE, VALUE_KIND
+from bitlake.schema.merge_spec import ADD, DELETE, UPDATE_AFTER, UPDATE_BEFORE, VALUE_KIND
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]

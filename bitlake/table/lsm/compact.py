@@ -26,6 +26,15 @@ from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, FileSource, ManifestEntry
+from bitlake.schema.merge_spec import (
+    AGGREGATION,
+    DEDUPLICATE,
+    FIRST_ROW,
+    PARTIAL_UPDATE,
+    MergeSpec,
+    max_level,
+    needs_lookup,
+)
 from bitlake.table.changes import IndexChange
 from bitlake.table.index_files import read_vectors, write_vectors
 from bitlake.table.lsm.bucket_read import BucketReader
@@ -40,15 +49,6 @@ from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.lsm.stream import SortedSource, merge_runs
 from bitlake.table.merge.levels import LEVEL
 from bitlake.table.merge.sections import sections
-from bitlake.table.merge.spec import (
-    AGGREGATION,
-    DEDUPLICATE,
-    FIRST_ROW,
-    PARTIAL_UPDATE,
-    MergeSpec,
-    max_level,
-    needs_lookup,
-)
 from bitlake.table.sizing import target_file_size
 from bitlake.tableindex.deletion_vectors import DeletionVector
 

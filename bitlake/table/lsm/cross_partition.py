@@ -24,9 +24,9 @@ from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND
 from bitlake.table.lsm.assign import Assigners, PartitionAssigner, key_hashes
 from bitlake.table.lsm.model import BucketState
-from bitlake.table.merge.spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND
 from bitlake.table.write import group_codes
 from bitlake.types import arrow_schema
 

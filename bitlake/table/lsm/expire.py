@@ -21,7 +21,7 @@ from bitlake.metadata import mergetree_options
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.table.evolution import stored_alike
+from bitlake.schema.evolution import stored_alike
 from bitlake.table.lsm.model import LsmContext
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS

@@ -1,4 +1,4 @@
-"""Making data and changelog files of primary-key tables; their columns are those of :mod:`bitlake.table.lsm.keys`.
+"""Making data and changelog files of primary-key tables; their columns are those of :mod:`bitlake.schema.merge_spec`.
 
 What a manifest tells of such a file beside an append table's: the smallest and the largest key (the first and the last
 row's), statistics of the key (cut at 128 units, whatever the options say), the range of sequence numbers, and how many
@@ -25,9 +25,19 @@ from bitlake.metadata.option_types import StatsMode
 from bitlake.metadata.paths import data_file_name, index_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import StatsPlan, build_stats
-from bitlake.table.lsm.keys import KEY_PREFIX, SYSTEM_FIELDS, encode_key, file_fields, key_fields, stored_keys
+from bitlake.schema.merge_spec import (
+    DELETE,
+    KEY_PREFIX,
+    SEQUENCE_NUMBER,
+    SYSTEM_FIELDS,
+    UPDATE_BEFORE,
+    VALUE_KIND,
+    encode_key,
+    file_fields,
+    key_fields,
+    stored_keys,
+)
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.merge.spec import DELETE, SEQUENCE_NUMBER, UPDATE_BEFORE, VALUE_KIND
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.rolling import FileShape, RollingWriter, place_index
 from bitlake.types import arrow_schema
@@ -60,7 +70,7 @@ class KeyValueWriter(RollingWriter):
     """Writes rows of one bucket, which come in the order of their keys, into files of one level.
 
     Rows are tables of ``_SEQUENCE_NUMBER``, ``_VALUE_KIND`` and all columns of the table
-    (:func:`bitlake.table.lsm.keys.row_schema`).  Changelog rows need not be sorted by anything but their key.
+    (:func:`bitlake.schema.merge_spec.row_schema`).  Changelog rows need not be sorted by anything but their key.
     ``total_buckets`` (default: the table's option) goes into the entries; ``prefix`` begins the files' names.
     """
 

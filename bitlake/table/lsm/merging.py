@@ -21,13 +21,13 @@ import pyarrow as pa
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.fileindex.selection import Selection
+from bitlake.schema.merge_spec import DEDUPLICATE, FIRST_ROW, MergeSpec
 from bitlake.table.lsm.bucket_read import POSITION, BucketReader
 from bitlake.table.lsm.changelog import ChangelogMaker, adds
 from bitlake.table.lsm.lookup import FileHits, KeyLookup
 from bitlake.table.merge.engine import merge_rows
 from bitlake.table.merge.levels import LEVEL, Levels
 from bitlake.table.merge.order import group_rows
-from bitlake.table.merge.spec import DEDUPLICATE, FIRST_ROW, MergeSpec
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]

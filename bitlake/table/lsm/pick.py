@@ -14,8 +14,8 @@ from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.options import Options
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import max_level, needs_lookup
 from bitlake.table.lsm.runs import Run
-from bitlake.table.merge.spec import max_level, needs_lookup
 
 _HOUR_MS = 3_600_000
 

@@ -28,6 +28,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
+from bitlake.schema.merge_spec import is_cross_partition, needs_lookup
 from bitlake.table.changes import Once, SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
 from bitlake.table.index_changes import IndexFiles
@@ -36,7 +37,6 @@ from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmCo
 from bitlake.table.lsm.renumber import Renumbering, renumber_file
 from bitlake.table.lsm.states import Slot, bucket_states, lsm_context, state_of
 from bitlake.table.lsm.upgrade import upgraded
-from bitlake.table.merge.spec import is_cross_partition, needs_lookup
 from bitlake.table.partitions import discard_entries
 from bitlake.table.state import TableState
 

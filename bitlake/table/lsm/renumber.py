@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.schema.merge_spec import SEQUENCE_NUMBER
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.merge.spec import SEQUENCE_NUMBER
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from dataclasses import replace
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import max_level
 from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.lsm.states import Slot
 from bitlake.table.merge.sections import sections
-from bitlake.table.merge.spec import max_level
 
 
 def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:

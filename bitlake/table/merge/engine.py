@@ -17,10 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
-from bitlake.table.merge.accumulate import Accumulator, Choice, LastNonNull
-from bitlake.table.merge.functions import accumulator
-from bitlake.table.merge.order import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
-from bitlake.table.merge.spec import (
+from bitlake.schema.merge_spec import (
     ADD,
     AGGREGATION,
     DEDUPLICATE,
@@ -32,6 +29,9 @@ from bitlake.table.merge.spec import (
     MergeSpec,
     SequenceGroup,
 )
+from bitlake.table.merge.accumulate import Accumulator, Choice, LastNonNull
+from bitlake.table.merge.functions import accumulator
+from bitlake.table.merge.order import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
 
 Bools = npt.NDArray[np.bool_]
 

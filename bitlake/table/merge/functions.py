@@ -10,6 +10,7 @@ from pyroaring import BitMap, BitMap64
 
 from bitlake.codec.sketches import sketch_union
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.schema.merge_spec import Function
 from bitlake.table.merge.accumulate import (
     Accumulator,
     Choice,
@@ -21,7 +22,6 @@ from bitlake.table.merge.accumulate import (
     Objects,
 )
 from bitlake.table.merge.numbers import Numbers, Truth, decimal_functions
-from bitlake.table.merge.spec import Function
 
 _Change = Callable[[Any, Any], Any]
 

@@ -10,7 +10,7 @@ from bitlake.expressions.sql_text import quote
 from bitlake.formatting import counted, human_bytes, share_words
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import options as opt
-from bitlake.table.partition_age import PartitionAge
+from bitlake.schema.partition_age import PartitionAge
 from bitlake.table.partition_expiry import expired_partitions
 from bitlake.table.state import TableState
 from bitlake.table.tags import list_tags

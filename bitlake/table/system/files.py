@@ -18,12 +18,12 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.table.evolution import map_fields
+from bitlake.schema.evolution import map_fields
+from bitlake.schema.merge_spec import key_fields
 from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.file_columns import columns_of_files
 from bitlake.table.index_entries import index_entries
 from bitlake.table.live import read_manifest_list, snapshot_manifests
-from bitlake.table.lsm.keys import key_fields
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import TableState
 from bitlake.table.system.rows import Metadata, array_of, as_text, by_rows, columns

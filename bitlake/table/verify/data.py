@@ -23,8 +23,7 @@ from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.lsm.keys import SYSTEM_FIELDS, key_fields
-from bitlake.table.merge.spec import SEQUENCE_NUMBER, VALUE_KIND
+from bitlake.schema.merge_spec import SEQUENCE_NUMBER, SYSTEM_FIELDS, VALUE_KIND, key_fields
 from bitlake.table.verify.facts import Bounds, BucketFacts, KeyFacts, RowFacts
 from bitlake.table.verify.file_indexes import FileIndexCheck, Options, index_content
 from bitlake.table.verify.findings import Finding, of_error

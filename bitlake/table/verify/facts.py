@@ -17,9 +17,8 @@ from bitlake.codec.bucket import bucket_of
 from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.lsm.keys import KEY_PREFIX, key_fields
+from bitlake.schema.merge_spec import DELETE, KEY_PREFIX, SEQUENCE_NUMBER, UPDATE_BEFORE, VALUE_KIND, key_fields
 from bitlake.table.merge.order import key_columns
-from bitlake.table.merge.spec import DELETE, SEQUENCE_NUMBER, UPDATE_BEFORE, VALUE_KIND
 from bitlake.types import AtomicType, DataField, Root
 
 _KINDS = 4

@@ -20,7 +20,7 @@ from bitlake.formats.reader import reader_for
 from bitlake.io import Store
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.lsm.keys import key_fields
+from bitlake.schema.merge_spec import key_fields
 from bitlake.table.verify.findings import Finding, of_error
 from bitlake.tableindex.hash_index import decode_hashes
 from bitlake.types import DataField, arrow_type

@@ -17,13 +17,13 @@ from bitlake.errors import InvalidRequest
 from bitlake.formats.reader import reader_for
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.schema.merge_spec import MergeSpec
 from bitlake.table.lsm import buffer
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.buffer import SortedMerge, sorted_merged, sorted_rows
 from bitlake.table.lsm.model import BucketChange, BucketState, LsmContext
 from bitlake.table.lsm.spread import spread
-from bitlake.table.merge.spec import MergeSpec
 from bitlake.table.write import split_groups
 
 COLUMNS = [("k", "STRING NOT NULL"), ("i", "INT NOT NULL"), ("a", "INT"), ("b", "STRING")]

@@ -12,12 +12,12 @@ from lsm_bucket import BucketTable
 from lsm_builders import context_of, put_files, rows_of, state_of
 
 from bitlake.errors import InvalidRequest
+from bitlake.schema.merge_spec import max_level
 from bitlake.table import fetch
 from bitlake.table.lsm import stream
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.pick import Unit, full
-from bitlake.table.merge.spec import max_level
 from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type
 

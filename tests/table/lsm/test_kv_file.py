@@ -21,8 +21,8 @@ from bitlake.io.wrappers import FaultyStore
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import KEY_PREFIX, file_fields, row_schema
 from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, snapshot_ids
-from bitlake.table.lsm.keys import KEY_PREFIX, file_fields, row_schema
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
 from bitlake.table.partitions import PartitionReader

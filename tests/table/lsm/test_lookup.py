@@ -18,11 +18,11 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, NotFound
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.schema.merge_spec import encode_key
 from bitlake.table.index_access import forget_all
 from bitlake.table.index_files import read_vectors
 from bitlake.table.lsm import lookup
 from bitlake.table.lsm.bucket_read import BucketReader
-from bitlake.table.lsm.keys import encode_key
 from bitlake.table.lsm.lookup import KeyLookup
 from bitlake.table.merge.order import group_rows
 

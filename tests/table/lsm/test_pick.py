@@ -18,10 +18,10 @@ from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import needs_lookup
 from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list, snapshot_ids
 from bitlake.table.lsm.pick import Unit, full, pick
 from bitlake.table.lsm.runs import Run, sorted_runs
-from bitlake.table.merge.spec import needs_lookup
 from bitlake.table.state import load_state
 
 STORE = LocalStore()

@@ -1,15 +1,35 @@
-"""How a table merges rows of one key, read from its options (index-format spec, section 10)."""
+"""How a table merges rows of one key: its options, row kinds, and the system columns of key-value files.
+
+The options are those of index-format spec, section 10.  A row kind says whether a row of a change adds or takes back a
+row; it is given beside the rows or in a column of theirs.
+
+Columns of a data file of a primary-key table, in order (table-format spec, section 8); manifests keep keys in the same
+order::
+
+    _KEY_<column> …     the trimmed primary key in key order, id = column's + 1073741823; not in thin mode
+    _SEQUENCE_NUMBER    BIGINT NOT NULL, id 2147483646
+    _VALUE_KIND         TINYINT NOT NULL, id 2147483645: 0 +I, 1 -U, 2 +U, 3 -D
+    <column> …          all columns of the table, the key's among them
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import InvalidRequest
+from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.types import DataField
+from bitlake.types import DataField, arrow_schema
+from bitlake.types.datatypes import parse_type
 
 SEQUENCE_NUMBER = "_SEQUENCE_NUMBER"
 VALUE_KIND = "_VALUE_KIND"
@@ -166,3 +186,106 @@ def is_cross_partition(schema: TableSchema) -> bool:
     """Whether the table's keys are unique over partitions: its primary key lacks a partition column."""
     keys = schema.primary_keys
     return bool(keys) and schema.num_buckets == -1 and any(p not in keys for p in schema.partition_keys)
+
+
+KEY_PREFIX = "_KEY_"
+KEY_ID_START = 2**31 // 2 - 1
+SYSTEM_FIELDS = (
+    DataField(2147483646, SEQUENCE_NUMBER, parse_type("BIGINT NOT NULL")),
+    DataField(2147483645, VALUE_KIND, parse_type("TINYINT NOT NULL")),
+)
+
+
+def key_fields(schema: TableSchema) -> tuple[DataField, ...]:
+    """The columns that rows of a bucket are keyed by, in key order."""
+    return tuple(schema.field(n) for n in schema.trimmed_primary_keys)
+
+
+def stored_keys(schema: TableSchema) -> tuple[DataField, ...]:
+    """The key's own columns in data files; none in thin mode."""
+    if schema.opts.of(lsm.THIN_MODE):
+        return ()
+    return tuple(replace(f, id=f.id + KEY_ID_START, name=KEY_PREFIX + f.name) for f in key_fields(schema))
+
+
+def file_fields(schema: TableSchema) -> tuple[DataField, ...]:
+    """The columns of the table's new data files."""
+    return (*stored_keys(schema), *SYSTEM_FIELDS, *schema.fields)
+
+
+def row_schema(schema: TableSchema) -> pa.Schema:
+    """Rows on their way into data files: ``_SEQUENCE_NUMBER``, ``_VALUE_KIND`` and the table's columns."""
+    return arrow_schema((*SYSTEM_FIELDS, *schema.fields))
+
+
+def encode_key(schema: TableSchema, rows: pa.Table, at: int) -> bytes:
+    """The key of one row as manifests keep it: a BinaryRow with arity."""
+    fields = key_fields(schema)
+    values = [physical_values(rows.column(f.name).slice(at, 1))[0] for f in fields]
+    return encode_row_with_arity([f.type for f in fields], values)
+
+
+WORDS = ("+I", "-U", "+U", "-D")
+"""By the number that stands for it on disk."""
+
+
+def with_kinds(table: str, schema: TableSchema, rows: pa.Table, kinds: Any = None) -> pa.Table:
+    """The rows with a last column ``_VALUE_KIND`` (int8), without those that the table ignores.
+
+    ``kinds``: an Arrow array of as many words (``+I``, ``-U``, ``+U``, ``-D``) or numbers 0 to 3; None: all are +I.
+    ``rowkind.field`` names a column that decides instead.  Raises :class:`InvalidRequest` for anything else, NULL too.
+    """
+    options = schema.opts
+    column = options.of(lsm.ROWKIND_FIELD)
+    if column is not None:
+        if kinds is not None:
+            raise InvalidRequest(
+                f"table '{table}': its column '{column}' holds the row kinds; none can be given beside"
+            )
+        kinds = rows.column(schema.field(column).name)
+    if kinds is None:
+        return rows.append_column(VALUE_KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
+    codes = kind_codes(table, kinds)
+    if len(codes) != rows.num_rows:
+        raise InvalidRequest(f"table '{table}': {len(codes)} row kinds are given for {rows.num_rows} rows")
+    made = rows.append_column(VALUE_KIND, pa.array(codes))
+    drop = np.zeros(len(codes), bool)
+    if ignores_deletes(schema):
+        drop |= (codes == UPDATE_BEFORE) | (codes == DELETE)
+    if options.of(lsm.IGNORE_UPDATE_BEFORE):
+        drop |= codes == UPDATE_BEFORE
+    return made.filter(pa.array(~drop)) if drop.any() else made
+
+
+def ignores_deletes(schema: TableSchema) -> bool:
+    """Whether -U and -D never reach the table's files."""
+    engine = schema.opts.of(opt.MERGE_ENGINE)
+    text = schema.options.get(f"{engine}.ignore-delete", "false").strip().lower()
+    return schema.opts.of(lsm.IGNORE_DELETE) or text == "true"
+
+
+def kind_codes(table: str, kinds: Any) -> np.ndarray:
+    """Row kinds as int8; raises :class:`InvalidRequest` for one that is none."""
+    array = kinds if isinstance(kinds, pa.Array | pa.ChunkedArray) else pa.array(kinds)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if array.null_count:
+        raise InvalidRequest(f"table '{table}': {array.null_count} rows have no row kind; it is one of {_LIST}")
+    if pa.types.is_integer(array.type):
+        codes = array.to_numpy(zero_copy_only=False)
+    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        places = pc.index_in(array, value_set=pa.array(WORDS, array.type))
+        codes = places.fill_null(-1).to_numpy(zero_copy_only=False)
+    elif not len(array):
+        return np.zeros(0, np.int8)
+    else:
+        raise InvalidRequest(f"table '{table}': row kinds are words ({_LIST}) or numbers 0 to 3, not {array.type}")
+    strange = np.flatnonzero((codes < 0) | (codes >= len(WORDS)))
+    if len(strange):
+        raise InvalidRequest(f"table '{table}': {array[int(strange[0])]} is no row kind; it is one of {_LIST}")
+    out: np.ndarray = codes.astype(np.int8, copy=False)
+    return out
+
+
+_LIST = ", ".join(WORDS)

@@ -8,8 +8,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.schema_change import AddColumn, RetypeColumn, SchemaChange
+from bitlake.schema.evolution import MergeSchema, merged_changes
 from bitlake.sql.ddl_types import parse_ddl_type
-from bitlake.table.merge_schema import MergeSchema, merged_changes
 
 ON, WIDER, ANY = MergeSchema(True), MergeSchema(True, True), MergeSchema(True, True, True)
 

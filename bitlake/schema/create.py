@@ -15,7 +15,7 @@ from bitlake.formats.writer import CODECS, check_format
 from bitlake.metadata import options as opt
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema, assign_ids
-from bitlake.table.option_rules import check_combinations, check_honoured, check_reading
+from bitlake.schema.validation import check_combinations, check_honoured, check_reading
 from bitlake.types import (
     ArrayType,
     AtomicType,

@@ -1,17 +1,28 @@
-"""Reading a file written under another schema: columns are matched by field id, never by name.
+"""Schema evolution: change a table's columns, and read files written under an older schema.
 
-Source: table-format spec, section 2 ("Reading an old file").
+* Reading an old file: columns are matched by field id, never by name (table-format spec, section 2, "Reading an old
+  file").
+* Column defaults: SQL literal text in the schema, given to rows that are written without the column.  Paimon takes the
+  text without its quotes and casts it from STRING, so ``1``, ``'a'`` and ``'2024-02-29'`` are defaults; expressions are
+  not supported.
+* ALTER TABLE: changes of columns as Python callers give them, and the checks of the table's options on the schema that
+  results.
+* ``write.merge-schema``: columns and struct members that the table lacks are added; others keep their types, and the
+  values are cast.  With ``type-widening`` a column takes the rows' type where its own values fit into that without
+  loss, with ``explicit-cast`` where they can be cast at all.  Source: Paimon's SchemaMergingUtils; unlike there, rows
+  of a type that the table's own type includes (INT into BIGINT) are accepted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.tree import (
     FALSE,
     TRUE,
@@ -28,13 +39,29 @@ from bitlake.expressions.tree import (
     Predicate,
 )
 from bitlake.formats.conform import null_column
+from bitlake.metadata.names import Names
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.schema_change import (
+    FIRST,
+    AddColumn,
+    MoveColumn,
+    Path,
+    Position,
+    RetypeColumn,
+    SchemaChange,
+    SetComment,
+    SetDefault,
+    SetNullable,
+)
 from bitlake.runtime import by_identity
-from bitlake.types import arrow_type
-from bitlake.types.casts import cast_values
+from bitlake.schema.create import check_options
+from bitlake.types import arrow_type, from_arrow
+from bitlake.types.casts import cast_values, why_not_cast
 from bitlake.types.datatypes import (
     BINARIES,
     INTEGER_BITS,
     INTEGERS,
+    MAX_LENGTH,
     STRINGS,
     ArrayType,
     AtomicType,
@@ -42,8 +69,10 @@ from bitlake.types.datatypes import (
     DataType,
     MapType,
     MultisetType,
+    NextId,
     Root,
     RowType,
+    parse_type,
 )
 
 
@@ -301,4 +330,225 @@ def _entries(array: pa.Array) -> tuple[int, int, pa.Array, pa.Array | None]:
         stop - start,
         pc.subtract(array.offsets, array.offsets[0]),
         array.is_null() if array.null_count else None,
+    )
+
+
+_TEXT = AtomicType(Root.VARCHAR, length=MAX_LENGTH)
+
+
+def default_column(field: DataField, rows: int) -> Any:
+    """``rows`` times a column's default, as an Arrow array; NULLs without one.
+
+    Raises :class:`InvalidRequest` for a default that is no value of the column's type.
+    """
+    wanted = arrow_type(field.type)
+    text = field.default_value
+    if text is None:
+        return null_column(rows, wanted)
+    if not isinstance(field.type, AtomicType):
+        raise InvalidRequest(
+            f"column '{field.name}': the default {text} of a nested type cannot be written; give values"
+        )
+    if len(text) > 1 and text.startswith("'") and text.endswith("'"):
+        text = text[1:-1]
+    try:
+        made = cast_values(pa.array([text]), _TEXT, field.type)
+    except (ValueError, OverflowError) as e:
+        raise InvalidRequest(f"column '{field.name}': {field.default_value} is no default for {field.type}: {e}") from e
+    return pa.repeat(made[0], rows)
+
+
+def check_default(field: DataField) -> None:
+    """Raise :class:`InvalidRequest` unless a column's default, if it has one, is a value of its type."""
+    if field.default_value is not None and isinstance(field.type, AtomicType):
+        default_column(field, 0)
+
+
+ColumnName: TypeAlias = str | Sequence[str]
+"""A column, or a part of one: ``"s.x"`` or ``("s", "x")``; ``element`` inside an array, ``value`` inside a map."""
+ColumnType: TypeAlias = pa.DataType | DataType | str
+"""An Arrow type, a Paimon type, or the text of one that has no parts (``"DECIMAL(10, 2)"``)."""
+
+
+def path_of(schema: TableSchema, name: ColumnName) -> Path:
+    """The path of a name; dots separate parts unless a column is called so."""
+    if not isinstance(name, str):
+        return tuple(name)
+    return (name,) if name in schema.field_names else tuple(name.split("."))
+
+
+def type_of(given: ColumnType) -> DataType:
+    """The Paimon type that a caller means; struct members are numbered by whoever puts it into a schema."""
+    if isinstance(given, str):
+        return parse_type(given)
+    if isinstance(given, pa.DataType):
+        return from_arrow(given, next_id=NextId(-1))
+    return given
+
+
+def position_of(first: bool, after: str | None) -> Position | None:
+    """FIRST, AFTER a column, or None for neither."""
+    if first and after is not None:
+        raise InvalidRequest("a column goes first or after another, not both")
+    return FIRST if first else None if after is None else Position(after)
+
+
+def column_changes(
+    path: Path,
+    kind: ColumnType | None,
+    nullable: bool | None,
+    comment: str | None,
+    default: str | None,
+    position: Position | None,
+) -> list[SchemaChange]:
+    """What ALTER COLUMN asks for; an empty comment or default takes it away."""
+    changes: list[SchemaChange] = []
+    if kind is not None:
+        changes.append(RetypeColumn(path, type_of(kind)))
+    if nullable is not None:
+        changes.append(SetNullable(path, nullable))
+    if comment is not None:
+        changes.append(SetComment(path, comment or None))
+    if default is not None:
+        changes.append(SetDefault(path, default or None))
+    if position is not None:
+        changes.append(MoveColumn(path, position))
+    if not changes:
+        raise InvalidRequest(f"column '{'.'.join(path)}': nothing to change is given")
+    return changes
+
+
+def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
+    """Refuse columns that the table's options (indexes, buckets) cannot go with.
+
+    Options that did not go with the columns before (another engine's) are no reason to refuse a change.
+    """
+    for field in new.fields:
+        if field not in old.fields:
+            check_default(field)
+    try:
+        check_options(table, dict(old.options), old.fields, old.partition_keys, old.primary_keys)
+    except BitlakeError:
+        return
+    try:
+        check_options(table, dict(new.options), new.fields, new.partition_keys, new.primary_keys)
+    except InvalidRequest as e:
+        where = "" if table in str(e) else f"table '{table}': "
+        raise InvalidRequest(f"{where}{e}; change that option first") from e
+
+
+def made_not_null(old: TableSchema, new: TableSchema) -> list[str]:
+    """The columns, by their old names, that could hold NULL and cannot any more."""
+    strict = {f.id for f in new.fields if not f.type.nullable}
+    return [f.name for f in old.fields if f.type.nullable and f.id in strict]
+
+
+PREFIX = "write.merge-schema"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSchema:
+    """How far the rows' columns may change the table's."""
+
+    on: bool = False
+    widening: bool = False
+    explicit: bool = False
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> MergeSchema:
+        """What options say; raises :class:`InvalidRequest` for a value that is neither true nor false."""
+        on = _flag(options, PREFIX)
+        widening = on and _flag(options, f"{PREFIX}.type-widening")
+        return MergeSchema(on, widening, widening and _flag(options, f"{PREFIX}.explicit-cast"))
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = options.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InvalidRequest(f"option '{name}' = '{options[name]}' is not allowed; it is true or false")
+    return text == "true"
+
+
+def merged_changes(
+    table: str,
+    schema: TableSchema,
+    columns: Sequence[tuple[str, DataType]],
+    how: MergeSchema,
+    names: Names = Names.FOLDED,
+) -> tuple[SchemaChange, ...]:
+    """The changes of a schema after which rows of these columns can be stored; raises :class:`InvalidRequest`."""
+    out: list[SchemaChange] = []
+    _fields(table, (), schema.fields, columns, how, names, out)
+    return tuple(out)
+
+
+def _fields(
+    table: str,
+    path: Path,
+    fields: Sequence[DataField],
+    columns: Sequence[tuple[str, DataType]],
+    how: MergeSchema,
+    names: Names,
+    out: list[SchemaChange],
+) -> None:
+    written = {f.name: f for f in fields}
+    have = {names.key(f.name): f for f in fields}
+    for name, made in columns:
+        field = written.get(name) or have.get(names.key(name))
+        if field is None:
+            out.append(AddColumn((*path, name), replace(made, nullable=True)))
+        else:
+            _type(table, (*path, field.name), field.type, made, how, names, out)
+
+
+def _type(
+    table: str, path: Path, old: DataType, new: DataType, how: MergeSchema, names: Names, out: list[SchemaChange]
+) -> None:
+    match old, new:
+        case RowType(), RowType():
+            _fields(table, path, old.fields, [(f.name, f.type) for f in new.fields], how, names, out)
+        case ArrayType(), ArrayType():
+            _type(table, (*path, "element"), old.element, new.element, how, names, out)
+        case MapType(), MapType():
+            _type(table, (*path, "value"), old.value, new.value, how, names, out)
+        case _ if how.widening:
+            wider = _wider(table, path, old, new, how.explicit)
+            if wider is not None:
+                out.append(RetypeColumn(path, wider))
+
+
+def _wider(table: str, path: Path, old: DataType, new: DataType, explicit: bool) -> DataType | None:
+    """The type that a column takes on; None if it keeps its own."""
+    old, new = replace(old, nullable=True), replace(new, nullable=True)
+    if old == new:
+        return None
+    decimals = isinstance(old, AtomicType) and isinstance(new, AtomicType) and old.root == new.root == Root.DECIMAL
+    if decimals:
+        assert isinstance(old, AtomicType) and isinstance(new, AtomicType)
+        if old.scale != new.scale:
+            raise _refused(table, path, old, new)
+        return new if (new.precision or 0) > (old.precision or 0) else None
+    if why_not_cast(old, new, explicit=False) is None and not _shorter(old, new):
+        return new
+    if not explicit:
+        if why_not_cast(new, old, explicit=False) is None:
+            return None
+        raise _refused(table, path, old, new)
+    if why_not_cast(old, new, explicit=True) is not None:
+        raise _refused(table, path, old, new)
+    return new
+
+
+def _shorter(old: DataType, new: DataType) -> bool:
+    """Whether values of one type may be cut off, or lose digits of seconds, in another of the same kind."""
+    assert isinstance(old, AtomicType) and isinstance(new, AtomicType)
+    if old.length is not None and new.length is not None:
+        return new.length < old.length
+    return old.precision is not None and new.precision is not None and new.precision < old.precision
+
+
+def _refused(table: str, path: Path, old: DataType, new: DataType) -> InvalidRequest:
+    return InvalidRequest(
+        f"table '{table}': column '{'.'.join(path)}' is {old}, which does not become {new} without loss; cast the "
+        f"rows, or change the column by ALTER TABLE"
     )

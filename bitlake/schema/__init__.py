@@ -1,0 +1,1 @@
+"""Table schemas: creating, validating, evolving and aligning columns; the options that decide how rows merge."""
