@@ -62,7 +62,7 @@ class Room:
 
 
 _KEYED_TESTS = (
-    "tests/table/merge",
+    "tests/merge",
     "tests/table/lsm/test_[!k]*.py",
     "tests/table/lsm/test_kv_file.py",
     "tests/table/test_commit_lsm.py",
@@ -113,7 +113,7 @@ ROOMS = {
     "codec": Room(("bitlake/codec/*.py",), ("tests/codec",)),
     "tableindex": Room(("bitlake/tableindex/*.py",), ("tests/tableindex",)),
     "metadata": Room(("bitlake/metadata/*.py",), ("tests/metadata",)),
-    "merge": Room(("bitlake/table/merge/*.py",), _KEYED_TESTS),
+    "merge": Room(("bitlake/merge/*.py",), _KEYED_TESTS),
     "lsm": Room(("bitlake/table/lsm/*.py",), _KEYED_TESTS),
     "planning": Room(
         (
@@ -132,7 +132,7 @@ ROOMS = {
             "bitlake/table/changes.py",
             "bitlake/table/commit.py",
             "bitlake/table/index_changes.py",
-            "bitlake/table/key_ranges.py",
+            "bitlake/merge/interval_partition.py",
             "bitlake/table/manifests.py",
             "bitlake/table/live.py",
         ),

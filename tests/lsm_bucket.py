@@ -12,6 +12,7 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 from lsm_model import Bucket, Change, Row, is_add, merged
 
 from bitlake.fileindex.selection import Selection
+from bitlake.merge.engine import merge_rows
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import MergeSpec, max_level
 from bitlake.table.fetch import MergeTask, ReadCounts
@@ -21,7 +22,6 @@ from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.model import Compaction
 from bitlake.table.lsm.pick import Unit, full, pick
 from bitlake.table.lsm.runs import Run, sorted_runs
-from bitlake.table.merge.engine import merge_rows
 from bitlake.table.merge_read import read_merged
 from bitlake.table.read import ReadRequest
 

@@ -31,6 +31,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("runtime",),
     ("deletion",),
     ("schema",),
+    ("merge",),
     ("table",),
     ("inspect",),
     ("sql",),

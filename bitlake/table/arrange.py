@@ -20,14 +20,13 @@ from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.expressions.tree import Predicate, all_of, terms_on
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
+from bitlake.merge.interval_partition import KeyRanges, sections
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.schema.merge_spec import FIRST_ROW
-from bitlake.table.key_ranges import KeyRanges
-from bitlake.table.merge.sections import sections
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import MergedFiles, Plan, PlannedFile, SkippedFile, SkipReason
 from bitlake.table.planner import ScanRequest, plan_files

@@ -21,13 +21,12 @@ from bitlake.expressions.evaluate import filter_table
 from bitlake.expressions.tree import Predicate, all_of, sources_of, terms_on
 from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
+from bitlake.merge.keys import group_rows, same_values
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND
 from bitlake.table.arrange import key_condition
 from bitlake.table.fetch import FileTask
 from bitlake.table.index_only import Answers
-from bitlake.table.merge.order import group_rows
-from bitlake.table.merge.same import same_values
 from bitlake.table.plan import Plan
 from bitlake.table.read import ReadCounts, ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
 from bitlake.table.read_ahead import read_in_order

@@ -15,6 +15,7 @@ from typing import Any
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io import Store
+from bitlake.merge.interval_partition import check_apart, check_levels
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
@@ -25,7 +26,6 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.table.index_changes import Bucket, IndexFiles, IndexUpdate
 from bitlake.table.index_changes import IndexChange as IndexChange
 from bitlake.table.index_entries import index_entries
-from bitlake.table.key_ranges import check_apart, check_levels
 from bitlake.table.live import PartitionFilter, live_files, load_snapshot
 from bitlake.table.manifests import PartitionSet
 

@@ -15,6 +15,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.evaluate import evaluate
 from bitlake.expressions.tree import sources_of
 from bitlake.io import Store
+from bitlake.merge.engine import LEVEL, Levels, merge_rows
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
 from bitlake.schema.merge_spec import (
@@ -28,8 +29,6 @@ from bitlake.schema.merge_spec import (
     needs_lookup,
 )
 from bitlake.table.fetch import COUNTERS, FileTask, ReadCounts
-from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.levels import LEVEL, Levels
 from bitlake.table.read import ROW_INDEX, STORED_SYSTEM, ReadRequest, generated, read_file
 
 

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 from bitlake.errors import CommitConflict
 from bitlake.io import Store
+from bitlake.merge.interval_partition import KeyRanges, sections
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
@@ -32,10 +33,8 @@ from bitlake.table.append_unmark import unmark
 from bitlake.table.commit import CommitPlan, IndexChange, commit
 from bitlake.table.index_changes import Bucket
 from bitlake.table.index_entries import index_entries
-from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.live import latest_snapshot_id
 from bitlake.table.lsm.publish import Publisher
-from bitlake.table.merge.sections import sections
 from bitlake.table.replace import write_schema
 from bitlake.table.state import TableState
 from bitlake.table.versions import existing_snapshots

@@ -13,9 +13,9 @@ import bitlake
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.formats.reader import reader_for
+from bitlake.merge.interval_partition import check_levels
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.table.index_entries import index_entries
-from bitlake.table.key_ranges import check_levels
 from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.state import state_at

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from bitlake.io import Store
+from bitlake.merge.engine import merge_rows
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import mergetree_options as merge
 from bitlake.metadata import options as opt
@@ -26,7 +27,6 @@ from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmCo
 from bitlake.table.lsm.pick import Unit, mostly_deleted, pick
 from bitlake.table.lsm.pick import full as pick_full
 from bitlake.table.lsm.runs import sorted_runs
-from bitlake.table.merge.engine import merge_rows
 from bitlake.table.partitions import discard_entries
 
 

@@ -13,14 +13,14 @@ from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
+from bitlake.merge.interval_partition import Range
+from bitlake.merge.keys import Key, SortedKeys
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import SYSTEM_FIELDS, key_fields
 from bitlake.table.buckets import physical_array
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.merge.search import Key, SortedKeys
-from bitlake.table.merge.sections import Range
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.read import ROW_INDEX, ReadRequest, read_file
 from bitlake.tableindex.deletion_vectors import DeletionVector
@@ -104,7 +104,7 @@ class BucketReader:
             raise CorruptError(f"the key range of data file {entry.file.file_name}: {e.what}", e.offset) from e
 
     def key_ends(self, entry: ManifestEntry) -> tuple[Key, Key]:
-        """The key range of a file as :class:`bitlake.table.merge.search.SortedKeys` has keys."""
+        """The key range of a file as :class:`bitlake.merge.keys.SortedKeys` has keys."""
         fields = key_fields(self.schema)
         low, high = (
             SortedKeys.of([physical_array(f, [v]) for f, v in zip(fields, end, strict=True)]).at(0)

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.merge.engine import merge_rows
+from bitlake.merge.keys import group_rows, in_order, key_columns, order_codes
 from bitlake.schema.merge_spec import SEQUENCE_NUMBER, VALUE_KIND, MergeSpec
-from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.order import group_rows, in_order, key_columns, order_codes
 
 _HELD_ROWS = 1 << 16
 

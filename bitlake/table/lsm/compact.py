@@ -22,6 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.io import Store
+from bitlake.merge.engine import LEVEL
+from bitlake.merge.interval_partition import sections
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
@@ -47,8 +49,6 @@ from bitlake.table.lsm.model import BucketState, Compaction, LsmContext
 from bitlake.table.lsm.pick import Unit
 from bitlake.table.lsm.runs import sorted_runs
 from bitlake.table.lsm.stream import SortedSource, merge_runs
-from bitlake.table.merge.levels import LEVEL
-from bitlake.table.merge.sections import sections
 from bitlake.table.sizing import target_file_size
 from bitlake.tableindex.deletion_vectors import DeletionVector
 

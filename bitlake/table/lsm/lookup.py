@@ -27,11 +27,11 @@ from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.tree import In
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.page_index import PageBounds, page_bounds
+from bitlake.merge.keys import Key, SortedKeys, match
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.table.fetch import footer_of, has_pages
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.lsm.bucket_read import POSITION, BucketReader
-from bitlake.table.merge.search import Key, SortedKeys, match
 from bitlake.types import AtomicType, Root
 
 log = logging.getLogger("bitlake")

@@ -21,13 +21,12 @@ import pyarrow as pa
 
 from bitlake.codec.roaring import bitmap_of
 from bitlake.fileindex.selection import Selection
+from bitlake.merge.engine import LEVEL, Levels, merge_rows
+from bitlake.merge.keys import group_rows
 from bitlake.schema.merge_spec import DEDUPLICATE, FIRST_ROW, MergeSpec
 from bitlake.table.lsm.bucket_read import POSITION, BucketReader
 from bitlake.table.lsm.changelog import ChangelogMaker, adds
 from bitlake.table.lsm.lookup import FileHits, KeyLookup
-from bitlake.table.merge.engine import merge_rows
-from bitlake.table.merge.levels import LEVEL, Levels
-from bitlake.table.merge.order import group_rows
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -42,7 +41,7 @@ class Merged:
 
 
 class ChunkMerge(Protocol):
-    """Merges chunk by chunk; a chunk has the stored columns and :data:`bitlake.table.merge.levels.LEVEL`."""
+    """Merges chunk by chunk; a chunk has the stored columns and :data:`bitlake.merge.engine.LEVEL`."""
 
     def merge(self, chunk: pa.Table) -> Merged:
         """What becomes of the chunk's keys."""

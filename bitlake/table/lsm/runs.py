@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bitlake.codec.binary_row import decode_row
+from bitlake.merge.interval_partition import key_place
 from bitlake.metadata.manifest import DataFileMeta, ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.merge.sections import key_place
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
 from bitlake.codec.hashing import Int32s
 from bitlake.formats.column_bounds import physical_values
+from bitlake.merge.keys import Int64s, in_order, key_columns, stable_argsort
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.lsm.assign import key_hashes
 from bitlake.table.lsm.buffer import one_chunk
-from bitlake.table.merge.order import Int64s, in_order, key_columns, stable_argsort
 from bitlake.table.write import group_codes
 
 Assign = Callable[[bytes, Int32s], Int32s]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bitlake.errors import CorruptError
-from bitlake.table.merge.search import Key, SortedKeys
+from bitlake.merge.keys import Key, SortedKeys
 
 MEMORY = 32 << 20
 """Bytes of rows held of all runs together, about: a run has at least one batch of its file.  Merging 1.3M rows of three

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from bitlake.merge.interval_partition import KeyRanges, sections
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import max_level
-from bitlake.table.key_ranges import KeyRanges
 from bitlake.table.lsm.states import Slot
-from bitlake.table.merge.sections import sections
 
 
 def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:

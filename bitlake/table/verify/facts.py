@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
 from bitlake.formats.column_bounds import physical_values
+from bitlake.merge.keys import key_columns
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import DELETE, KEY_PREFIX, SEQUENCE_NUMBER, UPDATE_BEFORE, VALUE_KIND, key_fields
-from bitlake.table.merge.order import key_columns
 from bitlake.types import AtomicType, DataField, Root
 
 _KINDS = 4

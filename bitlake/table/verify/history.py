@@ -13,12 +13,12 @@ from itertools import pairwise
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError
+from bitlake.merge.interval_partition import key_place
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, Identity, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.table.fast_forward import is_switch
-from bitlake.table.merge.sections import key_place
 from bitlake.table.partitions import PartitionReader
 from bitlake.table.restored import rolled_back_to
 from bitlake.table.strays import BASE, name_of

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.io import Store
+from bitlake.merge.interval_partition import key_place
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
 from bitlake.metadata.java_json import load_object
 from bitlake.metadata.manifest import (
@@ -22,7 +23,6 @@ from bitlake.metadata.manifest import (
     decode_manifest,
     decode_manifest_list,
 )
-from bitlake.table.merge.sections import key_place
 from bitlake.table.verify.findings import Finding, of_error
 from bitlake.types import DataType
 

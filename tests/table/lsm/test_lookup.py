@@ -17,6 +17,7 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, NotFound
+from bitlake.merge.keys import group_rows
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import encode_key
 from bitlake.table.index_access import forget_all
@@ -24,7 +25,6 @@ from bitlake.table.index_files import read_vectors
 from bitlake.table.lsm import lookup
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.lookup import KeyLookup
-from bitlake.table.merge.order import group_rows
 
 START = datetime(2020, 1, 1)
 MAKE: dict[str, Any] = {

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bitlake.table.merge.search import SortedKeys, match
+from bitlake.merge.keys import SortedKeys, match
 
 NUMBERS = [-(2**63) + 1, 0, 2**63 - 1]
 SHAPES: dict[str, tuple[list[tuple[Any, ...]], tuple[pa.DataType, ...]]] = {

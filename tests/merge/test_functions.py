@@ -11,8 +11,8 @@ import pytest
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
+from bitlake.merge.functions import accumulator
 from bitlake.schema.merge_spec import Function
-from bitlake.table.merge.functions import accumulator
 
 ITEM = pa.struct([("k", pa.int32()), ("v", pa.string()), ("s", pa.int32())])
 

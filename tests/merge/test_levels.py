@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 
-from bitlake.table.merge.levels import LEVEL, Levels
+from bitlake.merge.engine import LEVEL, Levels
 
 
 def test_of_rows_above_level_0_only_the_lowest_level_of_a_key_counts() -> None:

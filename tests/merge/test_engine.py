@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from merge_model import merge_key
 
 from bitlake.errors import InvalidRequest
+from bitlake.merge.engine import merge_rows
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.schema.merge_spec import MergeSpec
-from bitlake.table.merge.engine import merge_rows
 from bitlake.types.datatypes import parse_type
 
 COLUMNS = ("k", "a", "b", "g", "h", "t")

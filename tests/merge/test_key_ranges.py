@@ -11,9 +11,9 @@ import pytest
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CommitConflict, CorruptError
+from bitlake.merge.interval_partition import KeyRanges, check_apart, check_levels
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.key_ranges import KeyRanges, check_apart, check_levels
 from bitlake.types import DataField, parse_type
 
 SCHEMA = TableSchema(

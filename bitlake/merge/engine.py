@@ -1,8 +1,13 @@
-"""Merging: rows of several sorted runs in, one row for each key that is alive out.
+"""Merge engines: rows of several sorted runs in, one row for each key that is alive out.
 
 A key that is in one row only is that row, whatever the engine.  The others go step by step: the first row of every key,
 then the second rows of those keys that have one, and so on; a key has at most one row in each file, so there are no
 more steps than files, each over whole arrays.
+
+Where levels are merged by lookup, the rows of level 0 count, and of the levels above only those of the lowest that has
+the key.  A compaction of such a table merges what the levels above its output hold into what it writes, and leaves it
+there: so the lowest level that has a key has all its values (index-format spec, section 9.4; Paimon's readers do the
+same).
 
 Sources: index-format spec, section 10, and the observed behaviour of Paimon's readers.
 """
@@ -10,6 +15,7 @@ Sources: index-format spec, section 10, and the observed behaviour of Paimon's r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest
+from bitlake.merge.functions import Accumulator, Choice, LastNonNull, accumulator
+from bitlake.merge.keys import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
 from bitlake.schema.merge_spec import (
     ADD,
     AGGREGATION,
@@ -29,9 +37,6 @@ from bitlake.schema.merge_spec import (
     MergeSpec,
     SequenceGroup,
 )
-from bitlake.table.merge.accumulate import Accumulator, Choice, LastNonNull
-from bitlake.table.merge.functions import accumulator
-from bitlake.table.merge.order import Groups, Int64s, dense_ranks, equality_codes, group_rows, order_codes
 
 Bools = npt.NDArray[np.bool_]
 
@@ -293,3 +298,46 @@ class _Merge:
                 self._newest[i][groups[newer]] = self._ranks[i][rows[newer]]
         self._deleted[groups[removed]] = True
         self._set(groups[removed], rows[removed])
+
+
+LEVEL = "_LEVEL"
+"""A column of rows on their way to being merged, stored nowhere: the level of the file that a row comes from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """A chunk and its keys in order: of rows above level 0 only those of the lowest level that has the key.
+
+    ``groups``: rows by key, level 0 first; ``fresh``: keys with a row of level 0; ``high``: the row of a level above,
+    -1 for none.
+    """
+
+    chunk: pa.Table
+    groups: Groups
+    fresh: Bools
+    high: Int64s
+
+    @staticmethod
+    def of(keys: Sequence[str], chunk: pa.Table) -> Levels:
+        """Sort out rows with these key columns and :data:`LEVEL`."""
+        level = chunk.column(LEVEL).to_numpy()
+        groups = group_rows([chunk.column(k) for k in keys], [level.astype(np.int64)], key_order=True)
+        upper = level[groups.order] > 0
+        starts = np.zeros(len(upper), bool)
+        starts[groups.starts] = True
+        first = upper.copy()
+        first[1:] &= starts[1:] | ~upper[:-1]
+        fresh = ~upper[groups.starts]
+        kept = ~upper | first
+        if not kept.all():
+            # Again on what is left: its rows have other numbers.
+            return Levels.of(keys, chunk.take(pa.array(np.sort(groups.order[kept]))))
+        high = np.full(len(groups), -1, np.int64)
+        last = groups.starts + groups.sizes - 1
+        high[upper[last]] = groups.order[last[upper[last]]]
+        return Levels(chunk, groups, fresh, high)
+
+    def keys(self, names: Sequence[str], wanted: Bools) -> list[pa.Array]:
+        """The key columns of some keys, ascending."""
+        rows = pa.array(self.groups.order[self.groups.starts[wanted]])
+        return [self.chunk.column(k).take(rows).combine_chunks() for k in names]

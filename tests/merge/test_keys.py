@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitlake.table.merge.order import equality_codes, group_rows, order_codes, stable_argsort
-from bitlake.table.merge.sections import sections
+from bitlake.merge.interval_partition import sections
+from bitlake.merge.keys import equality_codes, group_rows, order_codes, stable_argsort
 
 NAN = float("nan")
 ORDERED = [
