@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
-from bitlake.metadata.evolve import evolve
+from bitlake.metadata.evolve import evolve, follow_drop, follow_rename
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.schema_change import (
     FIRST,
@@ -171,6 +171,13 @@ FORBIDDEN: list[tuple[SchemaChange, type[BitlakeError], str]] = [
     (SetNullable(("a",), False), InvalidRequest, "alter-column-null-to-not-null.disabled"),
     (MoveColumn(("a",), Position("A")), InvalidRequest, "after itself"),
     (SetComment(("s", "q"), "x"), NotFound, r"'s\.q'"),
+    (RenameColumn(("a",), "ID"), AlreadyExists, "^column 'ID' exists"),
+    (RenameColumn(("s", "x"), "Y"), AlreadyExists, r"^column 's\.Y' exists"),
+    (RenameColumn(("l", "element", "x"), "y"), AlreadyExists, r"^column 'l\.element\.y' exists"),
+    (RenameColumn((), "x"), InvalidRequest, "a column's name is empty"),
+    (RenameColumn(("",), "x"), InvalidRequest, "a column's name is empty"),
+    (SetComment(("s", ""), "x"), InvalidRequest, "a column's name is empty"),
+    (DropColumn(("", "x")), InvalidRequest, "a column's name is empty"),
 ]
 
 
@@ -209,3 +216,82 @@ def test_what_is_no_change_is_refused() -> None:
     options: Any = {"bucket": "4"}  # a mapping is a sequence of its keys
     with pytest.raises(InvalidRequest, match="'bucket' is no schema change.*alter_options"):
         evolve(schema(), options)
+
+
+def test_members_of_members() -> None:
+    """The neighbours of what changes stay where they are, at every depth."""
+    deep = RowType((DataField(-1, "f", P("INT")), DataField(-1, "in", INNER), DataField(-1, "g", P("INT"))))
+    fields, highest = assign_ids([("a", P("INT"), None), ("d", ArrayType(MapType(P("INT"), deep)), None)])
+    old = TableSchema(0, fields, highest, (), (), {})
+    path = ("d", "element", "value", "in")
+    made = evolve(old, [RenameColumn((*path, "x"), "xx"), AddColumn((*path, "z"), P("DATE"))])
+    inner = "ROW<`f` INT, `in` ROW<`xx` INT, `y` STRING, `z` DATE>, `g` INT>"
+    assert str(made.field("d").type) == f"ARRAY<MAP<INT, {inner}>>"
+    assert made.field("a") == old.field("a")
+    with pytest.raises(NotFound, match=r"'d\.element\.value\.f' is INT, which has no part 'q'"):
+        evolve(old, [DropColumn(("d", "element", "value", "f", "q"))])
+    with pytest.raises(NotFound, match=r"'d\.element' is MAP.*, whose part is called 'value', not 'element'"):
+        evolve(old, [DropColumn(("d", "element", "element", "f"))])
+
+
+# --- options that name columns ----------------------------------------------------------------------------------------
+
+NAMING = {
+    "owner": "a",
+    "bucket-key": "a,b",
+    "sequence.field": "b, a",
+    "fields.a.aggregate-function": "sum",
+    "fields.default-aggregate-function": "max",
+    "fields.a,b.sequence-group": "c,d",
+    "fields.lr.nested-key": "x,a",
+    "file-index.bitmap.columns": "a, m[a], b",
+    "file-index.bitmap.a.version": "1",
+    "file-index.bitmap.m[a].version": "2",
+    "file-index.read.enabled": "true",
+}
+
+
+def test_each_option_that_names_a_column_follows() -> None:
+    assert follow_rename(NAMING, "a", "n") == {
+        "owner": "a",
+        "bucket-key": "n,b",
+        "sequence.field": "b,n",
+        "fields.n.aggregate-function": "sum",
+        "fields.default-aggregate-function": "max",
+        "fields.n,b.sequence-group": "c,d",
+        "fields.lr.nested-key": "x,n",
+        "file-index.bitmap.columns": "n,m[a],b",
+        "file-index.bitmap.n.version": "1",
+        "file-index.bitmap.m[a].version": "2",
+        "file-index.read.enabled": "true",
+    }
+    assert follow_rename(NAMING, "z", "n") == NAMING
+    renamed = follow_rename(NAMING, "m", "n")
+    assert renamed["file-index.bitmap.columns"] == "a,n[a],b" and renamed["file-index.bitmap.n[a].version"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("column", "option"),
+    [("b", "bucket-key"), ("c", "fields.a,b.sequence-group"), ("m", "file-index.bitmap.columns")],
+)
+@pytest.mark.parametrize("sign", list(",.[]"))
+def test_the_first_option_that_cannot_hold_a_name_is_named(column: str, option: str, sign: str) -> None:
+    new = f"n{sign}n"
+    with pytest.raises(InvalidRequest) as e:
+        follow_rename(NAMING, column, new)
+    said = f"column '{column}' cannot be called '{new}': option '{option}' names it, where no name may hold '{sign}'"
+    assert str(e.value) == said
+    assert follow_rename(NAMING, "unnamed", new) == NAMING
+
+
+def test_what_a_drop_takes_along_and_what_it_may_not() -> None:
+    for column, option in (("a", "bucket-key"), ("b", "bucket-key")):
+        with pytest.raises(InvalidRequest, match=f"'{column}' cannot be dropped: '{option}' = 'a,b' names it"):
+            follow_drop(NAMING, column)
+    for option in ("sequence.field", "rowkind.field", "record-level.time-field"):
+        with pytest.raises(InvalidRequest, match=f"'{option}' = ' a ' names it"):
+            follow_drop({option: " a "}, "a")
+    left = follow_drop(NAMING, "m")
+    assert left["file-index.bitmap.columns"] == "a,b" and "file-index.bitmap.m[a].version" not in left
+    only = {"file-index.bitmap.columns": "m[a]", "fields.m.stats-mode": "none", "clustering.columns": "m", "x": "m"}
+    assert follow_drop(only, "m") == {"x": "m"}

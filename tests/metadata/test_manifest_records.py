@@ -136,3 +136,15 @@ def test_damage_inside_of_blocks_never_makes_them_disagree(seed: int) -> None:
             assert found == manifest._decode_any(data)
             agreed += 1
     assert agreed > 50
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, -(2**31), 2**31, -(2**31) - 1])
+def test_numbers_beyond_an_avro_int_are_left_to_the_other_decoder(number: int) -> None:
+    plain = entries()[0]
+    inside = -(2**31) <= number < 2**31
+    for entry in (
+        dataclasses.replace(plain, bucket=number),
+        dataclasses.replace(plain, total_buckets=number),
+        dataclasses.replace(plain, file=dataclasses.replace(plain.file, level=number)),
+    ):
+        assert quick(encode_manifest([entry])) == ([entry] if inside else None)

@@ -168,3 +168,61 @@ def test_some_of_the_files() -> None:
         taken = some.take(picked)
         assert list(map(str, taken.low)) == list(map(str, wanted.low))
         assert taken.nulls.tolist() == wanted.nulls.tolist()
+
+
+EDGES: dict[str, list[Any]] = {
+    "BOOLEAN": [False, True],
+    "BIGINT": [-(2**63), -1, 0, 2**63 - 1],
+    "FLOAT": [-math.inf, -0.0, 0.0, 1.5, math.nan],
+    "DOUBLE": [-math.inf, -0.0, 0.0, 1.5, math.nan],
+    "DECIMAL(38, 4)": [-(2**127) + 1, -(10**20), -1, 0, 255, 256, 10**37],
+    "STRING": ["", "a", "a?", "seven77", "eight888", "ab" * 9, "b?", "?", "\ud7ff"],
+    "CHAR(4)": ["", "a", "a?", "abcd"],
+    "VARBINARY(30)": [b"", b"a?", b"seven77", b"eight888", b"\xff" * 20],
+    "TIMESTAMP(6)": [-1001, -1, 0, 1999, 10**15],
+    "TIMESTAMP_LTZ(9)": [-1_000_001, -1, 0, 1_999_999, 10**18],
+}
+
+
+@pytest.mark.parametrize("place", [0, 2, 61])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_comparison_of_a_column_in_every_place(kind: str, place: int) -> None:
+    """A column's bounds are read from its own slot, whatever columns stand before it."""
+    values = EDGES.get(kind, [-128, -1, 0, 1, 127])
+    fields = [DataField(i, f"c{i}", parse_type("STRING" if i != place else kind)) for i in range(place + 2)]
+    types, name = [f.type for f in fields], f"c{place}"
+
+    def row(value: Any) -> bytes:
+        return encode_row_with_arity(types, ["other" * (i % 3) if i != place else value for i in range(place + 2)])
+
+    some = [
+        replace(one(SimpleStats(row(low), row(high), (nulls,) * len(fields)))[0])
+        for i, low in enumerate(values)
+        for high in [*values[i:], None]
+        for nulls in (0, 1, 3)
+    ]
+    rows = np.array([f.row_count for f in some], np.int64)
+    bounds = column_bounds([f.value_stats for f in some], fields, None, [name])
+    leaves_: list[Leaf] = [Comparison(name, op, v) for op in Op for v in values]
+    leaves_ += [IsNull(name), IsNull(name, True), In(name, tuple(v for v in values[:2])), In(name, (values[-1],), True)]
+    each = [{name: column_stats(f, fields)[name]} for f in some]
+    for leaf in leaves_:
+        expected = [prove(leaf, stats, 3).value for stats in each]
+        assert judge_leaf(leaf, bounds[name], rows).tolist() == expected, leaf
+
+
+def test_a_decimal_takes_one_to_sixteen_bytes() -> None:
+    made = [DataField(0, "c", parse_type("DECIMAL(38, 4)"))]
+    good = encode_row_with_arity([made[0].type], [-(2**127)])
+    assert len(good) == 4 + 8 + 8 + 16
+
+    def read(row: bytes) -> Any:
+        return column_bounds([SimpleStats(row, row, (0,))], made, None, ["c"])["c"]
+
+    (low,) = read(good).low.to_pylist()
+    assert low == bytes(16), "the smallest number sorts first"
+    for size in (0, 17):
+        slot = good[12:20].replace(bytes((16,)), bytes((size,)), 1) if good[12] == 16 else None
+        assert slot is not None
+        with pytest.raises(CorruptError, match="of no or of more than 16 bytes"):
+            read(good[:12] + slot + good[20:] + bytes(8))

@@ -14,7 +14,6 @@ import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import Store
 from bitlake.lake import Lake
-from bitlake.metadata.locations import Location, allowing_root, check_roots
 from bitlake.metadata.manifest import decode_manifest, encode_manifest
 from bitlake.metadata.paths import TablePaths
 from bitlake.schema.data_paths import _entropy
@@ -53,41 +52,6 @@ def reread(lake: Lake) -> Table:
 
 
 # --- where files may be -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("root", "path", "allowed"),
-    [
-        ("/data/ext", "/data/ext/a/b.parquet", True),
-        ("/data/ext", "file:/data/ext/b", True),
-        ("file:///data/ext/", "/data/ext/b", True),
-        ("file://localhost/data//ext", "file:/data/./ext/b", True),
-        ("/data/ext", "/data/extra/b", False),
-        ("/data/ext", "/data/ext/../b", False),
-        ("/data/ext", "data/ext/b", False),
-        ("/data/ext", "file://host/data/ext/b", False),
-        ("/data/ext", "file:data/ext/b", False),
-        ("/data/ext", "/data/ext\0/b", False),
-        ("s3://bucket/ext", "s3a://bucket/ext/b", True),
-        ("s3://bucket", "s3://bucket/b", True),
-        ("s3://bucket/ext", "s3://bucket/extra", False),
-        ("s3://bucket/ext", "s3://other/ext/b", False),
-        ("s3://bucket/ext", "gs://bucket/ext/b", False),
-        ("hdfs://nn:8020/ext", "hdfs://nn:8020/ext/b", True),
-        ("hdfs://nn:8020/ext", "hdfs://nn:9000/ext/b", False),
-        ("/", "/anything", True),
-    ],
-)
-def test_which_paths_a_root_allows(root: str, path: str, allowed: bool) -> None:
-    assert (allowing_root(path, check_roots([root])) is not None) is allowed
-
-
-@pytest.mark.parametrize("root", ["", "data/ext", "/a/../b", "file:relative", "s3:", "/a\0"])
-def test_what_is_no_root(root: str) -> None:
-    with pytest.raises(InvalidRequest, match="absolute path or URI"):
-        check_roots([root])
-    with pytest.raises(ValueError):
-        Location.of(root)
 
 
 def test_external_paths_is_a_list(tmp_path: Path) -> None:
