@@ -160,7 +160,8 @@ def _value(p: click.Parameter) -> str:
 def python() -> str:
     """What ``bitlake`` exports, by its docstrings."""
     out = ["# Python\n", "Everything a program should use; what is not here may change.\n"]
-    names = sorted(bitlake.__all__, key=lambda n: (n != "connect", n != "Lake", n != "Table", n))
+    exported = [n for n in bitlake.__all__ if not n.startswith("__")]
+    names = sorted(exported, key=lambda n: (n != "connect", n != "Lake", n != "Table", n))
     for name in names:
         found = getattr(bitlake, name)
         if inspect.isclass(found) and issubclass(found, Exception):
@@ -168,6 +169,7 @@ def python() -> str:
         out.append("\n".join(_class(name, found) if inspect.isclass(found) else _function(f"bitlake.{name}", found, 2)))
     errors = [n for n in names if inspect.isclass(getattr(bitlake, n)) and issubclass(getattr(bitlake, n), Exception)]
     rows = [(code(n), sentence(getattr(bitlake, n).__doc__)) for n in errors]
+    out.append("## Version\n\n`bitlake.__version__` is the version of the package, a string.\n")
     out.append("## Errors\n\n" + table(("Error", "When"), rows))
     return "\n".join(out)
 
@@ -226,8 +228,8 @@ FORMATS = (
     ("Files of a table", ("metadata.paths", "metadata.snapshot", "metadata.schema", "table.branches", "table.tags",
                           "table.consumers", "table.expiring", "table.scan_log")),
     ("Manifests", ("metadata.manifest", "metadata.index_manifest", "metadata.stats", "codec.binary_row")),
-    ("File indexes", ("fileindex.container", "fileindex.keys", "fileindex.bloom", "fileindex.bitmap",
-                      "fileindex.range_bitmap", "fileindex.range_dictionary", "fileindex.bsi", "fileindex.checksums")),
+    ("File indexes", ("fileindex.container", "fileindex.keys", "fileindex.bloom_filter", "fileindex.bitmap",
+                      "fileindex.range_bitmap", "fileindex.bsi", "fileindex.lazy_bytes")),
     ("Deletion vectors and hash indexes", ("tableindex.deletion_vectors", "tableindex.hash_index")),
 )  # fmt: skip
 
