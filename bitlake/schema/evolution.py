@@ -56,7 +56,8 @@ from bitlake.metadata.schema_change import (
 from bitlake.runtime import by_identity
 from bitlake.schema.create import check_options
 from bitlake.types import arrow_type, from_arrow
-from bitlake.types.casts import cast_values, why_not_cast
+from bitlake.types.cast_values import cast_values
+from bitlake.types.casts import why_not_cast
 from bitlake.types.datatypes import (
     BINARIES,
     INTEGER_BITS,
