@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bitlake.table.report import TableReport
     from bitlake.table.scan import Scan
     from bitlake.table.table import Table
-    from bitlake.table.verify import VerifyReport
+    from bitlake.tools.verify import VerifyReport
 
 
 EXTERNAL_PATHS_CONF = "spark.bitlake.external-paths"
@@ -263,7 +263,7 @@ class Lake:
         # No table is opened for this: all that it can do takes longer to load than a small table to verify.
         from bitlake.progress import job
         from bitlake.runtime import LocalRunner
-        from bitlake.table.verify import verify_table
+        from bitlake.tools.verify import verify_table
 
         found, paths = locate(self.catalog, self._identify(name))
         runner = asked.pop("runner", None) or LocalRunner()

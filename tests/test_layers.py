@@ -33,7 +33,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("schema",),
     ("merge",),
     ("table",),
-    ("inspect",),
+    ("tools",),
     ("sql",),
     ("spark",),
     ("lake",),
@@ -48,7 +48,7 @@ SHOWN = ("cli", "demo")
 # An import upwards that is meant, with its reason.  It must stay inside a function (or be for types only), so that
 # nothing is loaded early.
 ALLOWED_UPWARDS: dict[tuple[str, str], str] = {
-    ("table", "inspect"): "Table.inspect is where people look for it; nothing of a table needs it",
+    ("table", "tools"): "Table.inspect, verify and the like are methods; nothing in a table needs the tools",
 }
 
 # import name -> name on the package index, where they differ

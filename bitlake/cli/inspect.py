@@ -36,9 +36,9 @@ def inspect(
 
     A damaged file shows up to its fault, and the exit code is 1. --value NULL asks about NULL.
     """
-    from bitlake.inspect.inspection import ANY, inspect_file
     from bitlake.io import open_store
     from bitlake.io.base import scheme_of
+    from bitlake.tools.inspect.inspection import ANY, inspect_file
 
     if value is not None and column is None:
         raise Usage("--value goes with --column")

@@ -37,8 +37,8 @@ from bitlake.table.state import TableState
 from bitlake.table.strays import delete_strays
 
 if TYPE_CHECKING:
-    from bitlake.table.verify import VerifyReport
-    from bitlake.table.verify.repair import Indexes, Repair
+    from bitlake.tools.verify import VerifyReport
+    from bitlake.tools.verify.repair import Indexes, Repair
 
 DAY_MS = 86_400_000
 
@@ -91,7 +91,7 @@ class TableMaintenance(TableHistory):
         Never raises for what is in the files: that is what the report is for.
         """
         # Loaded here: whoever reads or writes needs none of it.
-        from bitlake.table.verify import verify_table
+        from bitlake.tools.verify import verify_table
 
         return verify_table(
             self.name,
@@ -119,7 +119,7 @@ class TableMaintenance(TableHistory):
         them.  No row is touched, ever.  Raises :class:`CommitConflict` if another writer changed the same files
         meanwhile, and what reading the table raises if its latest snapshot cannot be read.
         """
-        from bitlake.table.verify.repair import carry_out, plan_repair
+        from bitlake.tools.verify.repair import carry_out, plan_repair
 
         found = self.verify(runner=runner, orphans=False) if report is None else report
         state = self.state()

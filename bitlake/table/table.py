@@ -60,8 +60,8 @@ from bitlake.table.writes import TableWrites
 from bitlake.types import arrow_schema
 
 if TYPE_CHECKING:
-    from bitlake.inspect.inspection import Inspection
     from bitlake.table.report import TableReport
+    from bitlake.tools.inspect.inspection import Inspection
 
 _ALTER_TRIES = 20
 
@@ -256,9 +256,9 @@ class Table(TableWrites, TableMaintenance):
         """What is in a file of the table: a path, one relative to the table's folder, or just a name.
 
         ``asked``: ``offset`` and ``limit`` of the entries to show, ``column``, ``value``, ``hex``; see
-        :func:`bitlake.inspect.inspection.inspect_file`.
+        :func:`bitlake.tools.inspect.inspection.inspect_file`.
         """
-        from bitlake.inspect.inspection import inspect_file
+        from bitlake.tools.inspect.inspection import inspect_file
 
         asked = {"timezone": self._timezone, **asked}
         return inspect_file(path, store=self.store, table=self._paths, **asked)

@@ -14,7 +14,7 @@ from cli.conftest import Cli, environment
 
 import bitlake
 from bitlake.cli.failures import wrapped
-from bitlake.inspect.tree import Tree, render
+from bitlake.tools.inspect.tree import Tree, render
 
 
 def one_line(text: str) -> str:

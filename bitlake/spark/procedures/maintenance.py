@@ -45,7 +45,7 @@ from bitlake.table.advise.advice import Advice
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
-from bitlake.table.verify.repair import Indexes, Repair
+from bitlake.tools.verify.repair import Indexes, Repair
 from bitlake.types import AtomicType
 
 Arguments = dict[str, Any]

@@ -1,0 +1,1 @@
+"""Tools that explain, advise on, report on, inspect and verify tables.  The core does not need them."""

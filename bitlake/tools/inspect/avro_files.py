@@ -1,0 +1,290 @@
+"""Avro containers: manifest lists, manifests, index manifests and Avro data files, with their records as nodes.
+
+::
+
+    "Obj" 0x01 | header: map of text to bytes (avro.schema, avro.codec) | 16 bytes sync
+    blocks: long records | long bytes | the records, compressed | 16 bytes sync
+
+Longs are zigzag varints; a map is a list of blocks of pairs, ended by a count of 0.  Only blocks with a shown record
+are decompressed; other blocks only count their records.  Source: the Apache Avro specification.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bitlake.errors import CorruptError
+from bitlake.formatting import counted
+from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
+from bitlake.metadata.manifest import (
+    DataFileMeta,
+    FileSource,
+    ManifestEntry,
+    ManifestFileMeta,
+    decode_manifest,
+    decode_manifest_list,
+)
+from bitlake.metadata.stats import column_stats
+from bitlake.tools.inspect.context import TableContext, shown
+from bitlake.tools.inspect.tree import AVRO_MAGIC, Page, Source, Tree, reading
+
+_SYNC = 16
+_MOST_HEADS = 1000
+"""Blocks looked at beyond the page, to tell how many records there are in all."""
+
+Describe = Callable[[Tree, Any], None]
+Decode = Callable[[bytes], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a container says of itself; ``end`` is where its first block starts."""
+
+    meta: dict[str, bytes]
+    sync: bytes
+    end: int
+
+    @property
+    def schema(self) -> Any:
+        """The writer's schema; None if it is no JSON."""
+        try:
+            return json.loads(self.meta.get("avro.schema", b""))
+        except ValueError:
+            return None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the record's fields."""
+        made = self.schema
+        found = made.get("fields") if isinstance(made, dict) else None
+        return tuple(f["name"] for f in found or () if isinstance(f, dict) and isinstance(f.get("name"), str))
+
+
+class _Cursor:
+    def __init__(self, source: Source, at: int) -> None:
+        self.source, self.at = source, at
+
+    def long(self) -> int:
+        raw = shift = 0
+        while True:
+            (byte,) = self.take(1)
+            raw |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return (raw >> 1) ^ -(raw & 1)
+            shift += 7
+            if shift > 63:
+                raise CorruptError("a number of more than 64 bits", self.at)
+
+    def take(self, n: int) -> bytes:
+        if n < 0 or n > self.source.size - self.at:
+            raise CorruptError(f"{n:,} bytes are announced, {self.source.size - self.at:,} are left", self.at)
+        self.at += n
+        return self.source.view(self.at - n, n)
+
+
+def read_header(source: Source) -> Header:
+    """The header of a container; raises :class:`CorruptError`."""
+    cursor = _Cursor(source, 0)
+    if cursor.take(4) != AVRO_MAGIC:
+        raise CorruptError("this is not an Avro file: the magic is wrong", 0)
+    meta: dict[str, bytes] = {}
+    while count := cursor.long():
+        if count < 0:
+            count = -count
+            cursor.long()
+        for _ in range(count):
+            key = cursor.take(cursor.long())
+            meta[key.decode("utf-8", "replace")] = cursor.take(cursor.long())
+    sync = cursor.take(_SYNC)
+    return Header(meta, sync, cursor.at)
+
+
+def avro_tree(tree: Tree, source: Source, page: Page, decode: Decode | None, describe: Describe, noun: str) -> None:
+    """Add the header and the page's records, in their blocks.
+
+    ``decode`` takes a container of one block; None: the records of a data file, as they are.  ``describe`` fills the
+    node of a record.  Faults of a block are told at the block.
+    """
+    head = tree.add("header", 0)
+    with reading(head):
+        header = read_header(source)
+    if head.fault is not None:
+        return
+    head.size = header.end
+    fields = header.fields
+    codec = header.meta.get("avro.codec", b"null").decode("utf-8", "replace")
+    head.facts.update({"codec": codec, "fields": len(fields), "sync": header.sync.hex()})
+    if header.schema is None:
+        with reading(head):
+            raise CorruptError("the header holds no schema", 4)
+    shown, seen, further = page.offset + page.limit, 0, 0
+    for number, (at, size, count) in enumerate(_blocks(tree, source, header)):
+        if seen + count > page.offset and seen < shown:
+            block = tree.add(f"block {number}", at, size, {noun: count})
+            with reading(block, at - header.end):
+                _records(block, source, header, decode, describe, page, seen)
+        else:
+            further += seen >= shown
+        seen += count
+        if further > _MOST_HEADS:
+            tree.more = None
+            break
+    tree.facts[noun] = seen if tree.more == 0 else f"{seen:,} or more"
+    if tree.more == 0 and tree.fault is None:
+        tree.more = page.left(seen)
+
+
+def _blocks(tree: Tree, source: Source, header: Header) -> Iterator[tuple[int, int, int]]:
+    """(offset, size, records) of every block; what breaks becomes the fault of ``tree``."""
+    at = header.end
+    while at < source.size:
+        found = None
+        with reading(tree):
+            cursor = _Cursor(source, at)
+            count, size = cursor.long(), cursor.long()
+            if count < 0 or size < 0:
+                raise CorruptError(f"a block of {count:,} records and {size:,} bytes", at)
+            end = cursor.at + size + _SYNC
+            if end > source.size:
+                raise CorruptError(
+                    f"a block of {count:,} records takes {size:,} bytes, {source.size - cursor.at:,} are left", at
+                )
+            if source.view(end - _SYNC, _SYNC) != header.sync:
+                raise CorruptError("a block does not end with the file's sync marker", end - _SYNC)
+            found = at, end - at, count
+        if found is None:
+            return
+        yield found
+        at = end
+
+
+def _records(
+    block: Tree,
+    source: Source,
+    header: Header,
+    decode: Decode | None,
+    describe: Describe,
+    page: Page,
+    first: int,
+) -> None:
+    assert block.offset is not None and block.size is not None
+    data = source.view(0, header.end) + source.view(block.offset, block.size)
+    records = _rows(data) if decode is None else decode(data)
+    for i, record in enumerate(records):
+        if page.offset <= first + i < page.offset + page.limit:
+            node = block.add(str(first + i))
+            with reading(node):
+                describe(node, record)
+
+
+def _rows(data: bytes) -> Sequence[Any]:
+    from bitlake.formats.avro import read_columns  # Arrow's rows, which metadata is not made of
+
+    return [row for batch in read_columns(io.BytesIO(data)) for row in batch.to_pylist()]
+
+
+def describe_row(node: Tree, row: dict[str, Any]) -> None:
+    """A record of a data file."""
+    node.facts.update(row)
+
+
+def manifest_list_tree(tree: Tree, source: Source, page: Page, context: TableContext) -> None:
+    """A manifest list: its manifests."""
+
+    def describe(node: Tree, meta: ManifestFileMeta) -> None:
+        node.name = meta.file_name
+        node.facts.update(_known(
+            bytes=meta.file_size, added=meta.num_added_files, deleted=meta.num_deleted_files, schema=meta.schema_id,
+            buckets=_span(meta.min_bucket, meta.max_bucket), levels=_span(meta.min_level, meta.max_level),
+        ))  # fmt: skip
+        fields = context.partition_fields
+        low, high = context.values(fields, meta.partition_stats.min), context.values(fields, meta.partition_stats.max)
+        if fields and low and high:
+            node.facts["partitions"] = f"{_spec(low)} … {_spec(high)}"
+
+    avro_tree(tree, source, page, decode_manifest_list, describe, "manifests")
+
+
+def manifest_tree(tree: Tree, source: Source, page: Page, context: TableContext, column: str | None) -> None:
+    """A manifest: its changes of data files; with statistics of one column, or of all where one entry is shown."""
+
+    def describe(node: Tree, entry: ManifestEntry) -> None:
+        file = entry.file
+        node.name = f"{entry.kind.name} {file.file_name}"
+        partition = context.values(context.partition_fields, entry.partition)
+        node.facts.update(_known(
+            partition=_spec(partition) if partition else None, bucket=entry.bucket, of=entry.total_buckets,
+            level=file.level, rows=file.row_count, bytes=file.file_size, schema=file.schema_id,
+            sequence=_span(file.min_sequence_number, file.max_sequence_number),
+            deletes=file.delete_row_count or None,
+            source=None if file.file_source is None else _source(file.file_source),
+            **{"beside it": list(file.extra_files) or None, "external path": file.external_path},
+        ))  # fmt: skip
+        if file.embedded_index is not None:
+            node.facts["embedded index"] = counted(len(file.embedded_index), "byte")
+        _keys(node, file, context)
+        _statistics(node, file, context, column, page.limit == 1)
+
+    avro_tree(tree, source, page, decode_manifest, describe, "entries")
+
+
+def index_manifest_tree(tree: Tree, source: Source, page: Page, context: TableContext) -> None:
+    """An index manifest: the table's index files, and the vectors in each."""
+
+    def describe(node: Tree, entry: IndexFileEntry) -> None:
+        node.name = entry.file_name
+        partition = context.values(context.partition_fields, entry.partition)
+        node.facts.update(_known(
+            type=entry.index_type, partition=_spec(partition) if partition else None, bucket=entry.bucket,
+            bytes=entry.file_size, **{"hashes" if entry.ranges is None else "vectors": entry.row_count},
+        ))  # fmt: skip
+        for place in (entry.ranges or ())[: page.limit]:
+            told = _known(**{"vector at": place.offset, "length": place.length, "deleted": place.cardinality})
+            node.add(place.data_file, facts=told)
+        node.more = max(0, len(entry.ranges or ()) - page.limit)
+
+    avro_tree(tree, source, page, decode_index_manifest, describe, "index files")
+
+
+def _keys(node: Tree, file: DataFileMeta, context: TableContext) -> None:
+    fields = context.key_fields(file.schema_id)
+    if fields:
+        low, high = context.values(fields, file.min_key), context.values(fields, file.max_key)
+        if low and high:
+            node.facts["keys"] = f"{_spec(low)} … {_spec(high)}"
+
+
+def _statistics(node: Tree, file: DataFileMeta, context: TableContext, column: str | None, every: bool) -> None:
+    schema = context.schema(file.schema_id)
+    if schema is None:
+        return
+    stats = column_stats(file, schema.fields)
+    names = [f for f in schema.fields if f.name in stats]
+    if column is None and not every:
+        node.facts["statistics"] = f"of {len(names)} columns"
+        return
+    for field in names:
+        if column is None or field.name.lower() == column.lower():
+            found = stats[field.name]
+            told = {"smallest": shown(field, found.min), "largest": shown(field, found.max), "NULLs": found.null_count}
+            node.add(f"statistics of {field.name}", facts=told)
+
+
+def _spec(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{k}={'NULL' if v is None else v}" for k, v in values.items())
+
+
+def _known(**facts: Any) -> dict[str, Any]:
+    return {k: v for k, v in facts.items() if v is not None}
+
+
+def _span(low: int | None, high: int | None) -> str | None:
+    return None if low is None or high is None else str(low) if low == high else f"{low}-{high}"
+
+
+def _source(code: int) -> str:
+    return FileSource(code).name if code in set(FileSource) else str(code)

@@ -1,0 +1,529 @@
+"""Verify one data file: size, footer, statistics, and the facts that metadata states about its rows.
+
+A task is what a runner carries: the path, the manifest entries that name the file, and its schema.  A file has several
+entries after it moved to another level or got another index; its rows are read once for all of them.  Gatherers take
+batches in file order and keep bounds, NULL counts, keys, order, row kinds and buckets.  Memory holds one batch, and
+what building the file's indexes takes.
+
+Statistics in manifest entries are compared with the values in the file, because queries skip files by them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.codec.bucket import bucket_of
+from bitlake.errors import BitlakeError, CorruptError, NotFound
+from bitlake.expressions.statistics import ColumnStats
+from bitlake.formats.column_bounds import physical_values
+from bitlake.formats.conform import cast_column
+from bitlake.formats.parquet.footer import read_footer
+from bitlake.formats.reader import format_of, reader_for
+from bitlake.io import Store
+from bitlake.merge.keys import key_columns
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import DataFileMeta, ManifestEntry, SimpleStats
+from bitlake.metadata.paths import POSTPONE_BUCKET
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import FileStats
+from bitlake.schema.merge_spec import (
+    DELETE,
+    KEY_PREFIX,
+    SEQUENCE_NUMBER,
+    SYSTEM_FIELDS,
+    UPDATE_BEFORE,
+    VALUE_KIND,
+    key_fields,
+)
+from bitlake.tools.verify.findings import Finding, of_error
+from bitlake.tools.verify.indexes import FileIndexCheck, Options, index_content
+from bitlake.types import AtomicType, DataField, Root, arrow_field
+
+_KINDS = 4
+
+
+class Bounds:
+    """Smallest and largest physical value of a column, and how many NULLs and NaNs it has."""
+
+    def __init__(self, column: DataField) -> None:
+        self.field = column
+        self.low: Any = None
+        self.high: Any = None
+        self.nulls = 0
+        self.nans = 0
+        self._plain = isinstance(column.type, AtomicType) and column.type.root is not Root.VARIANT
+
+    def add(self, column: Any) -> None:
+        """Count a batch of the column."""
+        self.nulls += column.null_count
+        if not self._plain or column.null_count == len(column):
+            return
+        if pa.types.is_floating(column.type):
+            nan = pc.is_nan(column)
+            held = pc.sum(nan).as_py() or 0
+            self.nans += held
+            column = column.filter(pc.invert(nan)) if held else column
+        both = pc.min_max(column)
+        low, high = physical_values(pa.array([both["min"], both["max"]], column.type))
+        if low is not None:
+            self.low = low if self.low is None else min(self.low, low)
+            self.high = high if self.high is None else max(self.high, high)
+
+
+class KeyFacts:
+    """First and last key of a file, and the first rows that are out of order or repeat a key."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self._fields = key_fields(schema)
+        self._last: pa.Table | None = None
+        self._rows = 0
+        self.first_key = self.last_key = b""
+        self.unordered: int | None = None
+        self.repeated: int | None = None
+
+    def columns(self, batch: pa.Table) -> list[str]:
+        """Which columns of a file hold its keys: its own ones, or in thin mode the table's."""
+        return [KEY_PREFIX + f.name if KEY_PREFIX + f.name in batch.column_names else f.name for f in self._fields]
+
+    def add(self, batch: pa.Table) -> None:
+        """Look at the keys of a batch."""
+        keys = batch.select(self.columns(batch))
+        if self._last is None:
+            self.first_key = self._encode(keys, 0)
+        known = keys if self._last is None else pa.concat_tables([self._last, keys])
+        start = self._rows - (self._last is not None)
+        falls, same = _compared([c.combine_chunks() for c in known.columns])
+        if self.unordered is None and falls.any():
+            self.unordered = start + 1 + int(np.argmax(falls))
+        if self.repeated is None and same.any():
+            self.repeated = start + 1 + int(np.argmax(same))
+        self._rows += keys.num_rows
+        self._last = keys.slice(keys.num_rows - 1)
+
+    def finish(self) -> None:
+        """After the last batch."""
+        if self._last is not None:
+            self.last_key = self._encode(self._last, 0)
+
+    def _encode(self, keys: pa.Table, at: int) -> bytes:
+        values = [physical_values(c.slice(at, 1))[0] for c in keys.columns]
+        return encode_row_with_arity([f.type for f in self._fields], values)
+
+
+def _compared(columns: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row but the first, whether its key is below the one before, and whether it is the same."""
+    rows = len(columns[0])
+    falls, same = np.zeros(max(rows - 1, 0), bool), np.ones(max(rows - 1, 0), bool)
+    for column in key_columns(columns):
+        if isinstance(column, np.ndarray):
+            less, equal = column[1:] < column[:-1], column[1:] == column[:-1]
+        else:
+            pair = column[1:], column[:-1]
+            less, equal = (f(*pair).to_numpy(zero_copy_only=False) for f in (pc.less, pc.equal))
+        falls |= same & less
+        same &= equal
+    return falls, same
+
+
+class RowFacts:
+    """Sequence numbers and kinds of a primary-key file's rows."""
+
+    def __init__(self) -> None:
+        self.low: int | None = None
+        self.high: int | None = None
+        self.deletes = 0
+        self.strange: int | None = None
+        """A row kind that there is not, or -1 for NULL."""
+
+    def add(self, batch: pa.Table) -> None:
+        """Count a batch."""
+        ends = pc.min_max(batch.column(SEQUENCE_NUMBER))
+        low, high = ends["min"].as_py(), ends["max"].as_py()
+        if low is not None:
+            self.low = low if self.low is None else min(self.low, low)
+            self.high = high if self.high is None else max(self.high, high)
+        kinds = batch.column(VALUE_KIND)
+        numbers = kinds.fill_null(-1).to_numpy().astype(np.int64)
+        counts = np.bincount(np.clip(numbers, -1, _KINDS) + 1, minlength=_KINDS + 2)
+        self.deletes += int(counts[UPDATE_BEFORE + 1] + counts[DELETE + 1])
+        if self.strange is None and (counts[0] or counts[-1]):
+            self.strange = int(numbers[(numbers < 0) | (numbers >= _KINDS)][0])
+
+
+class BucketFacts:
+    """The first row whose bucket, computed anew, is another than its file's."""
+
+    def __init__(self, schema: TableSchema, bucket: int, buckets: int) -> None:
+        self._fields = schema.bucket_fields
+        self._function: str = schema.opts.of(opt.BUCKET_FUNCTION)
+        self._bucket = bucket
+        self._buckets = buckets
+        self._rows = 0
+        self.wrong: tuple[int, int] | None = None
+        """The row, and the bucket that it belongs to."""
+
+    def add(self, batch: pa.Table) -> None:
+        """Look at a batch."""
+        if self.wrong is None:
+            columns = [batch.column(f.name) for f in self._fields]
+            found = bucket_of([f.type for f in self._fields], columns, self._buckets, self._function)
+            other = np.flatnonzero(found != self._bucket)
+            if len(other):
+                self.wrong = self._rows + int(other[0]), int(found[other[0]])
+        self._rows += batch.num_rows
+
+
+def value_stats_faults(
+    path: str, file: DataFileMeta, fields: Sequence[DataField], bounds: Mapping[str, Bounds]
+) -> Iterator[Finding]:
+    """What the statistics of a file's columns say wrongly; ``fields`` are those of the file's schema."""
+    names = {f.name for f in fields}
+    strange = [n for n in file.value_stats_cols or () if n not in names]
+    if strange:
+        yield Finding("stats-unreadable", path, f"they are of a column '{strange[0]}', which the file does not have")
+        return
+    yield from _faults(path, file.value_stats, fields, file.value_stats_cols, bounds)
+
+
+def key_stats_faults(
+    path: str, file: DataFileMeta, keys: Sequence[DataField], bounds: Mapping[str, Bounds]
+) -> Iterator[Finding]:
+    """The same of the statistics of a file's key columns."""
+    yield from _faults(path, file.key_stats, keys, None, bounds, "statistics of the key")
+
+
+def _faults(
+    path: str,
+    stats: SimpleStats,
+    fields: Sequence[DataField],
+    columns: tuple[str, ...] | None,
+    bounds: Mapping[str, Bounds],
+    told: str = "statistics",
+) -> Iterator[Finding]:
+    found = FileStats(stats, tuple(fields), columns)
+    if stats.null_counts is None:
+        yield Finding("stats-unreadable", path, f"the {told} lack their NULL counts: Paimon would skip the file")
+        return
+    for name in found:
+        seen = bounds.get(name)
+        try:
+            said = found[name]
+        except BitlakeError as e:
+            yield of_error("stats-unreadable", path, e, name)
+            return
+        if seen is not None:
+            yield from _column(path, name, said, seen, told)
+
+
+def _column(path: str, name: str, said: ColumnStats, seen: Bounds, told: str) -> Iterator[Finding]:
+    if said.null_count is not None and said.null_count != seen.nulls:
+        what = f"{seen.nulls:,} rows are NULL, and the {told} say {said.null_count:,}"
+        yield Finding("null-count-wrong", path, what, name)
+    for bound, value, outside in ((said.min, seen.low, operator.lt), (said.max, seen.high, operator.gt)):
+        if bound is not None and value is not None and outside(value, bound):
+            what = f"it has value {_short(value)}, and the {told} end at {_short(bound)}"
+            yield Finding("stats-hide-values", path, what, name)
+    if seen.nans and said.max is not None:
+        what = f"it has NaN, which is greater than any number, and the {told} end at {_short(said.max)}"
+        yield Finding("stats-hide-values", path, what, name)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+_BATCH_ROWS = 64 * 1024
+_INDEX_SUFFIX = ".index"
+
+
+@dataclass(frozen=True, slots=True)
+class DataTask:
+    """A data file to check; ``partition`` are its physical values, ``options`` those of the indexes it may have."""
+
+    path: str
+    entries: tuple[ManifestEntry, ...]
+    schema: TableSchema
+    partition: tuple[Any, ...]
+    options: Options
+    changelog: bool = False
+    deep: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DataChecked:
+    """What came of a data file; ``concerned``: which of the task's entries a finding is about, if not all."""
+
+    findings: tuple[Finding, ...]
+    rows: int = 0
+    size: int = 0
+    indexes: int = 0
+    concerned: Mapping[Finding, Collection[int]] = dataclasses.field(default_factory=dict)
+
+
+def check_data_file(store: Store, task: DataTask) -> DataChecked:
+    """Check one data file and its index; runs in this process or on an executor."""
+    try:
+        size = store.size(task.path)
+    except NotFound:
+        return DataChecked((Finding("data-missing", task.path, "the file is not there"),))
+    indexes = _Indexes(store, task)
+    checked = _checked(store, task, size, indexes)
+    return replace(checked, indexes=len(indexes.checks), concerned=indexes.concerned)
+
+
+def _checked(store: Store, task: DataTask, size: int, indexes: _Indexes) -> DataChecked:
+    found = [*_size_faults(task, size), *indexes.findings]
+    facts = _Facts(task, indexes.checks)
+    try:
+        rows = _footer_rows(store, task.path, size)
+        if rows is not None:
+            found += _row_faults(task, rows)
+        if task.deep:
+            read = facts.read(store, size)
+            found += [] if rows is not None else _row_faults(task, read)
+            rows = read
+            found += facts.faults()
+    except NotFound as e:
+        # A column is not there; or the file went meanwhile.
+        there = store.exists(task.path)
+        gone = Finding("data-missing", task.path, "the file is not there")
+        found.append(Finding("data-unreadable", task.path, str(e)) if there else gone)
+        return DataChecked(tuple(found), 0, size)
+    except (BitlakeError, pa.ArrowException) as e:
+        error = e if isinstance(e, BitlakeError) else CorruptError(f"its bytes cannot be decoded ({e})")
+        found.append(of_error("data-unreadable", task.path, error))
+        # What an index says of itself stands, even if the rows cannot be asked.
+        found += indexes.faults(deep=False)
+        return DataChecked(tuple(found), 0, size)
+    found += indexes.faults(task.deep)
+    return DataChecked(tuple(dict.fromkeys(found)), rows or 0, size)
+
+
+def _size_faults(task: DataTask, size: int) -> Iterator[Finding]:
+    for said in dict.fromkeys(e.file.file_size for e in task.entries):
+        if said != size:
+            what = f"the file has {size:,} bytes, and its manifest says {said:,}"
+            yield Finding("data-size-wrong", task.path, what)
+
+
+def _row_faults(task: DataTask, rows: int) -> list[Finding]:
+    wrong = dict.fromkeys(e.file.row_count for e in task.entries if e.file.row_count != rows)
+    return [
+        Finding("row-count-wrong", task.path, f"the file has {rows:,} rows, and its manifest says {said:,}")
+        for said in wrong
+    ]
+
+
+def _footer_rows(store: Store, path: str, size: int) -> int | None:
+    """The rows that a Parquet file's footer counts; None for formats without such a count."""
+    if format_of(path) != "parquet":
+        return None
+    return read_footer(lambda offset, length: store.read_range(path, offset, length), size).rows
+
+
+class _Indexes:
+    """The distinct indexes of a file's entries, and which entries each fault of them is about.
+
+    A repair gives a file an entry with another index, and those with the old one stay in older snapshots.
+    """
+
+    def __init__(self, store: Store, task: DataTask) -> None:
+        self._path = task.path
+        self.findings: list[Finding] = []
+        self.concerned: dict[Finding, list[int]] = {}
+        found: dict[tuple[str, bytes], tuple[FileIndexCheck, list[int]]] = {}
+        folder = task.path.rsplit("/", 1)[0]
+        for number, entry in enumerate(task.entries):
+            path, content, wrong = index_content(store, task.path, entry.file)
+            for extra in entry.file.extra_files:
+                if not extra.endswith(_INDEX_SUFFIX) and not store.exists(f"{folder}/{extra}"):
+                    wrong.append(Finding("extra-file-missing", f"{folder}/{extra}", f"{entry.file.file_name} names it"))
+            self._note(wrong, [number])
+            self.findings += wrong
+            if content is None:
+                continue
+            if (path, content) not in found:
+                check = FileIndexCheck(path, content, task.schema, task.options, entry.file.row_count)
+                found[path, content] = check, []
+            found[path, content][1].append(number)
+        self._checks = list(found.values())
+
+    @property
+    def checks(self) -> list[FileIndexCheck]:
+        """The checks that rows are shown to."""
+        return [check for check, _ in self._checks]
+
+    def faults(self, deep: bool) -> list[Finding]:
+        """What is wrong with the indexes, after the last row if ``deep``."""
+        out = []
+        for check, entries in self._checks:
+            faults = check.finish() if deep else check.findings
+            # An embedded index has no path of its own.
+            inside = "the index of this file that manifests hold: "
+            faults = [replace(f, what=inside + f.what) if f.path == self._path else f for f in faults]
+            self._note(faults, entries)
+            out += faults
+        return out
+
+    def _note(self, findings: Sequence[Finding], entries: Sequence[int]) -> None:
+        for finding in findings:
+            self.concerned.setdefault(finding, []).extend(entries)
+
+
+class _Facts:
+    """What one pass over a data file tells, and how that compares with the file's entries."""
+
+    def __init__(self, task: DataTask, indexes: Sequence[FileIndexCheck]) -> None:
+        schema = task.schema
+        self._task = task
+        self._indexes = indexes
+        self._keyed = bool(schema.primary_keys)
+        first = task.entries[0]
+        # Rows that wait for a bucket are as they came: unsorted, without numbers.
+        self._postponed = first.bucket == POSTPONE_BUCKET
+        self._keys = KeyFacts(schema) if self._keyed and not self._postponed else None
+        self._rows = RowFacts() if self._keyed else None
+        bucketed = first.total_buckets > 0 and first.bucket >= 0 and schema.bucket_keys
+        self._buckets = BucketFacts(schema, first.bucket, first.total_buckets) if bucketed else None
+        self._bounds: dict[str, Bounds] = {}
+
+    @cached_property
+    def _types(self) -> dict[str, tuple[DataField, pa.DataType]]:
+        """The columns of the file that are known, with their Arrow types."""
+        fields = [*self._task.schema.fields, *(SYSTEM_FIELDS if self._keyed else ())]
+        return {f.name: (f, arrow_field(f).type) for f in fields}
+
+    def read(self, store: Store, size: int) -> int:
+        """Read the file from start to end; returns its rows.  Raises what reading does, naming the column."""
+        rows = 0
+        path = self._task.path
+        with store.open_input(path, size) as source:
+            for batch in reader_for(path)(source, batch_size=_BATCH_ROWS):
+                batch.validate(full=True)
+                self._add(self._conformed(pa.Table.from_batches([batch])))
+                rows += batch.num_rows
+        if self._keys is not None:
+            self._keys.finish()
+        return rows
+
+    def _conformed(self, batch: pa.Table) -> pa.Table:
+        """The columns in the Arrow types of the schema that the file was written with."""
+        names, columns = [], []
+        for name, column in zip(batch.column_names, batch.columns, strict=True):
+            known = self._types.get(name) or self._types.get(name.removeprefix("_KEY_"))
+            if known is not None and column.type != known[1]:
+                try:
+                    column = cast_column(column, known[1])
+                except (pa.ArrowException, ValueError) as e:
+                    raise CorruptError(f"column '{name}' does not hold values of {known[0].type}: {e}") from e
+            names.append(name)
+            columns.append(column)
+        if self._keyed:
+            lacking = [f.name for f in SYSTEM_FIELDS if f.name not in names]
+            if lacking:
+                raise CorruptError(f"it has no column {lacking[0]}")
+        return pa.Table.from_arrays(columns, names=names)
+
+    def _add(self, batch: pa.Table) -> None:
+        for field in self._task.schema.fields:
+            if field.name in batch.column_names:
+                bounds = self._bounds.setdefault(field.name, Bounds(field))
+                bounds.add(batch.column(field.name))
+        if self._keys is not None:
+            self._keys.add(batch)
+        if self._rows is not None:
+            self._rows.add(batch)
+        if self._buckets is not None and all(f.name in batch.column_names for f in self._task.schema.bucket_fields):
+            self._buckets.add(batch)
+        for index in self._indexes:
+            if index.columns <= set(batch.column_names):
+                index.add(batch)
+
+    # --- judging ------------------------------------------------------------------------------------------------------
+
+    def faults(self) -> Iterator[Finding]:
+        """Everything in which the rows and the file's entries differ."""
+        task = self._task
+        yield from self._order_faults()
+        yield from self._place_faults()
+        yield from self._null_faults()
+        for entry in task.entries:
+            file = entry.file
+            yield from value_stats_faults(task.path, file, task.schema.fields, self._bounds)
+            if self._keys is not None and self._rows is not None:
+                yield from self._key_faults(entry)
+                keys = key_fields(task.schema)
+                yield from key_stats_faults(task.path, file, keys, self._bounds)
+
+    def _order_faults(self) -> Iterator[Finding]:
+        if self._keys is None or self._rows is None:
+            return
+        path = self._task.path
+        if self._keys.unordered is not None:
+            what = f"the key of row {self._keys.unordered:,} is below that of the row before"
+            yield Finding("key-order-wrong", path, what)
+        # A changelog has a key's row before and after a change.
+        if self._keys.repeated is not None and not self._task.changelog:
+            what = f"row {self._keys.repeated:,} has the key of the row before"
+            yield Finding("key-twice", path, what)
+        if self._rows.strange is not None:
+            told = "NULL" if self._rows.strange < 0 else str(self._rows.strange)
+            yield Finding("row-kind-wrong", path, f"a row is of kind {told}; there are 0 to 3", VALUE_KIND)
+
+    def _key_faults(self, entry: ManifestEntry) -> Iterator[Finding]:
+        file, path = entry.file, self._task.path
+        assert self._keys is not None and self._rows is not None
+        for end, said, right in (
+            ("first", file.min_key, self._keys.first_key),
+            ("last", file.max_key, self._keys.last_key),
+        ):
+            if right and said != right:
+                yield Finding("key-range-wrong", path, f"the {end} key is not the one that its manifest says")
+        numbers = (self._rows.low, self._rows.high)
+        if numbers[0] is not None and numbers != (file.min_sequence_number, file.max_sequence_number):
+            what = (
+                f"sequence numbers are {numbers[0]:,} to {numbers[1]:,}, and its manifest says "
+                f"{file.min_sequence_number:,} to {file.max_sequence_number:,}"
+            )
+            yield Finding("sequence-wrong", path, what, SEQUENCE_NUMBER)
+        if file.delete_row_count is not None and file.delete_row_count != self._rows.deletes:
+            what = f"{self._rows.deletes:,} rows are -U or -D, and its manifest says {file.delete_row_count:,}"
+            yield Finding("delete-count-wrong", path, what, VALUE_KIND)
+
+    def _place_faults(self) -> Iterator[Finding]:
+        task = self._task
+        if self._buckets is not None and self._buckets.wrong is not None:
+            row, bucket = self._buckets.wrong
+            what = f"row {row:,} belongs to bucket {bucket}, and the file is in bucket {task.entries[0].bucket}"
+            yield Finding("bucket-wrong", task.path, what)
+        for field, value in zip(task.schema.partition_fields, task.partition, strict=True):
+            bounds = self._bounds.get(field.name)
+            if bounds is None or bounds.nans:
+                continue
+            if value is None:
+                wrong = bounds.low is not None
+            else:
+                wrong = bounds.nulls > 0 or (bounds.low is not None and not bounds.low == bounds.high == value)
+            if wrong:
+                shown = bounds.low if bounds.low != value else "NULL" if bounds.nulls else bounds.high
+                what = f"rows have {shown!r}, and the file is in the partition of {value!r}"
+                yield Finding("partition-wrong", task.path, what, field.name)
+
+    def _null_faults(self) -> Iterator[Finding]:
+        keys = {f.name for f in key_fields(self._task.schema)} if self._keyed else None
+        for name, bounds in self._bounds.items():
+            if bounds.field.type.nullable or not bounds.nulls or (keys is not None and name not in keys):
+                continue
+            what = f"{bounds.nulls:,} rows are NULL, and the column is NOT NULL"
+            yield Finding("null-not-allowed", self._task.path, what, name)
