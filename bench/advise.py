@@ -16,11 +16,11 @@ from bench.measure import Result
 from bench.tpch import SCALE
 from bitlake.expressions.tree import sources_of
 from bitlake.fileindex.registry import INDEX_TYPES
-from bitlake.table.advise.advice import Advice
-from bitlake.table.advise.choose import IndexEstimate
-from bitlake.table.advise.estimate import side_by_side
-from bitlake.table.advise.measure import bytes_of, index_sizes
-from bitlake.table.advise.questions import Question
+from bitlake.tools.advise.advice import Advice
+from bitlake.tools.advise.advisor import bytes_of, index_sizes
+from bitlake.tools.advise.choose import IndexEstimate
+from bitlake.tools.advise.estimate import side_by_side
+from bitlake.tools.advise.questions import Question
 
 if TYPE_CHECKING:
     from bench.cases import Bench

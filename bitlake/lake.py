@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
     from bitlake.spark.dml.merge import MergeBuilder
     from bitlake.spark.engine import SparkEngine
-    from bitlake.table.advise.advice import Advice
     from bitlake.table.explanation import QueryExplanation
     from bitlake.table.plan import Plan
-    from bitlake.table.report import TableReport
     from bitlake.table.scan import Scan
     from bitlake.table.table import Table
+    from bitlake.tools.advise.advice import Advice
+    from bitlake.tools.report import TableReport
     from bitlake.tools.verify import VerifyReport
 
 

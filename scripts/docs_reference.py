@@ -18,7 +18,7 @@ from bitlake.io import object_options, webhdfs
 from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
 from bitlake.spark.procedures.call import PROCEDURES
-from bitlake.table.system.table import TABLES, VIEWS
+from bitlake.system_tables.tables import TABLES, VIEWS
 
 
 def options() -> str:

@@ -13,12 +13,12 @@ from bitlake.sql import statements as st
 from bitlake.sql.analyzer import Resolve, analyse_query
 from bitlake.sql.parser import parse_statement, split_statements
 from bitlake.sql.statements import TableName
-from bitlake.table.advise.advice import Advice
-from bitlake.table.advise.questions import Query, not_understood
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.relation import Identifier
 from bitlake.table.scan_log import ScanRecord
 from bitlake.table.table import Table
+from bitlake.tools.advise.advice import Advice
+from bitlake.tools.advise.questions import Query, not_understood
 from bitlake.types import DataField
 
 _SHORT = 80

@@ -1,6 +1,6 @@
 """Statistics of a table's columns, found by an engine, written beside the table and named by a snapshot.
 
-``statistics/stat-<uuid>-0`` is JSON (see :mod:`bitlake.table.system.statistics`); the snapshot that names it is of kind
+``statistics/stat-<uuid>-0`` is JSON (see :mod:`bitlake.system_tables.history`); the snapshot that names it is of kind
 ANALYZE and changes nothing else.  Source: Paimon's statistics files.
 """
 

@@ -51,6 +51,6 @@ def open_table(
     table.shows_progress = catalog.shows_progress
     if system is None:
         return table
-    from bitlake.table.system.table import SystemTable
+    from bitlake.system_tables.tables import SystemTable
 
     return SystemTable(table, system)

@@ -60,14 +60,14 @@ from bitlake.table.writes import TableWrites
 from bitlake.types import arrow_schema
 
 if TYPE_CHECKING:
-    from bitlake.table.report import TableReport
     from bitlake.tools.inspect.inspection import Inspection
+    from bitlake.tools.report import TableReport
 
 _ALTER_TRIES = 20
 
 if TYPE_CHECKING:
-    from bitlake.table.advise.advice import Advice
-    from bitlake.table.advise.advisor import Given
+    from bitlake.tools.advise.advice import Advice
+    from bitlake.tools.advise.advisor import Given
 
 
 class Table(TableWrites, TableMaintenance):
@@ -218,13 +218,13 @@ class Table(TableWrites, TableMaintenance):
     ) -> Advice:
         """What indexes, order, buckets and pages this table should have, and why; nothing is changed.
 
-        ``queries``: conditions (Spark SQL text, predicate trees, or :class:`bitlake.table.advise.questions.Query` with
+        ``queries``: conditions (Spark SQL text, predicate trees, or :class:`bitlake.tools.advise.questions.Query` with
         columns and weights), recorded scans, or ``"recorded"`` for those of the table's own log.  Without, typical ones
         are taken: one value, some values, ranges.  ``sample``: about how many rows are looked at, by ``runner``.
         ``engine``: whose reading is weighed, ``spark`` (SQL) or ``python`` (scans in this process).
         ``print`` what is returned, and ``apply()`` it to have the indexes built and the gain measured.
         """
-        from bitlake.table.advise.advisor import advise
+        from bitlake.tools.advise.advisor import advise
 
         return advise(self, queries, sample, runner or self._runner(), engine)
 
@@ -233,7 +233,7 @@ class Table(TableWrites, TableMaintenance):
 
         ``path``: a local file to save the page in.  ``top``: how many partitions are named.
         """
-        from bitlake.table.report import gather
+        from bitlake.tools.report import gather
 
         found = gather(self.state(), self.recorded_scans(), top=top)
         if path is not None:

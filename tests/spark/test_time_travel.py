@@ -12,8 +12,7 @@ from answers import rows_of
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.spark.read import scan as spark_scan
-from bitlake.table.system.table import TABLES
-from bitlake.table.system.views import VIEWS
+from bitlake.system_tables.tables import TABLES, VIEWS
 
 pytestmark = pytest.mark.spark
 

@@ -41,10 +41,10 @@ from bitlake.spark.procedures.procedure import (
 from bitlake.spark.runner import SparkRunner
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.workload import advise_for
-from bitlake.table.advise.advice import Advice
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
+from bitlake.tools.advise.advice import Advice
 from bitlake.tools.verify.repair import Indexes, Repair
 from bitlake.types import AtomicType
 

@@ -17,12 +17,12 @@ from bitlake.io.object_options import KINDS
 from bitlake.metadata.paths import TablePaths
 from bitlake.schema.evolution import PREFIX
 from bitlake.sql.parser import parse_table_name
+from bitlake.system_tables.tables import SystemTable
 from bitlake.table.catalog import DEFAULT_DATABASE
 from bitlake.table.catalogs import connect_catalog, open_store_for
 from bitlake.table.opening import open_table
 from bitlake.table.order import OrderItem
 from bitlake.table.relation import Identifier, split_relation
-from bitlake.table.system.table import SystemTable
 from bitlake.table.table import Table
 from bitlake.table.versions import has_schema
 

@@ -19,11 +19,11 @@ from bitlake import _clock
 from bitlake.errors import InvalidRequest
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.read import Part, packed_groups, parts_of, read_partition, refined, time_option
+from bitlake.system_tables.tables import SystemTable
 from bitlake.table.change_scan import ChangeScan, ChangeTask
 from bitlake.table.consumers import consumers, reset_consumer
 from bitlake.table.feed import Feed, Limits, Position
 from bitlake.table.scan import Scan
-from bitlake.table.system.table import SystemTable
 from bitlake.table.table import Table
 from bitlake.table.travel import epoch_millis, first_snapshot_from
 

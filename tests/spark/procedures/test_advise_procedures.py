@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bitlake.spark.read import scan as spark_scan
-from bitlake.table.advise import weigh
+from bitlake.tools.advise import estimate
 
 pytestmark = pytest.mark.spark
 
@@ -70,6 +70,6 @@ def test_a_call_applies_what_it_advises_and_measures_it(lake: Any) -> None:
 
 def test_where_spark_reads_is_decided_as_the_engine_decides_it() -> None:
     """The advisor weighs with the thresholds of the reader on Spark, from which it must not import."""
-    assert weigh.SPARK_SHARE == spark_scan.SELECTIVE_SHARE
-    assert weigh.DRIVER_ROWS == spark_scan.DRIVER_ROWS
-    assert weigh.DRIVER_BYTES == spark_scan.DRIVER_BYTES // 8
+    assert estimate.SPARK_SHARE == spark_scan.SELECTIVE_SHARE
+    assert estimate.DRIVER_ROWS == spark_scan.DRIVER_ROWS
+    assert estimate.DRIVER_BYTES == spark_scan.DRIVER_BYTES // 8

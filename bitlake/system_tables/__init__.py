@@ -1,0 +1,1 @@
+"""System tables: a table's metadata as tables, such as ``t$snapshots``."""

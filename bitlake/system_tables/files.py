@@ -1,0 +1,285 @@
+"""``$files``, ``$file_key_ranges``, ``$partitions``, ``$buckets``, ``$manifests``.
+
+Source: the columns of Paimon's system tables; texts of partitions, keys and bounds as Java prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bitlake.codec.binary_row import EMPTY_ROW, decode_row
+from bitlake.formats.reader import format_of
+from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import DELETION_VECTORS
+from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.metadata.partition import render_value
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import column_stats
+from bitlake.schema.evolution import map_fields
+from bitlake.schema.merge_spec import key_fields
+from bitlake.system_tables.rows import Metadata, array_of, as_text, by_rows, columns
+from bitlake.table.fallback_branch import listed_entries
+from bitlake.table.file_columns import columns_of_files
+from bitlake.table.index_entries import index_entries
+from bitlake.table.live import read_manifest_list, snapshot_manifests
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.state import TableState
+from bitlake.types import AtomicType, DataField
+from bitlake.types.datatypes import parse_type
+
+_KEY_RANGES = (
+    "partition STRING",
+    "bucket INT NOT NULL",
+    "file_path STRING NOT NULL",
+    "file_format STRING NOT NULL",
+    "schema_id BIGINT NOT NULL",
+    "level INT NOT NULL",
+    "record_count BIGINT NOT NULL",
+    "file_size_in_bytes BIGINT NOT NULL",
+    "min_key STRING",
+    "max_key STRING",
+)
+_FILES = columns(
+    *_KEY_RANGES,
+    "null_value_counts STRING NOT NULL",
+    "min_value_stats STRING NOT NULL",
+    "max_value_stats STRING NOT NULL",
+    "min_sequence_number BIGINT",
+    "max_sequence_number BIGINT",
+    "creation_time TIMESTAMP(3)",
+    "deleteRowCount BIGINT",
+    "file_source STRING",
+    "first_row_id BIGINT",
+    ("write_cols", array_of(parse_type("STRING"))),
+)
+_FILE_KEY_RANGES = columns(*_KEY_RANGES, "first_row_id BIGINT")
+_PARTITIONS = columns(
+    "partition STRING",
+    "record_count BIGINT NOT NULL",
+    "file_size_in_bytes BIGINT NOT NULL",
+    "file_count BIGINT NOT NULL",
+    "last_update_time TIMESTAMP(3)",
+    "created_at TIMESTAMP(3)",
+    "created_by STRING",
+    "updated_by STRING",
+    "options STRING",
+    "total_buckets INT NOT NULL",
+    "done BOOLEAN NOT NULL",
+    "deleted_record_count BIGINT",
+)
+_BUCKETS = columns(
+    "partition STRING",
+    "bucket INT NOT NULL",
+    "record_count BIGINT NOT NULL",
+    "file_size_in_bytes BIGINT NOT NULL",
+    "file_count BIGINT NOT NULL",
+    "last_update_time TIMESTAMP(3)",
+)
+_MANIFESTS = columns(
+    "file_name STRING NOT NULL",
+    "file_size BIGINT NOT NULL",
+    "num_added_files BIGINT NOT NULL",
+    "num_deleted_files BIGINT NOT NULL",
+    "schema_id BIGINT NOT NULL",
+    "min_partition_stats STRING",
+    "max_partition_stats STRING",
+    "min_row_id BIGINT",
+    "max_row_id BIGINT",
+)
+
+
+class _Texts:
+    """A state's partitions, keys and statistics as text, each partition once."""
+
+    def __init__(self, state: TableState) -> None:
+        self.state = state
+        self.entries = state.entries()
+        self.schemas = state.schemas({e.file.schema_id for e in self.entries})
+        self.reader = PartitionReader(state.schema, state.paths)
+        self._partitions: dict[bytes, str] = {}
+
+    def partition(self, raw: bytes) -> str:
+        found = self._partitions.get(raw)
+        if found is None:
+            fields = self.state.schema.partition_fields
+            found = self._partitions[raw] = as_text(fields, self.reader.values(raw))
+        return found
+
+    def key_range(self, e: ManifestEntry) -> tuple[str | None, str | None]:
+        fields = key_fields(self.schemas[e.file.schema_id])
+        low, high = e.file.min_key, e.file.max_key
+        return tuple(None if k == EMPTY_ROW or not fields else _key(fields, k) for k in (low, high))  # type: ignore[return-value]
+
+    def common(self, e: ManifestEntry) -> tuple[Any, ...]:
+        path, f = self.reader.data_path(e), e.file
+        counts = (f.schema_id, f.level, f.row_count, f.file_size)
+        return (self.partition(e.partition), e.bucket, path, format_of(path), *counts, *self.key_range(e))
+
+    def stats(self, e: ManifestEntry) -> tuple[str, str, str]:
+        stored = self.schemas[e.file.schema_id]
+        sources = map_fields(self.state.schema.fields, stored.fields).fields
+        found = column_stats(e.file, stored.fields)
+        nulls, lows, highs = {}, {}, {}
+        for field in sorted(self.state.schema.fields, key=lambda f: f.name):
+            source = sources[field.name]
+            stats = None if source is None else found.get(source.name)
+            if source is None:
+                nulls[field.name], low, high = str(e.file.row_count), None, None
+            else:
+                count = None if stats is None else stats.null_count
+                nulls[field.name] = "null" if count is None else str(count)
+                low, high = (None, None) if stats is None else (stats.min, stats.max)
+            lows[field.name], highs[field.name] = _value(source, low), _value(source, high)
+        return _braces(nulls), _braces(lows), _braces(highs)
+
+
+def _braces(values: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{k}={v}" for k, v in values.items()) + "}"
+
+
+def _value(field: DataField | None, value: Any) -> str:
+    if value is None or field is None:
+        return "null"
+    assert isinstance(field.type, AtomicType)
+    return render_value(field.type, value)
+
+
+def _key(fields: Sequence[DataField], raw: bytes) -> str:
+    values = decode_row([f.type for f in fields], raw)
+    return "[" + ", ".join(_value(f, v) for f, v in zip(fields, values, strict=True)) + "]"
+
+
+def _files(state: TableState) -> Mapping[str, Any]:
+    texts = _Texts(state)
+
+    def rows() -> Iterator[Sequence[Any]]:
+        for e in texts.entries:
+            f = e.file
+            source = None if f.file_source is None else FileSource(f.file_source).name
+            columns_ = None if f.write_cols is None else list(f.write_cols)
+            numbers = (f.min_sequence_number, f.max_sequence_number, f.creation_time, f.delete_row_count)
+            yield (*texts.common(e), *texts.stats(e), *numbers, source, f.first_row_id, columns_)
+
+    return by_rows(_FILES, rows())
+
+
+def _file_key_ranges(state: TableState) -> Mapping[str, Any]:
+    texts = _Texts(state)
+    return by_rows(_FILE_KEY_RANGES, ((*texts.common(e), e.file.first_row_id) for e in texts.entries))
+
+
+class _Totals:
+    """Sums over groups of files: rows, bytes, number, and the last time one was made."""
+
+    def __init__(self, entries: Sequence[ManifestEntry], codes: np.ndarray[Any, Any], groups: int) -> None:
+        files = columns_of_files(entries)
+        sizes = np.fromiter([e.file.file_size for e in entries], np.int64, len(entries))
+        times = np.fromiter([e.file.creation_time or 0 for e in entries], np.int64, len(entries))
+        self.rows = np.zeros(groups, np.int64)
+        self.bytes, self.files, self.last = self.rows.copy(), self.rows.copy(), self.rows.copy()
+        np.add.at(self.rows, codes, files.rows)
+        np.add.at(self.bytes, codes, sizes)
+        np.add.at(self.files, codes, 1)
+        np.maximum.at(self.last, codes, times)
+
+    def of(self, group: int) -> tuple[int, int, int, int | None]:
+        """Rows, bytes, files and the last time of one group."""
+        sums = (int(a[group]) for a in (self.rows, self.bytes, self.files))
+        rows, size, files = sums
+        return rows, size, files, int(self.last[group]) or None
+
+
+def _partitions(state: TableState) -> Mapping[str, Any]:
+    entries = listed_entries(state)
+    raws, codes = columns_of_files(entries).partitions
+    totals = _Totals(entries, codes, len(raws))
+    buckets = dict(zip((e.partition for e in entries), (e.total_buckets for e in entries), strict=True))
+    deleted = _deleted(state)
+    reader = PartitionReader(state.schema, state.paths)
+    names = [_partition_name(state.schema, reader.values(raw)) for raw in raws]
+    order = sorted(range(len(raws)), key=lambda i: names[i])
+    rows = []
+    for i in order:
+        counts = totals.of(i)
+        done = state.store.exists(f"{state.paths.root}/{reader.folder(raws[i])}/_SUCCESS") if names[i] else False
+        rows.append((names[i], *counts, None, None, None, None, buckets[raws[i]], done, deleted.get(raws[i], 0)))
+    return by_rows(_PARTITIONS, rows)
+
+
+def _partition_name(schema: TableSchema, values: Sequence[Any]) -> str:
+    default = schema.opts.of(opt.PARTITION_DEFAULT_NAME)
+    parts = []
+    for field, value in zip(schema.partition_fields, values, strict=True):
+        assert isinstance(field.type, AtomicType)
+        parts.append(f"{field.name}={default if value is None else render_value(field.type, value, legacy=False)}")
+    return "/".join(parts)
+
+
+def _deleted(state: TableState) -> dict[bytes, int | None]:
+    """How many rows deletion vectors hold, by partition; None where an old writer did not count."""
+    out: dict[bytes, int | None] = {}
+    if not state.schema.opts.of(opt.DV_ENABLED):
+        return out
+    for entry in index_entries(state.store, state.paths, state.snapshot):
+        if entry.index_type != DELETION_VECTORS:
+            continue
+        for place in entry.ranges or ():
+            known = out.get(entry.partition, 0)
+            out[entry.partition] = None if known is None or place.cardinality is None else known + place.cardinality
+    return out
+
+
+def _buckets(state: TableState) -> Mapping[str, Any]:
+    entries = state.entries()
+    keys: dict[tuple[bytes, int], int] = {}
+    codes = np.array([keys.setdefault((e.partition, e.bucket), len(keys)) for e in entries], np.int64)
+    totals = _Totals(entries, codes, len(keys))
+    reader = PartitionReader(state.schema, state.paths)
+    fields = state.schema.partition_fields
+    shown = [(as_text(fields, reader.values(raw)), bucket) for raw, bucket in keys]
+    order = sorted(range(len(shown)), key=lambda i: shown[i])
+    return by_rows(_BUCKETS, ((*shown[i], *totals.of(i)) for i in order))
+
+
+def _manifests(state: TableState) -> Mapping[str, Any]:
+    if state.snapshot is None:
+        return by_rows(_MANIFESTS, ())
+    fields = state.schema.partition_fields
+    types = [f.type for f in fields]
+
+    metas = snapshot_manifests(state.store, state.paths, state.snapshot)
+    if state.snapshot.changelog_manifest_list is not None:
+        metas += read_manifest_list(state.store, state.paths, state.snapshot.changelog_manifest_list)
+
+    def bound(raw: bytes) -> str:
+        return as_text(fields, decode_row(types, raw)) if raw != EMPTY_ROW or not fields else "{}"
+
+    return by_rows(
+        _MANIFESTS,
+        (
+            (
+                m.file_name,
+                m.file_size,
+                m.num_added_files,
+                m.num_deleted_files,
+                m.schema_id,
+                bound(m.partition_stats.min),
+                bound(m.partition_stats.max),
+                m.min_row_id,
+                m.max_row_id,
+            )
+            for m in metas
+        ),
+    )
+
+
+TABLES = {
+    "files": Metadata(_FILES, _files),
+    "file_key_ranges": Metadata(_FILE_KEY_RANGES, _file_key_ranges),
+    "partitions": Metadata(_PARTITIONS, _partitions),
+    "buckets": Metadata(_BUCKETS, _buckets),
+    "manifests": Metadata(_MANIFESTS, _manifests),
+}

@@ -1,0 +1,196 @@
+"""``$snapshots``, ``$schemas``, ``$options``, ``$tags``, ``$branches``, ``$consumers``, ``$statistics``.
+
+Times are the local wall clock, as in Paimon.  Source: the columns of Paimon's system tables.
+
+``$statistics`` shows what ANALYZE found, from the last snapshot that names a statistics file.  The file
+``statistics/<name>`` is JSON: ``snapshotId``, ``schemaId``, ``mergedRecordCount``, ``mergedRecordSize``, and
+``colStats``: by column ``colId``, ``distinctCount``, ``min``, ``max`` (text), ``nullCount``, ``avgLen``, ``maxLen``.
+Source: Paimon's statistics files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bitlake.errors import NotFound
+from bitlake.metadata.java_json import dumps, flat, load_object
+from bitlake.metadata.schema import TableSchema
+from bitlake.system_tables.rows import Metadata, by_rows, columns, local_time
+from bitlake.table.consumers import consumers
+from bitlake.table.live import load_schema, snapshot_ids
+from bitlake.table.references import existing_snapshots
+from bitlake.table.state import TableState
+from bitlake.table.tags import list_tags
+from bitlake.table.versions import schema_ids
+from bitlake.types.datatypes import field_to_json
+
+_SNAPSHOTS = columns(
+    "snapshot_id BIGINT NOT NULL",
+    "schema_id BIGINT NOT NULL",
+    "commit_user STRING NOT NULL",
+    "commit_identifier BIGINT NOT NULL",
+    "commit_kind STRING NOT NULL",
+    "commit_time TIMESTAMP(3) NOT NULL",
+    "base_manifest_list STRING NOT NULL",
+    "delta_manifest_list STRING NOT NULL",
+    "changelog_manifest_list STRING",
+    "total_record_count BIGINT",
+    "delta_record_count BIGINT",
+    "changelog_record_count BIGINT",
+    "watermark BIGINT",
+    "next_row_id BIGINT",
+    "operation STRING",
+    "writer_version STRING",
+)
+_SCHEMAS = columns(
+    "schema_id BIGINT NOT NULL",
+    "fields STRING NOT NULL",
+    "partition_keys STRING NOT NULL",
+    "primary_keys STRING NOT NULL",
+    "options STRING NOT NULL",
+    "comment STRING",
+    "update_time TIMESTAMP(3) NOT NULL",
+)
+_OPTIONS = columns("key STRING NOT NULL", "value STRING NOT NULL")
+_TAGS = columns(
+    "tag_name STRING NOT NULL",
+    "snapshot_id BIGINT NOT NULL",
+    "schema_id BIGINT NOT NULL",
+    "commit_time TIMESTAMP(3) NOT NULL",
+    "record_count BIGINT",
+    "create_time TIMESTAMP(3)",
+    "time_retained STRING",
+)
+_BRANCHES = columns("branch_name STRING NOT NULL", "create_time TIMESTAMP(3) NOT NULL")
+_CONSUMERS = columns("consumer_id STRING NOT NULL", "next_snapshot_id BIGINT NOT NULL")
+
+
+def _snapshots(state: TableState) -> Mapping[str, Any]:
+    ids = snapshot_ids(state.store, state.paths)
+    return by_rows(
+        _SNAPSHOTS,
+        (
+            (
+                s.id,
+                s.schema_id,
+                s.commit_user,
+                s.commit_identifier,
+                s.commit_kind,
+                local_time(s.time_millis),
+                s.base_manifest_list,
+                s.delta_manifest_list,
+                s.changelog_manifest_list,
+                s.total_record_count,
+                s.delta_record_count,
+                s.changelog_record_count,
+                s.watermark,
+                s.next_row_id,
+                s.operation,
+                s.writer_version,
+            )
+            for s in existing_snapshots(state.store, state.paths, ids)
+        ),
+    )
+
+
+def _schemas(state: TableState) -> Mapping[str, Any]:
+    return by_rows(_SCHEMAS, (_schema_row(s) for s in _all_schemas(state)))
+
+
+def _all_schemas(state: TableState) -> list[TableSchema]:
+    return [load_schema(state.store, state.paths, i) for i in schema_ids(state.store, state.paths)]
+
+
+def _schema_row(s: TableSchema) -> tuple[Any, ...]:
+    fields = [field_to_json(f) for f in s.fields]
+    keys = flat(list(s.partition_keys)), flat(list(s.primary_keys))
+    return s.id, flat(fields), *keys, flat(dict(s.options)), s.comment, local_time(s.time_millis)
+
+
+def _options(state: TableState) -> Mapping[str, Any]:
+    return by_rows(_OPTIONS, sorted(state.schema.options.items()))
+
+
+def _tags(state: TableState) -> Mapping[str, Any]:
+    return by_rows(
+        _TAGS,
+        (
+            (
+                t.name,
+                t.snapshot.id,
+                t.snapshot.schema_id,
+                local_time(t.snapshot.time_millis),
+                t.snapshot.total_record_count,
+                t.created_ms,
+                None if t.retained_ms is None else _duration(t.retained_ms),
+            )
+            for t in list_tags(state)
+        ),
+    )
+
+
+def _duration(millis: int) -> str:
+    """A duration as Java prints it: ``PT24H``, ``PT1M30.5S``."""
+    seconds, rest = divmod(millis, 1000)
+    hours, seconds = divmod(seconds, 3600)
+    minutes, seconds = divmod(seconds, 60)
+    text = f"{hours}H" if hours else ""
+    text += f"{minutes}M" if minutes else ""
+    if seconds or rest:
+        text += f"{seconds}" + (f".{rest:03d}".rstrip("0") if rest else "") + "S"
+    return "PT" + (text or "0S")
+
+
+def _branches(state: TableState) -> Mapping[str, Any]:
+    # Object stores have no time for folders: that of the branch's first schema, written when it was made.
+    found = [f for f in state.store.list(f"{state.paths.root}/branch") if f.name.startswith("branch-")]
+    rows = []
+    for folder in found:
+        made = folder.mtime_ms
+        if not made:
+            inside = state.store.list(f"{state.paths.root}/branch/{folder.name}/schema")
+            made = min((f.mtime_ms for f in inside), default=0)
+        rows.append((folder.name.removeprefix("branch-"), local_time(made)))
+    return by_rows(_BRANCHES, rows)
+
+
+def _consumers(state: TableState) -> Mapping[str, Any]:
+    return by_rows(_CONSUMERS, sorted(consumers(state.store, state.paths).items()))
+
+
+HISTORY_TABLES = {
+    "snapshots": Metadata(_SNAPSHOTS, _snapshots),
+    "schemas": Metadata(_SCHEMAS, _schemas),
+    "options": Metadata(_OPTIONS, _options),
+    "tags": Metadata(_TAGS, _tags),
+    "branches": Metadata(_BRANCHES, _branches),
+    "consumers": Metadata(_CONSUMERS, _consumers),
+}
+
+
+_STATISTICS = columns(
+    "snapshot_id BIGINT NOT NULL",
+    "schema_id BIGINT NOT NULL",
+    "mergedRecordCount BIGINT",
+    "mergedRecordSize BIGINT",
+    "colstat STRING",
+)
+
+
+def _statistics(state: TableState) -> Mapping[str, Any]:
+    if state.snapshot is None or state.snapshot.statistics is None:
+        return by_rows(_STATISTICS, ())
+    path = state.paths.statistics(state.snapshot.statistics)
+    try:
+        found = load_object(state.store.read(path), path)
+    except NotFound as e:
+        raise NotFound(
+            f"table '{state.name}': its statistics file {path} is gone; ANALYZE TABLE makes a new one"
+        ) from e
+    counts = (found.maybe_int("mergedRecordCount"), found.maybe_int("mergedRecordSize"))
+    stats = dumps(found.value.get("colStats") or {})
+    return by_rows(_STATISTICS, [(found.int("snapshotId"), found.int("schemaId"), *counts, stats)])
+
+
+STATISTICS_TABLES = {"statistics": Metadata(_STATISTICS, _statistics)}

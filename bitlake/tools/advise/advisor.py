@@ -1,0 +1,582 @@
+"""Advise on a table: read a sample, take the queries, try indexes on the sample, choose.
+
+Two passes over the sample, both through a runner: profiles of all columns, each column of a run read once; then indexes
+on the columns that queries use are built and evaluated (:mod:`bitlake.tools.advise.trial`).  After the advice is
+applied, the queries run again and their bytes are compared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from bitlake.errors import InvalidRequest, reading_table
+from bitlake.expressions.tree import Predicate, sources_of
+from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
+from bitlake.formatting import printable
+from bitlake.io import Store
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import Runner
+from bitlake.system_tables.indexes import FILE_INDEXES
+from bitlake.table.fetch import has_pages
+from bitlake.table.index_access import forget_all, has_index
+from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.table.scan import Scan
+from bitlake.table.scan_log import ScanRecord
+from bitlake.tools.advise.advice import (
+    NOT_ASKED,
+    Advice,
+    ColumnAdvice,
+    QuestionEstimate,
+    changed_options,
+    measured_text,
+)
+from bitlake.tools.advise.choose import (
+    IndexEstimate,
+    LayoutAdvice,
+    advise_buckets,
+    advise_pages,
+    advise_sort,
+    best,
+    candidates_of,
+    describe,
+    estimate,
+    reason,
+    worthwhile,
+)
+from bitlake.tools.advise.estimate import (
+    DRIVER_BYTES,
+    DRIVER_ROWS,
+    ENGINES,
+    SPARK_SHARE,
+    Estimator,
+    FilePages,
+    Looked,
+    all_files,
+    by_spark,
+)
+from bitlake.tools.advise.profile import ColumnProfile, Run, RunProfile, choose_runs, is_profiled, profile_run, unite
+from bitlake.tools.advise.questions import Asked, Query, Question, assumed, given, not_understood, units_of
+from bitlake.tools.advise.trial import Candidate, Trial, try_run
+from bitlake.types import DataField
+
+if TYPE_CHECKING:
+    from bitlake.table.table import Table
+    from bitlake.tools.advise.advice import Advice, QuestionEstimate
+
+
+_MOST_QUESTIONS = 40
+_MOST_OTHERS = 8
+_DRIVER_FILES = 64
+_PICKED = 8
+"""Where rows are picked, so many times as many bytes are read on the driver."""
+_SORTED = ("sort", "zorder")
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredIndex:
+    """An index that was built: its bytes over all files, estimated and real."""
+
+    column: str
+    index_type: str
+    estimated_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredQuestion:
+    """Bytes that a question read of data and indexes, before and after; estimated and real."""
+
+    where: str
+    weight: float
+    columns: tuple[str, ...]
+    """The condition's."""
+    estimated_before: float
+    before: int
+    estimated_after: float
+    after: int
+
+    @property
+    def saved(self) -> int:
+        """Bytes that it really reads less."""
+        return self.before - self.after
+
+    @property
+    def estimated_saved(self) -> float:
+        """Bytes that it should read less."""
+        return self.estimated_before - self.estimated_after
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredLayout:
+    """Rows that were laid out anew: bytes of a query of those it is about, on average, estimated and real.
+
+    None for what is not about bytes (buckets), and for pages, which files have that are written from then on.
+    """
+
+    kind: str
+    value: str
+    estimated_before: float | None
+    before: float | None
+    estimated_after: float | None
+    after: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How advice turned out, beside what was expected; seconds of building hold reading and committing, too."""
+
+    indexes: tuple[MeasuredIndex, ...]
+    questions: tuple[MeasuredQuestion, ...]
+    estimated_seconds: float
+    seconds: float
+    layout: tuple[MeasuredLayout, ...] = ()
+
+    @property
+    def estimated_saved(self) -> float:
+        """Bytes that a query should read less, on average over the questions by their weights."""
+        before, after = self.expected_bytes_of() or (0.0, 0.0)
+        return before - after
+
+    @property
+    def saved(self) -> float:
+        """Bytes that a query really reads less, on average."""
+        before, after = self.bytes_of() or (0.0, 0.0)
+        return before - after
+
+    @property
+    def index_bytes(self) -> int:
+        """Of all indexes that were built."""
+        return sum(i.bytes for i in self.indexes)
+
+    @property
+    def estimated_index_bytes(self) -> int:
+        """What they should have."""
+        return sum(i.estimated_bytes for i in self.indexes)
+
+    def bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
+        """What a query really reads before and after, on average; with a column, those about it alone (None: none)."""
+        return self._means(column, "before", "after")
+
+    def expected_bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
+        """What it should have read before and after."""
+        return self._means(column, "estimated_before", "estimated_after")
+
+    def _means(self, column: str | None, *members: str) -> tuple[float, float] | None:
+        asked = [q for q in self.questions if column is None or q.columns == (column,)]
+        weight = sum(q.weight for q in asked)
+        if not weight:
+            return None
+        before, after = (sum(q.weight * getattr(q, m) for q in asked) / weight for m in members)
+        return before, after
+
+    def saved_by_column(self) -> dict[str, tuple[float, float]]:
+        """Of each column that questions are about alone: (estimated, real) bytes saved for each query on it."""
+        found = {}
+        for name in dict.fromkeys(q.columns[0] for q in self.questions if len(q.columns) == 1):
+            expected, real = self.expected_bytes_of(name), self.bytes_of(name)
+            if expected is not None and real is not None:
+                found[name] = (expected[0] - expected[1], real[0] - real[1])
+        return found
+
+    def text(self) -> str:
+        """For people: estimates beside what happened."""
+
+        return printable(measured_text(self))
+
+    __str__ = text
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return {
+            "indexes": [asdict(i) for i in self.indexes],
+            "questions": [asdict(q) for q in self.questions],
+            "layout": [asdict(item) for item in self.layout],
+            "estimated_seconds": round(self.estimated_seconds, 3),
+            "seconds": round(self.seconds, 3),
+            "index_bytes": self.index_bytes,
+            "estimated_index_bytes": self.estimated_index_bytes,
+            "bytes_saved": round(self.saved),
+            "estimated_bytes_saved": round(self.estimated_saved),
+        }
+
+
+def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = None, layout: bool = False) -> Measured:
+    """Carry advice on indexes out, and with ``layout`` that on how rows lie, and say what it brought."""
+    if layout and sql is None and any(item.kind in _SORTED for item in advice.layout):
+        raise InvalidRequest(f"table '{table.name}': rows are sorted by Spark: advice.apply(lake.sql, layout=True)")
+    asked = _chosen(advice.questions)
+    before = [bytes_of(table, q.question, advice.engine) for q in asked]
+    started = time.perf_counter()
+    if sql is not None:
+        for statement in advice.statements():
+            sql(statement)
+    elif advice.set_options or advice.unset_options:
+        table.alter_options(advice.set_options, advice.unset_options)
+        table.rewrite_file_index()
+    seconds = time.perf_counter() - started if advice.statements() else 0.0
+    after = [bytes_of(table, q.question, advice.engine) for q in asked]
+    real = index_sizes(table)
+    return Measured(
+        tuple(
+            MeasuredIndex(c.column, c.index, c.chosen.index_bytes, real.get((c.column, c.index), 0))
+            for c in advice.columns
+            if c.action in ("add", "replace") and c.chosen is not None
+        ),
+        tuple(
+            MeasuredQuestion(
+                q.question.text,
+                q.question.weight,
+                tuple(sorted(_columns(q.question))),
+                q.before,
+                was,
+                q.after,
+                now,
+            )
+            for q, was, now in zip(asked, before, after, strict=True)
+        ),
+        advice.build_seconds,
+        seconds,
+        tuple(_lay_out(table, item, advice.engine, sql) for item in advice.layout) if layout else (),
+    )
+
+
+def _lay_out(table: Table, item: LayoutAdvice, engine: str, sql: Callable[[str], Any] | None) -> MeasuredLayout:
+    """Do one advice on how rows lie, and ask its questions before and after."""
+    told = item.kind in _SORTED
+    before = _mean_bytes(table, item.questions, engine) if told else None
+    started = time.perf_counter()
+    if sql is not None:
+        for statement in item.statements:
+            sql(statement)
+    elif item.kind == "bucket":
+        table.rescale(int(item.value))
+    else:
+        table.alter_options({opt.PARQUET_PAGE_ROWS.name: item.value})
+    seconds = time.perf_counter() - started
+    after = _mean_bytes(table, item.questions, engine) if told else None
+    expected = (item.bytes_before, item.bytes_after) if told else (None, None)
+    return MeasuredLayout(item.kind, item.value, expected[0], before, expected[1], after, seconds)
+
+
+def _mean_bytes(table: Table, questions: Sequence[Question], engine: str) -> float:
+    weight = sum(q.weight for q in questions) or 1.0
+    return sum(q.weight * bytes_of(table, q, engine) for q in questions) / weight
+
+
+def _chosen(questions: Sequence[QuestionEstimate]) -> list[QuestionEstimate]:
+    """Those that should change, evenly over all of them, and some of the others."""
+    changed = [q for q in questions if q.before != q.after]
+    others = sorted((q for q in questions if q.before == q.after), key=lambda q: -q.question.weight)
+    step = max(1, -(-len(changed) // _MOST_QUESTIONS))
+    return changed[::step] + others[:_MOST_OTHERS]
+
+
+def bytes_of(table: Table, question: Question, engine: str) -> int:
+    """What a question reads, nothing of an index being in memory: bytes of data files and indexes.
+
+    What Spark's own reader would read is added up from the file's footer; all else is read here, and counted.
+    """
+    forget_all()
+    scan = table.scan_of(table.state()).select(question.columns).where_bound(question.predicate)
+    plan = scan.plan()
+    metrics = plan.metrics
+    few = plan.chosen_rows <= DRIVER_ROWS and len(plan.files) <= _DRIVER_FILES
+    picked = any(not f.whole for f in plan.files)
+    size = sum(f.entry.file.file_size * f.chosen_rows / max(f.row_count, 1) for f in plan.files)
+    few = few and size <= DRIVER_BYTES * (_PICKED if picked else 1)
+    if engine == "python" or not plan.files or few:
+        for _ in scan.to_batches():
+            pass
+        return metrics.data_bytes_read + metrics.index_bytes_read
+    request = ReadRequest(scan.state.schema, scan.columns, plan.predicate, table.timezone)
+    counts = ReadCounts()
+    for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
+        sparse = file.chosen_rows <= file.row_count * SPARK_SHARE and not file.by_pages
+        if sparse or file.merge is not None or file.deleted or not has_pages(task):
+            for _ in read_file(table.store, task, request, counts):
+                pass
+        else:
+            counts.add(bytes=round(by_spark(FilePages(table.store, task, scan.state.schema), question)))
+    return counts.bytes + metrics.index_bytes_read
+
+
+def index_sizes(table: Table) -> dict[tuple[str, str], int]:
+    """Bytes of the indexes of all live files, by column and kind."""
+    rows = FILE_INDEXES.table(table.state()).select(["column_name", "index_type", "bytes"])
+    found: dict[tuple[str, str], int] = {}
+    for column, kind, size in zip(*(c.to_pylist() for c in rows.columns), strict=True):
+        if size is not None:
+            found[column, kind] = found.get((column, kind), 0) + size
+    return found
+
+
+def _columns(question: Question) -> frozenset[str]:
+    return sources_of(question.predicate)
+
+
+SAMPLE_ROWS = 500_000
+RECORDED = "recorded"
+_USELESS = 0.02
+_MOSTLY = 0.5
+
+Given = Sequence[str | Predicate | Query | ScanRecord]
+
+
+def advise(table: Table, queries: Given | str | None, sample: int | None, runner: Runner, engine: str) -> Advice:
+    """See :meth:`bitlake.table.table.Table.advise`."""
+    started = time.perf_counter()
+    sample = SAMPLE_ROWS if sample is None else sample
+    if sample < 1:
+        raise InvalidRequest(f"table '{table.name}': a sample has at least one row, not {sample}")
+    if engine not in ENGINES:
+        raise InvalidRequest(f"table '{table.name}': queries run on {' or '.join(ENGINES)}, not '{engine}'")
+    asked, where = _asked(table, queries)
+    state = table.state()
+    scan = table.scan_of(state)
+    with reading_table(table.name):
+        return _Advisor(table, scan, asked, where, runner, engine).advise(sample, started)
+
+
+def _asked(table: Table, queries: Given | str | None) -> tuple[Asked | None, str]:
+    if queries is None:
+        return None, "typical questions"
+    schema = table.schema
+    if queries == RECORDED:
+        return given(table.recorded_scans(None), schema, table.timezone), "recorded scans"
+    if isinstance(queries, str):
+        raise InvalidRequest(f"table '{table.name}': queries are a list of conditions, or '{RECORDED}'; not text")
+    where = "recorded scans" if queries and all(isinstance(q, ScanRecord) for q in queries) else "queries"
+    return given(queries, schema, table.timezone), where
+
+
+@dataclass(slots=True)
+class _Advisor:
+    table: Table
+    scan: Scan
+    asked: Asked | None
+    where: str
+    runner: Runner
+    engine: str
+
+    def advise(self, sample: int, started: float) -> Advice:
+        schema = self.scan.state.schema
+        files = all_files(self.scan)
+        runs = choose_runs(files, self.scan.plan().schemas, sample)
+        rows = sum(f.row_count for f in files)
+        fields = self._fields(schema)
+        profiled = self.runner.run(runs, partial(_profile, self.scan.store, fields, schema))
+        columns = {
+            f.name: unite(f.name, [p[f.name] for p in profiled if f.name in p], rows)
+            for f in fields
+            if any(f.name in p for p in profiled)
+        }
+        questions = self._questions(schema, columns)
+        now = _indexes_now(schema)
+        built = bool(files) and sum(has_index(f.entry.file) for f in files) * 2 > len(files)
+        tried = {f.name: self._candidates(f, columns, profiled, questions, now) for f in fields}
+        units = list(dict.fromkeys(unit for q in questions for unit in units_of(q.predicate)))
+        candidates = [c for all_ in tried.values() for c in all_]
+        trials: list[Trial] = self.runner.run(runs, partial(_try, self.scan.store, units, candidates, schema))
+        looked = [Looked(r, p, t) for r, p, t in zip(runs, profiled, trials, strict=True)]
+        estimator = Estimator(self.scan, files, looked, columns, self.engine)
+        advised = [self._column(f, estimator, tried.get(f.name, []), questions, now, built) for f in schema.fields]
+        before = {c: kinds[0] for c, kinds in now.items() if built and kinds}
+        after = _after(before, advised)
+        options, unset = changed_options(schema.options, advised, list(INDEX_TYPES))
+        found = [
+            advise_sort(estimator, questions, after, self.table.name, self.asked is None),
+            advise_buckets(estimator, self.table.name),
+            advise_pages(estimator, questions, after, self.table.name),
+        ]
+        return Advice(
+            table=self.table.name,
+            snapshot=self.scan.state.snapshot_id,
+            rows=rows,
+            data_bytes=estimator.table_bytes,
+            files=len(files),
+            sampled_rows=sum(r.rows for r in runs),
+            sampled_files=len({r.task.path for r in runs}),
+            seconds=time.perf_counter() - started,
+            asked=self.where,
+            engine=self.engine,
+            columns=tuple(advised),
+            layout=tuple(item for item in found if item is not None),
+            questions=tuple(
+                QuestionEstimate(q, estimator.weigh(q, before).total, estimator.weigh(q, after).total)
+                for q in questions
+            ),
+            set_options=options,
+            unset_options=unset,
+            notes=tuple(self._notes(now, built, files != [])),
+            _apply=partial(measure, self.table),
+        )
+
+    # --- what is looked at --------------------------------------------------------------------------------------------
+
+    def _fields(self, schema: TableSchema) -> list[DataField]:
+        """The columns to look at: those that questions are about, where questions are given."""
+        found = [f for f in schema.fields if is_profiled(f) and f.name not in schema.partition_keys]
+        if self.asked is None:
+            return found
+        named = {c for q in self.asked.questions for c in sources_of(q.predicate)} | set(self.asked.masked)
+        return [f for f in found if f.name in named]
+
+    def _questions(self, schema: TableSchema, columns: Mapping[str, ColumnProfile]) -> list[Question]:
+        if self.asked is None:
+            return [q for name, p in columns.items() for q in assumed(schema.field(name), p, schema)]
+        typical = [
+            replace(q, weight=q.weight * times)
+            for name, times in self.asked.masked.items()
+            if name in columns
+            for q in assumed(schema.field(name), columns[name], schema)
+        ]
+        return [*self.asked.questions, *typical]
+
+    def _candidates(
+        self,
+        field: DataField,
+        columns: Mapping[str, ColumnProfile],
+        profiled: Sequence[Mapping[str, RunProfile]],
+        questions: Sequence[Question],
+        now: Mapping[str, Sequence[Candidate]],
+    ) -> list[Candidate]:
+        profile = columns.get(field.name)
+        if profile is None or not any(field.name in sources_of(q.predicate) for q in questions):
+            return []
+        most = max(p[field.name].distinct for p in profiled if field.name in p)
+        there = list(now.get(field.name, ()))
+        kinds = {c.index_type for c in there}
+        return there + [c for c in candidates_of(field, profile, most) if c.index_type not in kinds]
+
+    # --- what is chosen -----------------------------------------------------------------------------------------------
+
+    def _column(
+        self,
+        field: DataField,
+        estimator: Estimator,
+        candidates: Sequence[Candidate],
+        questions: Sequence[Question],
+        now: Mapping[str, Sequence[Candidate]],
+        built: bool,
+    ) -> ColumnAdvice:
+        there = tuple(c.index_type for c in now.get(field.name, ()))
+        profile = estimator.columns.get(field.name)
+        kept = "keep" if there else "none"
+        simple = self._without_look(field, profile, estimator)
+        if simple is not None:
+            return ColumnAdvice(field.name, str(field.type), kept, there, None, simple, (), profile)
+        assert profile is not None
+        asked = [q for q in questions if field.name in sources_of(q.predicate)]
+        tried = [estimate(estimator, c, asked) for c in candidates]
+        chosen = best(tried, estimator.table_bytes)
+        existing = [t for t in tried if t.index_type in there]
+        words = _words(asked)
+        why = reason(profile, chosen, tried, estimator.table_bytes, words)
+        action = "none" if chosen is None else "add"
+        if chosen is None and estimator.merged_share > _MOSTLY:
+            why = (
+                f"{describe(profile)}: {100 * estimator.merged_share:.0f} % of the bytes are in files merged by "
+                "key, which are read whole whatever an index says; compact the table first"
+            )
+        if existing:
+            action, chosen, why = self._beside(existing[0], chosen, why, built, estimator.table_bytes)
+        elif there:
+            action = "keep"
+        return ColumnAdvice(field.name, str(field.type), action, there, chosen, why, tuple(tried), profile)
+
+    def _without_look(self, field: DataField, profile: ColumnProfile | None, estimator: Estimator) -> str | None:
+        """Why nothing need be tried for a column; None: it has to be."""
+        if field.name in self.scan.state.schema.partition_keys:
+            return "partition column: its value chooses files without an index"
+        if not is_profiled(field):
+            return f"values of type {str(field.type).split('<')[0].split(' ')[0]} take no index as a whole"
+        if not estimator.files:
+            return "the table has no rows yet"
+        if profile is None:
+            return NOT_ASKED if self.asked is not None else "no file has it yet"
+        if profile.distinct <= 1 and not profile.nulls:
+            return f"{describe(profile)}: nothing to tell rows apart by"
+        return None
+
+    def _beside(
+        self, existing: IndexEstimate, chosen: IndexEstimate | None, why: str, built: bool, table_bytes: int
+    ) -> tuple[str, IndexEstimate | None, str]:
+        """What becomes of an index that is there: (action, the index to have, reason)."""
+        late = "" if built else f"; its {existing.index_type} is asked for by the options, and not built yet"
+        if chosen is None:
+            saved = existing.bytes_saved / existing.bytes_before if existing.bytes_before else 0.0
+            if self.asked is not None and saved < _USELESS:
+                return "drop", None, f"{why}; its {existing.index_type} saves nothing"
+            return "keep", existing, f"{why}; it has one, which costs nothing more{late}"
+        same = chosen.index_type == existing.index_type
+        if same or (worthwhile(existing, table_bytes) and existing.bytes_saved >= 0.8 * chosen.bytes_saved):
+            return "keep" if built else "add", existing, why + late
+        return "replace", chosen, f"{why}; its {existing.index_type} saves {_part(existing)} of the bytes"
+
+    def _notes(self, now: Mapping[str, Sequence[Candidate]], built: bool, rows: bool) -> list[str]:
+        found = []
+        if now and rows and not built:
+            found.append(
+                "most files lack the indexes that the options ask for: CALL sys.rewrite_file_index builds them"
+            )
+        if self.asked is not None:
+            found += [not_understood(text) for text in self.asked.unread[:10]]
+            if len(self.asked.unread) > 10:
+                found.append(f"… and {len(self.asked.unread) - 10:,} more queries")
+            if self.asked.whole:
+                found.append(f"no index helps queries without a condition on the table: {self.asked.whole:,} of them")
+            if self.asked.masked:
+                found.append("values of recorded scans are masked: typical ones are taken instead")
+            if not self.asked.questions and not self.asked.masked:
+                found.append("no query has a condition on this table's columns")
+        return found
+
+
+def _part(found: IndexEstimate) -> str:
+    return f"{100 * (1 - found.share):.0f} %"
+
+
+def _words(questions: Sequence[Question]) -> str:
+    kinds = {q.kind for q in questions}
+    if "several" in kinds or "pattern" in kinds or not kinds:
+        return "queries"
+    names = {"equality": "equality", "list": "IN", "range": "ranges", "null": "IS NULL"}
+    told = [text for kind, text in names.items() if kind in kinds and (kind != "null" or kinds == {"null"})]
+    if told[:2] == ["equality", "IN"]:
+        told = ["equality", *told[2:]]
+    return " and ".join(told)
+
+
+def _indexes_now(schema: TableSchema) -> dict[str, list[Candidate]]:
+    found: dict[str, list[Candidate]] = {}
+    for spec in parse_index_options(schema.options, schema.fields):
+        if spec.column in schema.field_names:
+            made = Candidate(spec.column, spec.index_type, tuple(sorted(spec.options.items())))
+            found.setdefault(spec.column, []).append(made)
+    return found
+
+
+def _after(before: Mapping[str, Candidate], advised: Sequence[ColumnAdvice]) -> dict[str, Candidate]:
+    found = dict(before)
+    for a in advised:
+        if a.action == "drop":
+            found.pop(a.column, None)
+        elif a.action in ("add", "replace") and a.chosen is not None:
+            found[a.column] = Candidate(a.column, a.chosen.index_type, a.chosen.options)
+    return found
+
+
+def _profile(store: Store, fields: Sequence[DataField], schema: TableSchema, run: Run) -> dict[str, RunProfile]:
+    return profile_run(store, run, fields, schema)
+
+
+def _try(
+    store: Store, units: Sequence[Predicate], candidates: Sequence[Candidate], schema: TableSchema, run: Run
+) -> Trial:
+    return try_run(store, run, units, candidates, schema)

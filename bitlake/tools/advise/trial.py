@@ -1,0 +1,271 @@
+"""Indexes made for a sample and asked: which rows they choose, what they weigh, and what making them takes.
+
+Nothing is guessed about an index here: it is built from the rows of a run with the writers that build those of files,
+and asked by the readers that plans ask.  What is left to guess is how a file's differs from a run's.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from bitlake.errors import BitlakeError
+from bitlake.expressions.evaluate import evaluate
+from bitlake.expressions.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
+from bitlake.fileindex.container import encode_container
+from bitlake.fileindex.cost import SMALL_ROWS, Asked, CostGuide
+from bitlake.fileindex.reader import open_index
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec
+from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
+from bitlake.metadata.schema import TableSchema
+from bitlake.schema.evolution import map_fields
+from bitlake.table.data_file import indexed_columns
+from bitlake.table.fetch import footer_of, has_pages, stored_bytes
+from bitlake.tools.advise.profile import Run, read_column
+from bitlake.tools.advise.questions import leaves_of
+from bitlake.types import DataField, arrow_type
+
+_BATCH = 128 * 1024
+_PIECE = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An index that may be worth having."""
+
+    column: str
+    index_type: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def spec(self) -> IndexSpec:
+        """What the builder takes."""
+        return IndexSpec(self.column, self.index_type, dict(self.options))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an index says of a leaf, or of leaves together; ``same``: just the rows that match.
+
+    Of the bytes that it read, ``once`` are read of a file's index too, however many rows that has; ``growing`` are
+    bitmaps, which have as many more bytes as the file has rows.
+    """
+
+    selection: Selection
+    once: int
+    growing: int
+    same: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An index of a run: its bytes, seconds of a processor that building it took, answers by leaf, or leaves together.
+
+    ``words``: the bytes of a range-bitmap that are its values, not its bitmaps; None of others.
+    """
+
+    size: int
+    seconds: float
+    answers: Mapping[Predicate, Answer]
+    words: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a run's rows and indexes tell; ``matches``: where each leaf is TRUE, counted from the run's start.
+
+    ``read_seconds``: what reading each indexed column takes, as it is read to be indexed.
+    """
+
+    matches: Mapping[Leaf, BitMap]
+    built: Mapping[Candidate, Built]
+    read_seconds: Mapping[str, float]
+
+
+def slices_scale(run: Run) -> float:
+    """How many times the bit slices of a run's range-bitmap are in that of its file.
+
+    Half of 65,536 rows take 8 KB of a Roaring bitmap, and of fewer rows two bytes for each that is in it, up to 8 KB.
+    """
+    return _slice_bytes(run.task.row_count) / max(_slice_bytes(run.rows), 1)
+
+
+def _slice_bytes(rows: int) -> int:
+    return rows // 65536 * 8192 + min(8192, rows % 65536)
+
+
+def try_run(
+    store: Store, run: Run, units: Sequence[Predicate], candidates: Sequence[Candidate], schema: TableSchema
+) -> Trial:
+    """Build the candidates of a run and ask them what is asked of their columns, each of ``units`` of one column."""
+    by_column: dict[str, list[Predicate]] = {}
+    for unit in units:
+        by_column.setdefault(min(sources_of(unit)), []).append(unit)
+    matches: dict[Leaf, BitMap] = {}
+    built: dict[Candidate, Built] = {}
+    seconds: dict[str, float] = {}
+    for name, asked in by_column.items():
+        field = schema.field(name)
+        column = read_column(store, run, field, schema)
+        if column is None:
+            column = pa.nulls(run.rows, arrow_type(field.type))
+        table = pa.table({name: column})
+        tried = [c for c in candidates if c.column == name]
+        as_read: list[pa.Table] = []
+        if tried:
+            seconds[name], coded = _read_as_indexed(store, run, field, schema)
+            parts = [b.column(0) for b in table.to_batches(_BATCH)]
+            as_read = [pa.table({name: p.dictionary_encode() if coded else p}) for p in parts]
+        for leaf in dict.fromkeys(leaf for unit in asked for leaf in leaves_of(unit)):
+            true = evaluate(leaf, table, schema.fields).fill_null(False).to_numpy(zero_copy_only=False)
+            matches[leaf] = BitMap(np.flatnonzero(true).astype(np.uint32))
+        weight = _stored(store, run, field, schema, column) if tried else 0
+        for candidate in tried:
+            made = _build(candidate, as_read, asked, matches, run, schema, weight)
+            if made is not None:
+                built[candidate] = made
+    return Trial(matches, built, seconds)
+
+
+def _stored(store: Store, run: Run, field: DataField, schema: TableSchema, column: pa.Array) -> int:
+    """About how many bytes a column takes in a run's file."""
+    source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
+    if source is None or not has_pages(run.task):
+        return int(column.nbytes * run.scale)
+    footer = footer_of(store, run.task)
+    return stored_bytes(footer, [source.name], range(len(footer.row_groups)))
+
+
+def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSchema) -> tuple[float, bool]:
+    """Seconds of reading a column of so many rows as it is read to be indexed: a stream, from the file's start.
+
+    And whether it comes as codes of a dictionary.  Time of this thread, so that what else the machine does is not
+    counted; of files that are not local, or not decoded here, the time that passes.
+    """
+    source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
+    if source is None:
+        return 0.0, False
+    here = store.local_path(run.task.path) is not None and has_pages(run.task)
+    clock = time.thread_time if here else time.perf_counter
+    rows = first = 0
+    coded = False
+    began = ended = started = clock()
+    fields = run.task.file_schema.fields
+    for batch in indexed_columns(store, run.task.path, [source.name], fields, batch_rows=_PIECE, use_threads=False):
+        ended = clock()
+        rows, coded = rows + batch.num_rows, pa.types.is_dictionary(batch.schema.field(0).type)
+        if not first:
+            first, began = rows, ended
+        if rows >= run.rows:
+            break
+    if rows <= first:
+        return ended - started, coded
+    # The first piece came with the footer and the whole column's bytes, which a file has once.
+    each = (ended - began) / (rows - first)
+    once = max(0.0, began - started - each * first)
+    return each * run.rows + once / run.scale, coded
+
+
+def _build(
+    candidate: Candidate,
+    batches: Sequence[pa.Table],
+    units: Sequence[Predicate],
+    matches: Mapping[Leaf, BitMap],
+    run: Run,
+    schema: TableSchema,
+    weight: int,
+) -> Built | None:
+    started = time.thread_time()
+    try:
+        builder = IndexBuilder([candidate.spec], schema.fields)
+        for batch in batches:
+            builder.add(batch)
+        payloads = builder.payloads()
+    except BitlakeError:
+        return None
+    spent = time.thread_time() - started
+    payload = payloads.get(candidate.column, {}).get(candidate.index_type)
+    if payload is None:
+        return None
+    content = encode_container({candidate.column: {candidate.index_type: payload}}, checksums=True)
+    # Small files are asked without weighing; so is a run that stands for one.
+    words = _words(payload) if candidate.index_type == "range-bitmap" else None
+    fixed = words if words is not None else _values(payload) * _A_VALUE if candidate.index_type == "bitmap" else 0
+    length = fixed + max(0, len(payload) - fixed) * run.scale
+    guide = None if run.task.row_count < SMALL_ROWS else _FileGuide(run, weight, round(length))
+    answers = {}
+    for unit in units:
+        leaves = leaves_of(unit)
+        if any(isinstance(leaf.column, MapKey) for leaf in leaves):
+            continue
+        index = open_index(lambda at, n: content[at : at + n], len(content), schema.fields, run.rows)
+        selection = index.evaluate(unit, guide)
+        true = BitMap.intersection(*(matches[leaf] for leaf in leaves))
+        read = index.bytes_read
+        grows = 0
+        if words is not None:
+            grows = len(payload) - words if read >= len(payload) - words else 0
+        elif candidate.index_type == "bitmap" and (selection.is_empty or selection.rows is not None):
+            grows = min(read, sum(len(matches[leaf].serialize()) for leaf in leaves))
+            ranged = [leaf for leaf in leaves if isinstance(leaf, Comparison) and leaf.op not in (Op.EQ, Op.NE)]
+            most = len(ranged) * _MOST_OF_RANGE
+            if ranged:
+                # Of a range the bitmaps of all its values are read, if they are not more than that.
+                grows = max(0, read - _PIECE - fixed)
+                if grows * run.scale > most and guide is not None:
+                    selection, grows = Selection.all(), 0
+                    read = min(read, _PIECE)
+        same = selection.exact and _rows(selection, run.rows) == true
+        answers[unit] = Answer(Selection.all() if same else selection, read - grows, grows, same)
+    return Built(len(content), spent, answers, words)
+
+
+_MOST_OF_RANGE = 1 << 20
+"""Of a bitmap index so many bytes of bitmaps are read for one end of a range, or none (the bitmaps' reader)."""
+_A_VALUE = 20
+"""Bytes of a value of a bitmap index that do not grow with the rows: key, place, and the head of its bitmap."""
+_I4 = struct.Struct(">i")
+
+
+def _words(payload: bytes) -> int:
+    """The bytes of a range-bitmap before its bitmaps: head and values, by the lengths it tells."""
+    head = 4 + _I4.unpack_from(payload, 0)[0]
+    return int(head + _I4.unpack_from(payload, head - 4)[0])
+
+
+def _values(payload: bytes) -> int:
+    """How many values a bitmap index has."""
+    return int(_I4.unpack_from(payload, 5)[0])
+
+
+class _FileGuide:
+    """Whether the index of a run's whole file would be asked, where that of the run is at hand."""
+
+    def __init__(self, run: Run, column_bytes: int, length: int) -> None:
+        self._scale, self._length = run.scale, length
+        self._guide = CostGuide(run.task.row_count, lambda _: column_bytes, exact=False)
+
+    def why_not(self, reader: object, asked: Asked) -> str | None:
+        """See :class:`bitlake.fileindex.cost.Guide`; rows are those of the run alone, and so say nothing."""
+        left = round(asked.left * self._scale)
+        return self._guide.why_not(reader, replace(asked, length=self._length, left=left, rows=None))
+
+
+def _rows(selection: Selection, rows: int) -> BitMap:
+    if selection.rows is not None:
+        return selection.rows
+    return BitMap() if selection.is_empty else BitMap(range(rows))
+
+
+def selection_of(trial: Trial, answer: Answer, unit: Predicate) -> Selection:
+    """What an index says of a leaf, or of leaves together."""
+    if not answer.same:
+        return answer.selection
+    return Selection.of(BitMap.intersection(*(trial.matches[leaf] for leaf in leaves_of(unit))), True)

@@ -1,0 +1,601 @@
+"""The facts and recommendations of a table report, from metadata alone.
+
+Facts come from manifests, snapshots, the headers of some index files (embedded indexes are in the manifests) and the
+scan log; no row is read.  Lists are bounded: the largest or last partitions, columns and commits are named, the rest is
+summed up.
+
+Recorded scans show how much of the table indexes skipped, and which conditions were used.  The next compaction is
+predicted with the compactor's own policy.  Each recommendation follows from one threshold, which the page names, and
+comes with the SQL to run.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from bitlake import _clock
+from bitlake.errors import BitlakeError
+from bitlake.expressions.sql_text import quote
+from bitlake.fileindex.registry import parse_index_options
+from bitlake.formatting import counted, human_bytes, share_words
+from bitlake.metadata import expiry_options as xo
+from bitlake.metadata import mergetree_options as lsm
+from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.schema.partition_age import PartitionAge
+from bitlake.table.append_compact import due_groups
+from bitlake.table.expiring import load_line
+from bitlake.table.index_access import has_index, open_for
+from bitlake.table.index_entries import index_entries
+from bitlake.table.live import snapshot_manifests
+from bitlake.table.lsm.bucket import due_unit
+from bitlake.table.lsm.postpone import postponed
+from bitlake.table.lsm.states import bucket_states, lsm_context
+from bitlake.table.partition_expiry import expired_partitions
+from bitlake.table.partitions import PartitionReader
+from bitlake.table.references import branch_names, existing_snapshots
+from bitlake.table.scan_log import ScanRecord
+from bitlake.table.sizing import target_file_size
+from bitlake.table.state import TableState
+from bitlake.table.tags import list_tags
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """When something is recommended; shares are 0 to 1.  What is compacted says the table's options, and not these.
+
+    ``deleted``: deleted rows that only a full compaction takes out.  ``snapshots``: that are kept.  ``manifests``:
+    files that planning opens.  ``skipping``: scans with conditions that skip less want an index or another order.
+    """
+
+    deleted: float = 0.1
+    snapshots: int = 100
+    manifests: int = 100
+    skipping: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something to do: what, why, and the statements that do it."""
+
+    title: str
+    why: str
+    sql: tuple[str, ...]
+
+
+def actions(report: TableReport, state: TableState) -> TableReport:
+    """The report with what it recommends, the most urgent first."""
+    name = quote(report.name)
+    found = [
+        *_index_actions(report, name),
+        *_files(report, name),
+        *_history(report, state, name),
+        *_scans(report, name),
+    ]
+    return replace(report, actions=tuple(found))
+
+
+def _files(report: TableReport, table: str) -> list[Action]:
+    limits, total, found = report.thresholds, report.total, []
+    if report.due.files or report.due.postponed:
+        call = f"CALL sys.compact(table => {table}, compact_strategy => 'minor')"
+        found.append(Action(*_due(report), (call,)))
+    elif report.due_full.deleted >= limits.deleted * max(total.rows, 1):
+        share = share_words(report.due_full.deleted, total.rows)
+        why = f"{counted(report.due_full.deleted, 'row')} ({share}) are deleted, and still stored"
+        call = f"CALL sys.compact(table => {table}, compact_strategy => 'full')"
+        found.append(Action("Take deleted rows out", why, (call,)))
+    if report.manifests[0] > limits.manifests and report.manifests[1] / report.manifests[0] < (2 << 20):
+        why = f"planning opens {report.manifests[0]:,} manifests of {human_bytes(report.manifests[1])} together"
+        found.append(Action("Put manifests together", why, (f"CALL sys.compact_manifest(table => {table})",)))
+    return found
+
+
+def _due(report: TableReport) -> tuple[str, str]:
+    """What a compaction that is due does, and why."""
+    due, total = report.due, report.total
+    some = f"{counted(due.files, 'file')} of {total.files:,} ({human_bytes(due.size)})"
+    if due.postponed:
+        waiting = f"the rows of {counted(due.postponed, 'file')} have no bucket yet, and are not read before they do"
+        return "Compact the table", waiting
+    if report.primary_keys:
+        level = f", of which {human_bytes(due.level_0)} are on level 0" if due.level_0 else ""
+        return "Merge the newest files", f"{some} are due to be merged by key{level}: until then reading merges them"
+    gone = f"{counted(due.deleted, 'row')} of them are deleted, and still stored" if due.deleted else ""
+    if gone and not due.small:
+        return "Take deleted rows out", f"of {some} {gone}"
+    why = f"{some} are to be put together: each is opened, and has statistics and an index of its own"
+    return "Put small files together", f"{why}; {gone}" if gone else why
+
+
+def _index_actions(report: TableReport, table: str) -> list[Action]:
+    build = (f"CALL sys.rewrite_file_index(table => {table})",)
+    found = []
+    if report.index_problems:
+        why = f"an index cannot be read, so its file is always scanned: {report.index_problems[0]}"
+        found.append(Action("Build damaged indexes anew", why, build))
+    missing = [i for i in report.indexes if i.wanted and i.files < report.total.files]
+    if missing:
+        worst = min(missing, key=lambda i: i.files)
+        why = (
+            f"the options ask for {worst.kind} of {worst.column}, and {worst.files:,} of "
+            f"{counted(report.total.files, 'file')} have it"
+        )
+        found.append(Action("Build indexes that are missing", why, build))
+    left = [i for i in report.indexes if not i.wanted]
+    if left and not missing:
+        size = sum(i.size for i in left)
+        names = ", ".join(f"{i.kind} of {i.column}" for i in left[:3])
+        why = f"the options do not ask for {names} (any more): {human_bytes(size)}"
+        found.append(Action("Drop indexes that nobody asks for", why, build))
+    return found
+
+
+def _history(report: TableReport, state: TableState, table: str) -> list[Action]:
+    found = []
+    if report.snapshots > report.thresholds.snapshots:
+        keep = min(state.schema.opts.of(opt.SNAPSHOT_RETAINED_MIN), report.thresholds.snapshots)
+        why = f"{report.snapshots:,} snapshots are kept, and every file that any of them needs; none expires by itself"
+        call = f"CALL sys.expire_snapshots(table => {table}, retain_max => {keep}"
+        found.append(Action("Expire old snapshots", why, (f"{call}, dry_run => true)", f"{call})")))
+    age = PartitionAge.of(state.schema.options)
+    if age is not None and report.partition_keys:
+        old = expired_partitions(state, age)
+        if old:
+            why = f"{counted(len(old), 'partition')} are older than '{xo.TIME.name}' says"
+            call = f"CALL sys.expire_partitions(table => {table}"
+            found.append(Action("Expire old partitions", why, (f"{call}, dry_run => true)", f"{call})")))
+    over = [t for t in list_tags(state) if t.expired(_clock.local_ms())]
+    if over:
+        why = f"the time of {counted(len(over), 'tag')} is over, and they still keep their files"
+        found.append(Action("Delete tags that are over", why, (f"CALL sys.expire_tags(table => {table})",)))
+    return found
+
+
+def _scans(report: TableReport, table: str) -> list[Action]:
+    if report.scans is None:
+        return []
+    poor = [a for a in report.scans.asked if a.what != "no condition" and a.skipped < report.thresholds.skipping]
+    if not poor:
+        return []
+    why = (
+        f"scans that ask '{poor[0].what}' read {share_words(poor[0].bytes_touched, poor[0].bytes_total)} of the table: "
+        "an index or an order of rows may help; the advisor tries which"
+    )
+    return [Action("Ask for advice on indexes", why, (f"CALL sys.advise(table => {table}, recorded => true)",))]
+
+
+_NAMED = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Scans that ask the same columns the same way (``status =``); sums over them, sizes in bytes."""
+
+    what: str
+    scans: int
+    bytes_total: int
+    bytes_touched: int
+    ms: float
+
+    @property
+    def skipped(self) -> float:
+        """Which part of the table's bytes they did not read, 0 to 1."""
+        return max(0.0, 1 - self.bytes_touched / self.bytes_total) if self.bytes_total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFacts:
+    """All recorded scans: in sum, by what they asked (those that read most first), and files by what skipped them."""
+
+    all: Asked
+    first_ms: int
+    last_ms: int
+    asked: tuple[Asked, ...]
+    more: int
+    files_read: int
+    files_skipped: tuple[tuple[str, int], ...]
+
+
+def scan_facts(scans: Sequence[ScanRecord]) -> ScanFacts | None:
+    """The scans summed up; None if none was recorded."""
+    if not scans:
+        return None
+    groups: dict[str, list[ScanRecord]] = {}
+    skipped: dict[str, int] = {}
+    for s in scans:
+        terms = sorted({f"{t.column} {t.op}" for t in s.terms})
+        groups.setdefault(" and ".join(terms) or "no condition", []).append(s)
+        for why, files in s.files_skipped.items():
+            skipped[why] = skipped.get(why, 0) + files
+    asked = sorted((_asked(what, some) for what, some in groups.items()), key=lambda a: -a.bytes_touched)
+    times = [s.time_ms for s in scans]
+    return ScanFacts(
+        _asked("all", scans),
+        min(times),
+        max(times),
+        tuple(asked[:_NAMED]),
+        len(asked[_NAMED:]),
+        sum(s.files_read for s in scans),
+        tuple(sorted(skipped.items(), key=lambda item: -item[1])),
+    )
+
+
+def _asked(what: str, scans: Iterable[ScanRecord]) -> Asked:
+    told = list(scans)
+    return Asked(
+        what,
+        len(told),
+        sum(s.bytes_total for s in told),
+        sum(min(s.bytes_touched, s.bytes_total) for s in told),
+        sum(s.plan_ms + s.read_ms for s in told),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Files that a compaction would merge or write anew: how many, their bytes, and how many of their rows are deleted.
+
+    ``small``: those below the size that ``compaction.small-file-ratio`` says; ``level_0``: bytes of them on level 0, of
+    tables with a primary key; ``postponed``: files whose rows have no bucket yet.
+    """
+
+    files: int = 0
+    size: int = 0
+    small: int = 0
+    deleted: int = 0
+    level_0: int = 0
+    postponed: int = 0
+
+
+def due(state: TableState, small: int, gone: Mapping[str, int | None], full: bool = False) -> Due:
+    """What is due now, or with ``full`` what a full compaction would take.
+
+    ``small``: bytes below which a file is; ``gone``: deleted rows by data file.
+    """
+    entries = state.entries()
+    files = _keyed(state, full) if state.schema.primary_keys else _append(state, entries, full)
+    waiting = sum(len(held) for held in postponed(entries).values())
+    return Due(
+        len(files),
+        sum(e.file.file_size for e in files),
+        sum(e.file.file_size < small for e in files),
+        sum(gone.get(e.file.file_name) or 0 for e in files),
+        sum(e.file.file_size for e in files if e.file.level == 0) if state.schema.primary_keys else 0,
+        waiting,
+    )
+
+
+def _append(state: TableState, entries: Sequence[ManifestEntry], full: bool) -> list[ManifestEntry]:
+    return [e for group in due_groups(state, entries, full) for e in group]
+
+
+def _keyed(state: TableState, full: bool) -> list[ManifestEntry]:
+    context = lsm_context(state)
+    units = (due_unit(context, b, full) for b in bucket_states(state).values() if b.bucket >= 0)
+    return [e for unit in units if unit is not None for e in unit.files]
+
+
+_SAMPLED = 64
+"""Index files whose headers are read: of a table of more, what they hold is estimated from so many."""
+_SNAPSHOTS = 500
+_COLUMNS = 60
+_COMMITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Live files of a partition (or of all the others together), sizes in bytes.
+
+    ``levels``: bytes by level, of tables with a primary key; ``deleted``: rows that deletion vectors take out.
+    """
+
+    name: str
+    files: int
+    rows: int
+    size: int
+    small_files: int
+    small_size: int
+    deleted: int
+    levels: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """An index of a column: ``files`` have it, of ``size`` bytes together; ``wanted``: the options ask for it."""
+
+    column: str
+    kind: str
+    files: int
+    size: int
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A snapshot that is kept; ``kind`` as Paimon names it, ``operation`` where it says more."""
+
+    id: int
+    time_ms: int
+    kind: str
+    operation: str | None
+    user: str
+    delta_rows: int
+    total_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """All that a report says; sizes in bytes, times in ms since the epoch.
+
+    ``sizes``: how many files, and their bytes, by the power of two that they are below.  ``index_sample``: index files
+    whose headers were read, and how many there are; where that is less than all, ``indexes`` is an estimate.
+    ``due``: what a compaction would take now, ``due_full``: a full one.
+    ``timeline``: commits by kind in spans of equal length between the first and the last of ``snapshots_read``.
+    """
+
+    name: str
+    path: str
+    branch: str | None
+    made_ms: int
+    snapshot: Commit | None
+    primary_keys: tuple[str, ...]
+    partition_keys: tuple[str, ...]
+    columns: int
+    total: Part
+    parts: tuple[Part, ...]
+    rest: Part | None
+    part_count: int
+    buckets: int
+    target_size: int
+    small_below: int
+    sizes: tuple[tuple[int, int, int], ...]
+    unknown_deleted: int
+    vector_files: tuple[int, int]
+    hash_files: tuple[int, int]
+    indexes: tuple[IndexFacts, ...]
+    index_files: int
+    index_sample: tuple[int, int]
+    index_problems: tuple[str, ...]
+    manifests: tuple[int, int]
+    snapshots: int
+    snapshots_read: int
+    commits: tuple[Commit, ...]
+    due: Due
+    due_full: Due
+    timeline: tuple[Mapping[str, int], ...]
+    timeline_span: tuple[int, int]
+    tags: int
+    branches: int
+    scans: ScanFacts | None
+    thresholds: Thresholds
+    actions: tuple[Action, ...] = ()
+
+    def to_dict(self) -> dict[str, object]:
+        """The report as plain values."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=2)
+
+    def to_html(self) -> str:
+        """The report as a page that needs nothing else."""
+        from bitlake.tools.report.page import render
+
+        return render(self)
+
+    def _repr_html_(self) -> str:
+        from bitlake.tools.report.page import render
+
+        return render(self, whole=False)
+
+
+def gather(
+    state: TableState, scans: Sequence[ScanRecord] = (), *, top: int = 15, thresholds: Thresholds | None = None
+) -> TableReport:
+    """The report of a state; ``top``: how many partitions are named.
+
+    Raises :class:`bitlake.errors.BitlakeError` if metadata cannot be read; an index that cannot is named in the report.
+    """
+    limits = thresholds or Thresholds()
+    store, paths, snapshot = state.store, state.paths, state.snapshot
+    entries = state.entries()
+    target = target_file_size(state.schema)
+    small = int(target * state.schema.opts.of(lsm.SMALL_FILE_RATIO))
+    tables = index_entries(store, paths, snapshot)
+    gone = {name: place.cardinality for name, (_, place) in vectors_by_file(tables).items()}
+    parts = _parts(state, entries, small, gone)
+    ordered = sorted(parts, key=lambda p: (-p.size, p.name))
+    named = ordered if len(ordered) <= top + 1 else ordered[:top]
+    others = ordered[len(named) :]
+    vectors = [t.file_size for t in tables if t.index_type == DELETION_VECTORS]
+    hashes = [t.file_size for t in tables if t.index_type != DELETION_VECTORS]
+    indexes, sample, problems = _indexes(state, entries)
+    metas = [] if snapshot is None else snapshot_manifests(store, paths, snapshot)
+    ids = load_line(store, paths).kept
+    read = list(existing_snapshots(store, paths, ids[-_SNAPSHOTS:]))
+    kinds, span = _timeline(read)
+    found = TableReport(
+        name=state.name,
+        path=paths.root,
+        branch=paths.branch,
+        made_ms=_clock.now_ms(),
+        snapshot=None if snapshot is None else _commit(snapshot),
+        primary_keys=tuple(state.schema.primary_keys),
+        partition_keys=tuple(state.schema.partition_keys),
+        columns=len(state.schema.fields),
+        total=_sum("all", parts),
+        parts=tuple(named),
+        rest=_sum(f"{len(others):,} more", others) if others else None,
+        part_count=len(parts),
+        buckets=len({(e.partition, e.bucket) for e in entries}),
+        target_size=target,
+        small_below=small,
+        sizes=_sizes(entries),
+        unknown_deleted=sum(c is None for c in gone.values()),
+        vector_files=(len(vectors), sum(vectors)),
+        hash_files=(len(hashes), sum(hashes)),
+        indexes=indexes,
+        index_files=sum(has_index(e.file) for e in entries),
+        index_sample=sample,
+        index_problems=problems,
+        manifests=(len(metas), sum(m.file_size for m in metas)),
+        snapshots=len(ids),
+        snapshots_read=len(read),
+        commits=tuple(_commit(s) for s in reversed(read[-_COMMITS:])),
+        due=due(state, small, gone),
+        due_full=due(state, small, gone, full=True),
+        timeline=kinds,
+        timeline_span=span,
+        tags=len(list_tags(state)),
+        branches=len(branch_names(store, paths)),
+        scans=scan_facts(scans),
+        thresholds=limits,
+    )
+    return actions(found, state)
+
+
+def _commit(s: Snapshot) -> Commit:
+    return Commit(
+        s.id, s.time_millis, s.commit_kind, s.operation, s.commit_user, s.delta_record_count, s.total_record_count
+    )
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+class _Sums:
+    """A partition's sums; mutable."""
+
+    def __init__(self) -> None:
+        self.files = self.rows = self.size = self.small_files = self.small_size = self.deleted = 0
+        self.levels: dict[int, int] = {}
+
+    def part(self, name: str) -> Part:
+        sums = (self.files, self.rows, self.size, self.small_files, self.small_size)
+        return Part(name, *sums, self.deleted, self.levels)
+
+
+def _parts(
+    state: TableState, entries: Sequence[ManifestEntry], small: int, gone: Mapping[str, int | None]
+) -> list[Part]:
+    reader = PartitionReader(state.schema, state.paths)
+    keyed = bool(state.schema.primary_keys)
+    sums: dict[bytes, _Sums] = {}
+    for e in entries:
+        file = e.file
+        s = sums.get(e.partition)
+        if s is None:
+            s = sums[e.partition] = _Sums()
+        s.files += 1
+        s.rows += file.row_count
+        s.size += file.file_size
+        if file.file_size < small:
+            s.small_files += 1
+            s.small_size += file.file_size
+        s.deleted += gone.get(file.file_name) or 0
+        if keyed:
+            s.levels[file.level] = s.levels.get(file.level, 0) + file.file_size
+    return [s.part(reader.folder(raw) or "whole table") for raw, s in sums.items()]
+
+
+def _sum(name: str, parts: Sequence[Part]) -> Part:
+    levels: dict[int, int] = {}
+    for p in parts:
+        for level, size in p.levels.items():
+            levels[level] = levels.get(level, 0) + size
+
+    def add(member: str) -> int:
+        return sum(getattr(p, member) for p in parts)
+
+    return Part(
+        name=name,
+        files=add("files"),
+        rows=add("rows"),
+        size=add("size"),
+        small_files=add("small_files"),
+        small_size=add("small_size"),
+        deleted=add("deleted"),
+        levels=dict(sorted(levels.items())),
+    )
+
+
+def _sizes(entries: Sequence[ManifestEntry]) -> tuple[tuple[int, int, int], ...]:
+    """(power of two, files below it, their bytes), without gaps between the least and the greatest."""
+    found: dict[int, list[int]] = {}
+    for e in entries:
+        held = found.setdefault(max(e.file.file_size, 1).bit_length(), [0, 0])
+        held[0] += 1
+        held[1] += e.file.file_size
+    if not found:
+        return ()
+    return tuple((1 << b, *found.get(b, (0, 0))) for b in range(min(found), max(found) + 1))
+
+
+# --- indexes ----------------------------------------------------------------------------------------------------------
+
+
+def _indexes(
+    state: TableState, entries: Sequence[ManifestEntry]
+) -> tuple[tuple[IndexFacts, ...], tuple[int, int], tuple[str, ...]]:
+    """Indexes by column and kind, how many headers of how many were read, and what was wrong with them."""
+    having = [e for e in entries if has_index(e.file)]
+    inside = [e for e in having if e.file.embedded_index is not None]
+    beside = [e for e in having if e.file.embedded_index is None]
+    step = max(1, math.ceil(len(beside) / _SAMPLED))
+    read = [*inside, *beside[::step]]
+    schemas = state.schemas({e.file.schema_id for e in read})
+    reader = PartitionReader(state.schema, state.paths)
+
+    def look(e: ManifestEntry) -> tuple[list[tuple[str, str, int]], list[str]]:
+        try:
+            opened = open_for(state.store, reader.data_path(e), e.file, schemas[e.file.schema_id])
+        except BitlakeError as error:
+            return [], [str(error)]
+        assert opened is not None
+        return [(c, k, length) for c, kinds in opened.columns.items() for k, (_, length) in kinds.items()], [
+            *opened.problems
+        ]
+
+    counts: dict[tuple[str, str], list[float]] = {}
+    problems: list[str] = []
+    factor = len(beside) / max(len(beside[::step]), 1)
+    for e, (told, wrong) in zip(read, LocalRunner(REQUESTS).run(read, look), strict=True):
+        weight = 1.0 if e.file.embedded_index is not None else factor
+        problems += wrong
+        for column, kind, length in told:
+            held = counts.setdefault((column, kind), [0.0, 0.0])
+            held[0] += weight
+            held[1] += weight * length
+    wanted = {(s.column, s.index_type) for s in parse_index_options(state.schema.options, state.schema.fields)}
+    for key in wanted:
+        counts.setdefault(key, [0.0, 0.0])
+    found = [
+        IndexFacts(column, kind, min(round(n), len(entries)), round(size), (column, kind) in wanted)
+        for (column, kind), (n, size) in counts.items()
+    ]
+    found.sort(key=lambda i: (-i.size, i.column, i.kind))
+    return tuple(found), (len(beside[::step]), len(beside)), tuple(dict.fromkeys(problems))[:5]
+
+
+# --- history ----------------------------------------------------------------------------------------------------------
+
+
+def _timeline(read: Sequence[Snapshot]) -> tuple[tuple[Mapping[str, int], ...], tuple[int, int]]:
+    if not read:
+        return (), (0, 0)
+    times = [s.time_millis for s in read]
+    first, last = min(times), max(times)
+    spans: list[dict[str, int]] = [{} for _ in range(min(_COLUMNS, max(len(read), 1)))]
+    for s in read:
+        at = (s.time_millis - first) * len(spans) // max(last - first, 1)
+        held = spans[min(at, len(spans) - 1)]
+        held[s.commit_kind] = held.get(s.commit_kind, 0) + 1
+    return tuple(spans), (first, last)
