@@ -147,3 +147,23 @@ def test_types_that_hold_the_same_values() -> None:
 def test_missing_column() -> None:
     with pytest.raises(InvalidRequest, match="no column 's'"):
         evaluate(IsNull("s"), pa.table({"i": pa.array([1])}), FIELDS)
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_nan_is_the_greatest_number_and_equals_itself(kind: pa.DataType) -> None:
+    """As in Spark, against numbers as well as against itself; NULL is neither."""
+    name = "f" if kind == pa.float32() else "d"
+    values = [-math.inf, 0.0, math.inf, math.nan, None]
+    table = pa.table({name: pa.array(values, kind)})
+    nothing = [False, False, False]
+    for op, expected in {
+        Op.EQ: [*nothing, True, None],
+        Op.NE: [True, True, True, False, None],
+        Op.LT: [True, True, True, False, None],
+        Op.LE: [True, True, True, True, None],
+        Op.GT: [*nothing, False, None],
+        Op.GE: [*nothing, True, None],
+    }.items():
+        assert evaluate(Comparison(name, op, math.nan), table, FIELDS).to_pylist() == expected, op
+    assert evaluate(Comparison(name, Op.GT, 0.0), table, FIELDS).to_pylist() == [False, False, True, True, None]
+    assert evaluate(Comparison(name, Op.LE, 0.0), table, FIELDS).to_pylist() == [True, True, False, False, None]

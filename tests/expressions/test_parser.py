@@ -81,6 +81,11 @@ CASES: list[tuple[str, Predicate]] = [
     ("a NOT LIKE 'p/%' ESCAPE '/'", Like("a", "p/%", True, "/")),
     ("a LIKE ANY ('x%', 'y')", Or((Like("a", "x%"), Like("a", "y")))),
     ("startswith(a, 'x_')", Like("a", "x\\_%")),
+    ("a <=> 1", And((IsNull("a", True), eq(1)))),
+    ("NOT (a <=> 1)", Not(And((IsNull("a", True), eq(1))))),
+    ("a IS DISTINCT FROM 1", Not(And((IsNull("a", True), eq(1))))),
+    ("a IS DISTINCT FROM 'x'", Not(And((IsNull("a", True), eq("x"))))),
+    ("a IS DISTINCT FROM NULL", IsNull("a", True)),
     ("a = 1 AND b = 2 AND c = 3", And((eq(1), eq(2, "b"), eq(3, "c")))),
     ("a = 1 OR b = 2 AND c = 3", Or((eq(1), And((eq(2, "b"), eq(3, "c")))))),
     ("TRUE", Constant(True)),
@@ -114,6 +119,9 @@ def test_parse(text: str, expected: Predicate) -> None:
         "rand() < 0.5",
         "a = CAST('abc' AS INT)",
         "a LIKE b",
+        "a LIKE 'x%' ESCAPE ''",
+        "a LIKE 'x%' ESCAPE '//'",
+        "a LIKE 'x%' ESCAPE NULL",
     ],
 )
 def test_what_a_scan_cannot_evaluate_is_refused(text: str) -> None:

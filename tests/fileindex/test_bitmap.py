@@ -262,3 +262,16 @@ def test_bitmaps_of_the_first_version_stand_in_the_order_of_its_header() -> None
         bad = good[:at] + number.to_bytes(4, "big") + good[at + 4 :]
         with pytest.raises(CorruptError, match="not in the order of its header"):
             reader("INT", bad, 6).test(Comparison("c", Op.EQ, 2))
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_every_byte_that_says_what_a_payload_is(version: str) -> None:
+    """Versions 1 and 2, and 0 or 1 for "has NULLs", are all there are."""
+    good = written("INT", pa.array([1, 2, 2], pa.int32()), {"version": version})
+    for value in range(256):
+        if str(value) != version:
+            with pytest.raises(UnsupportedFeature if value > 2 else BitlakeError):
+                reader("INT", bytes((value,)) + good[1:], 3).test(Comparison("c", Op.EQ, 1))
+        if value > 1:
+            with pytest.raises(CorruptError, match="not a bitmap index"):
+                reader("INT", good[:9] + bytes((value,)) + good[10:], 3).test(Comparison("c", Op.EQ, 1))

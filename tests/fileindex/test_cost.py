@@ -11,7 +11,7 @@ from pyroaring import BitMap
 import bitlake
 from bitlake.expressions.tree import Comparison, In, Op
 from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
-from bitlake.fileindex.cost import expected_bytes, pages_spared
+from bitlake.fileindex.cost import Asked, CostGuide, expected_bytes, expected_share, pages_spared
 from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter
 from bitlake.table.plan import PlannedFile
 from bitlake.types import parse_type
@@ -73,3 +73,45 @@ def test_bytes_that_an_answer_reads() -> None:
     ranged = reader(RangeBitmapWriter, RangeBitmapReader)
     assert expected_bytes(ranged, Comparison("c", Op.EQ, 3), length, rows) == 18 * bitmap + 32_768
     assert expected_bytes(object(), Comparison("c", Op.EQ, 3), length, rows) == length
+
+
+LEAF = Comparison("c", Op.EQ, 1)
+
+
+def refused(
+    length: int, left: int = 10**6, column: int | None = None, rows: int = 100_000, exact: bool = False
+) -> bool:
+    """Whether an index of which nothing is known but its size is left alone."""
+    return CostGuide(rows, lambda _: column, exact=exact).why_not(object(), Asked(LEAF, length, left)) is not None
+
+
+def test_an_index_may_take_the_columns_bytes_and_some_for_each_row() -> None:
+    """2.5 ns a byte of index, and 2.5 ns a byte and 20 ns a row of column, both fetched at 5 ns a byte."""
+    for rows in (100_000, 1_000_000):
+        for column in (0, 1_000_000):
+            most = column + rows * 27 // 10
+            assert not refused(most, column=column, rows=rows) and refused(most + 1, column=column, rows=rows)
+    assert not refused(10**9, left=10**9), "a column of unknown size is no reason"
+    assert refused(10**9, column=10, exact=True)
+
+
+def test_small_files_and_small_indexes_are_asked() -> None:
+    assert not refused(10**9, column=1, rows=99_999) and refused(10**9, column=1, rows=100_000)
+    assert not refused(256 * 1024, left=1, column=1) and refused(256 * 1024 + 1, left=1, column=1)
+
+
+def test_few_rows_that_are_left_cost_a_page_each() -> None:
+    assert not refused(64 * 1024 * 50, left=50) and refused(64 * 1024 * 50 + 1, left=50)
+    assert not refused(64 * 1024 * 50 + 1, left=50, exact=True)
+
+
+def test_the_share_of_a_list_is_known_up_to_64_values() -> None:
+    writer = BitmapWriter(parse_type("INT"), {})
+    writer.add(pa.array(np.arange(1000, dtype=np.int32)))
+    data = writer.finish()
+    made = BitmapReader(parse_type("INT"), lambda o, n: data[o : o + n], len(data), 1000)
+    assert expected_share(made, In("c", tuple(range(64)))) == pytest.approx(0.064)
+    assert expected_share(made, In("c", tuple(range(64)), True)) == pytest.approx(0.936)
+    assert expected_share(made, In("c", tuple(range(65)))) is None
+    assert expected_share(made, Comparison("c", Op.NE, 3)) == pytest.approx(0.999)
+    assert expected_share(made, Comparison("c", Op.LT, 3)) is None

@@ -204,3 +204,14 @@ def test_every_cut_of_a_payload_is_refused() -> None:
         for cut in range(len(data)):
             with pytest.raises(CorruptError):
                 reader(kind, data[:cut], len(rows)).test(leaf)
+
+
+def test_the_share_of_rows_that_compare_so() -> None:
+    """Of 4 values, each counted once, as many are above a value as its place says."""
+    data = written("INT", pa.array([10, 20, 20, 20, 30, 40, None], pa.int32()))
+    made = reader("INT", data, 7)
+    for value, below in ((5, 0), (10, 0), (15, 0.25), (20, 0.25), (30, 0.5), (40, 0.75), (99, 1)):
+        assert made.share(Op.GE, value) == made.share(Op.GT, value) == 1 - below
+        assert made.share(Op.LT, value) == made.share(Op.LE, value) == below
+        assert made.share(Op.EQ, value) is None and made.share(Op.NE, value) is None
+    assert reader("INT", written("INT", pa.array([None], pa.int32())), 1).share(Op.GT, 5) is None
