@@ -56,7 +56,7 @@ history: $(READY)
 
 ## history-each  each store call of these operations fails, and meets each other operation, in this process (an hour)
 history-each: $(READY)
-	BITLAKE_HISTORY=1 HISTORY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/table/test_history_under_fire.py tests/table/test_fast_forward.py tests/table/test_replaced_table.py tests/table/test_rollback.py tests/table/test_history_crash.py $(ARGS)
+	BITLAKE_HISTORY=1 HISTORY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/table/test_history_under_fire.py tests/snapshot/test_fast_forward.py tests/table/test_replaced_table.py tests/snapshot/test_rollback.py tests/table/test_history_crash.py $(ARGS)
 
 ## maintenance  expiry and orphan removal beside a writer, a reader and a tagger, SECONDS=120 in each of MODES (tests/stress/maintenance.py)
 maintenance: $(READY)

@@ -27,7 +27,8 @@ from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry, decode_manifest
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
-from bitlake.table import index_access, live
+from bitlake.snapshot import manifests as live
+from bitlake.table import index_access
 
 if TYPE_CHECKING:
     from bench.cases import Bench

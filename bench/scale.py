@@ -26,7 +26,8 @@ from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.table import index_access, live
+from bitlake.snapshot import manifests as live
+from bitlake.table import index_access
 from bitlake.table.lsm.states import LiveBuckets
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.metadata.locations import DeferredRoots
+from bitlake.snapshot.state import TableState
 from bitlake.table.catalog import DEFAULT_DATABASE
 from bitlake.table.catalogs import REST, connect_catalog
 from bitlake.table.opening import open_table
 from bitlake.table.relation import Identifier, locate, open_state
-from bitlake.table.state import TableState
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
 if TYPE_CHECKING:

@@ -75,7 +75,8 @@ _KEYED_TESTS = (
 Tests that start processes are left out: their processes load no mutant.
 """
 _TABLE_TESTS = tuple(
-    f"tests/table/test_{name}.py"
+    f"tests/{folder}/test_{name}.py"
+    for folder in ("schema", "merge", "snapshot", "catalog", "scan", "write", "mergetree", "table")
     for name in (
         "append_compact",
         "append_delete",
@@ -118,10 +119,10 @@ ROOMS = {
     "planning": Room(
         (
             "bitlake/table/arrange.py",
-            "bitlake/table/file_columns.py",
+            "bitlake/snapshot/file_columns.py",
             "bitlake/table/page_planning.py",
             "bitlake/table/page_pruning.py",
-            "bitlake/table/partition*.py",
+            "bitlake/snapshot/partitions.py",
             "bitlake/table/plan*.py",
             "bitlake/table/prune.py",
         ),
@@ -131,10 +132,10 @@ ROOMS = {
         (
             "bitlake/table/changes.py",
             "bitlake/table/commit.py",
-            "bitlake/table/index_changes.py",
+            "bitlake/snapshot/index_files.py",
             "bitlake/merge/interval_partition.py",
-            "bitlake/table/manifests.py",
-            "bitlake/table/live.py",
+            "bitlake/snapshot/manifests.py",
+            "bitlake/snapshot/manifests.py",
         ),
         _TABLE_TESTS,
     ),

@@ -13,11 +13,11 @@ from bitlake.errors import StorageUnavailable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
-from bitlake.table import live
+from bitlake.snapshot import manifests
+from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.commit import OutcomeUnknown
 from bitlake.table.index_access import forget_all
-from bitlake.table.index_entries import clear_index_manifests, index_entries, index_path
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.read import forget_footers
 from bitlake.table.table import Table
 
@@ -91,7 +91,7 @@ class Between:
 
 def forget() -> None:
     """Clear every cache of this process."""
-    live.clear_caches()
+    manifests.clear_caches()
     clear_index_manifests()
     forget_footers()
     forget_all()
@@ -103,18 +103,18 @@ def strays(table: Table) -> set[str]:
     state, store = table.state(), LocalStore()
     paths, partitions = state.paths, PartitionReader(state.schema, state.paths)
     named = {paths.latest_hint, paths.earliest_hint, *(paths.schema(i) for i in range(10))}
-    for number in live.snapshot_ids(store, paths):
-        s = live.load_snapshot(store, paths, number)
+    for number in manifests.snapshot_ids(store, paths):
+        s = manifests.load_snapshot(store, paths, number)
         named.add(paths.snapshot(number))
-        entries = list(live.live_files(store, paths, s))
+        entries = list(manifests.live_files(store, paths, s))
         for name in (s.base_manifest_list, s.delta_manifest_list, s.changelog_manifest_list):
             if name is None:
                 continue
             named.add(paths.manifest(name))
-            metas = live.read_manifest_list(store, paths, name)
+            metas = manifests.read_manifest_list(store, paths, name)
             named |= {paths.manifest(m.file_name) for m in metas}
             if name == s.changelog_manifest_list:
-                entries += [e for m in metas for e in live.read_manifest(store, paths, m.file_name)]
+                entries += [e for m in metas for e in manifests.read_manifest(store, paths, m.file_name)]
         if s.index_manifest is not None:
             named.add(paths.manifest(s.index_manifest))
         named |= {index_path(paths, state.schema, i) for i in index_entries(store, paths, s)}

@@ -16,7 +16,7 @@ from faults import forget
 
 import bitlake
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
-from bitlake.table.expire import Retention
+from bitlake.snapshot.expiry import Retention
 
 SCHEMA = pa.schema([("id", pa.int64())])
 ALL = Retention(1, 1, 1 << 60, 1 << 30)

@@ -15,8 +15,8 @@ from bitlake.fileindex.selection import Selection
 from bitlake.merge.engine import merge_rows
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import MergeSpec, max_level
+from bitlake.snapshot.index_files import read_vectors
 from bitlake.table.fetch import MergeTask, ReadCounts
-from bitlake.table.index_files import read_vectors
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.model import Compaction

@@ -15,7 +15,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.schema.merge_spec import row_schema
-from bitlake.table.index_files import write_vectors
+from bitlake.snapshot.index_files import write_vectors
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import BucketState, LsmContext
 from bitlake.tableindex.deletion_vectors import DeletionVector

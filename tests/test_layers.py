@@ -32,6 +32,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("deletion",),
     ("schema",),
     ("merge",),
+    ("snapshot",),
     ("table",),
     ("system_tables",),
     ("tools",),

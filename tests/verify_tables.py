@@ -24,9 +24,9 @@ from bitlake.metadata.manifest import (
     encode_manifest_list,
 )
 from bitlake.metadata.schema import TableSchema
+from bitlake.snapshot.manifests import manifest_meta
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.analyze import ColumnFacts, save_statistics
-from bitlake.table.manifests import manifest_meta
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.table import Table
 
 ROWS = pa.schema([pa.field("id", pa.int64()), ("v", pa.string()), ("x", pa.float64()), ("p", pa.string())])

@@ -11,7 +11,7 @@ from bitlake.cli.run import Run, SnapshotOption, TableName, TagOption, command, 
 from bitlake.cli.startup import LightGroup
 
 if TYPE_CHECKING:
-    from bitlake.table.state import TableState
+    from bitlake.snapshot.state import TableState
 
 
 def register(app: typer.Typer, name: str) -> None:
@@ -28,8 +28,8 @@ def history(
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="So many snapshots; 0 for all.")] = 20,
 ) -> None:
     """What was committed to a table, the latest first: each snapshot with its rows and tags."""
-    from bitlake.table.tag_files import list_tags
-    from bitlake.table.versions import existing_snapshots, snapshot_ids
+    from bitlake.snapshot.tag_files import list_tags
+    from bitlake.snapshot.versions import existing_snapshots, snapshot_ids
 
     found = run.state(table)
     ids = snapshot_ids(found.store, found.paths)[::-1]
@@ -97,7 +97,7 @@ def _tag() -> typer.Typer:
 
 def tag_list(run: Run, table: TableName) -> None:
     """The tags of a table."""
-    from bitlake.table.tag_files import list_tags as read_tags
+    from bitlake.snapshot.tag_files import list_tags as read_tags
 
     found = run.state(table)
     document = {
@@ -133,7 +133,7 @@ def _kept(millis: int | None) -> str:
 def tag_create(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
     """Tag a snapshot, the latest if none is given."""
     from bitlake.errors import AlreadyExists
-    from bitlake.table import tags
+    from bitlake.snapshot import tags
 
     found = run.state(table)
     try:
@@ -146,7 +146,7 @@ def tag_create(run: Run, table: TableName, name: TagName, snapshot: SnapshotOpti
 
 def tag_move(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
     """Move a tag to another snapshot, the latest if none is given."""
-    from bitlake.table import tags
+    from bitlake.snapshot import tags
 
     found = run.state(table)
     tags.replace_tag(found, name, snapshot, retained_ms=duration("--keep", keep))
@@ -157,7 +157,7 @@ def tag_rename(
     run: Run, table: TableName, name: TagName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
 ) -> None:
     """Give a tag another name."""
-    from bitlake.table import tags
+    from bitlake.snapshot import tags
 
     found = run.state(table)
     tags.rename_tag(found, name, new_name)
@@ -168,7 +168,7 @@ def tag_rename(
 
 def tag_delete(run: Run, table: TableName, name: TagName) -> None:
     """Delete a tag, and the files that only it kept."""
-    from bitlake.table import tags
+    from bitlake.snapshot import tags
 
     found = run.state(table)
     tags.delete_tag(found, name)
@@ -177,7 +177,7 @@ def tag_delete(run: Run, table: TableName, name: TagName) -> None:
 
 
 def _report_tag(run: Run, table: TableState, done: str, name: str) -> None:
-    from bitlake.table.tag_files import load_tag
+    from bitlake.snapshot.tag_files import load_tag
 
     snapshot = load_tag(table, name).snapshot.id
     document = {"table": table.name, "tag": name, "done": done, "snapshot": snapshot}
@@ -201,7 +201,7 @@ def _branch() -> typer.Typer:
 
 def branch_list(run: Run, table: TableName) -> None:
     """The branches of a table, main first."""
-    from bitlake.table.versions import branch_names
+    from bitlake.snapshot.versions import branch_names
 
     found = run.state(table)
     branches = []
@@ -229,7 +229,7 @@ def branch_create(run: Run, table: TableName, name: BranchName, tag: TagOption =
 
     Read and write it as TABLE$branch_NAME.
     """
-    from bitlake.table.branches import create_branch
+    from bitlake.snapshot.branches import create_branch
 
     found = run.state(table)
     create_branch(found, name, tag)
@@ -240,7 +240,7 @@ def branch_rename(
     run: Run, table: TableName, name: BranchName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
 ) -> None:
     """Give a branch another name."""
-    from bitlake.table.branches import rename_branch
+    from bitlake.snapshot.branches import rename_branch
 
     found = run.state(table)
     rename_branch(found, name, new_name)
@@ -250,7 +250,7 @@ def branch_rename(
 
 def branch_fast_forward(run: Run, table: TableName, name: BranchName) -> None:
     """Make main what a branch is."""
-    from bitlake.table import branches
+    from bitlake.snapshot import branches
 
     found = run.state(table)
     branches.fast_forward(found, name)
@@ -259,7 +259,7 @@ def branch_fast_forward(run: Run, table: TableName, name: BranchName) -> None:
 
 def branch_delete(run: Run, table: TableName, name: BranchName) -> None:
     """Delete a branch: its snapshots, schemas and tags."""
-    from bitlake.table.branches import delete_branch
+    from bitlake.snapshot.branches import delete_branch
 
     found = run.state(table)
     delete_branch(found, name)

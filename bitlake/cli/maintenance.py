@@ -15,7 +15,7 @@ from bitlake.cli.run import Command, Run, TableName, command, duration
 from bitlake.formatting import counted
 
 if TYPE_CHECKING:
-    from bitlake.table.state import TableState
+    from bitlake.snapshot.state import TableState
     from bitlake.table.table import Table
 
 
@@ -176,7 +176,7 @@ def _snapshots(
     state: TableState, table: Callable[[], Table], age: int | None, retain_max: int | None, retain_min: int | None
 ) -> _Plan:
     from bitlake import _clock
-    from bitlake.table.expire import Retention, plan_expiry
+    from bitlake.snapshot.expiry import Retention, plan_expiry
 
     retention = Retention(retain_max, retain_min, None if age is None else _clock.now_ms() - age)
     plan = plan_expiry(state.store, state.paths, state.schema, retention)
@@ -192,7 +192,7 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
     from bitlake.errors import InvalidRequest
     from bitlake.metadata.partition import partition_spec
     from bitlake.schema.partition_age import PartitionAge
-    from bitlake.table.partition_expiry import expired_partitions
+    from bitlake.snapshot.expiry import expired_partitions
 
     chosen = PartitionAge.of(state.schema.options)
     if age is not None:
@@ -215,7 +215,8 @@ def _partition_age_format(age: Any) -> tuple[str | None, str | None, str]:
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake import _clock
-    from bitlake.table.tags import delete_tag, list_tags
+    from bitlake.snapshot.tag_files import list_tags
+    from bitlake.snapshot.tags import delete_tag
 
     now = _clock.local_ms()
     if age is None:
@@ -233,7 +234,7 @@ def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: in
 def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
     from bitlake import _clock
     from bitlake.runtime import REQUESTS, LocalRunner
-    from bitlake.table.orphans import find_orphans
+    from bitlake.snapshot.orphan_files import find_orphans
 
     limit = _clock.now_ms() - (_DAY_MS if age is None else age)
     found = find_orphans(state, limit, LocalRunner(REQUESTS))

@@ -13,7 +13,7 @@ from bitlake.formatting import counted
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
-    from bitlake.table.state import TableState
+    from bitlake.snapshot.state import TableState
 
 
 def register(app: typer.Typer, name: str) -> None:
@@ -198,9 +198,9 @@ def files(
 
     With --json all files are listed, whatever --limit says.
     """
+    from bitlake.snapshot.partitions import PartitionReader, files_of_partitions
+    from bitlake.snapshot.time_travel import When
     from bitlake.table.index_names import index_name
-    from bitlake.table.partitions import PartitionReader, files_of_partitions
-    from bitlake.table.travel import When
 
     state = When(snapshot, tag, timestamp).of(run.state(table), run.options.timezone)
     entries = files_of_partitions(state, partitions, run.options.timezone)

@@ -20,6 +20,8 @@ from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
 from bitlake.metadata.names import Names
+from bitlake.snapshot.partitions import max_partition
+from bitlake.snapshot.state import TableState
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.local_relation import held_frame, is_simple
 from bitlake.spark.read.scan import SparkReader, is_lasting
@@ -34,10 +36,8 @@ from bitlake.sql.time_travel import Relation, take_relations
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.opening import open_table
-from bitlake.table.partitions import max_partition
 from bitlake.table.relation import Identifier, relation_exists
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 
 _numbers = itertools.count()

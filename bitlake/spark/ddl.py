@@ -16,6 +16,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.schema import assign_ids, near
 from bitlake.metadata.schema_change import SetTableComment
 from bitlake.schema.create import ColumnSpec
+from bitlake.snapshot.schema_commit import replaced_schema
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.insert import COUNTS, store
 from bitlake.spark.errors import spark_errors
@@ -31,7 +32,6 @@ from bitlake.table.catalog import DEFAULT_DATABASE
 from bitlake.table.jdbc_views import View
 from bitlake.table.partition_spec import overwrite_scope
 from bitlake.table.relation import Identifier, open_state, relation_exists
-from bitlake.table.replace import replaced_schema
 from bitlake.table.table import Table
 
 log = logging.getLogger("bitlake")

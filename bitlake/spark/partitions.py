@@ -11,13 +11,13 @@ from pyspark.sql import functions as F
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.snapshot.partitions import files_by_partition
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.types import spark_type
 from bitlake.sql import statements as st
 from bitlake.sql.statements import AddPartitions, DropPartitions
-from bitlake.table.partitions import files_by_partition
-from bitlake.table.state import TableState
 from bitlake.types import arrow_type
 
 

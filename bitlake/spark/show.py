@@ -16,6 +16,8 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import escape, render_value
 from bitlake.metadata.schema import near
+from bitlake.snapshot.partitions import PartitionReader, files_by_partition
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.partitions import existing_partition, partition_spec, static_values
 from bitlake.spark.types import spark_schema
@@ -23,9 +25,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
 from bitlake.table.fallback_branch import listed_entries
-from bitlake.table.partitions import PartitionReader, files_by_partition
 from bitlake.table.relation import Identifier
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS

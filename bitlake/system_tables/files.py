@@ -20,13 +20,13 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.schema.evolution import map_fields
 from bitlake.schema.merge_spec import key_fields
+from bitlake.snapshot.file_columns import columns_of_files
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import read_manifest_list, snapshot_manifests
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.state import TableState
 from bitlake.system_tables.rows import Metadata, array_of, as_text, by_rows, columns
 from bitlake.table.fallback_branch import listed_entries
-from bitlake.table.file_columns import columns_of_files
-from bitlake.table.index_entries import index_entries
-from bitlake.table.live import read_manifest_list, snapshot_manifests
-from bitlake.table.partitions import PartitionReader
-from bitlake.table.state import TableState
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import parse_type
 

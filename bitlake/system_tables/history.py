@@ -16,13 +16,11 @@ from typing import Any
 from bitlake.errors import NotFound
 from bitlake.metadata.java_json import dumps, flat, load_object
 from bitlake.metadata.schema import TableSchema
+from bitlake.snapshot.consumers import consumers
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tag_files import list_tags
+from bitlake.snapshot.versions import existing_snapshots, load_schema, schema_ids, snapshot_ids
 from bitlake.system_tables.rows import Metadata, by_rows, columns, local_time
-from bitlake.table.consumers import consumers
-from bitlake.table.live import load_schema, snapshot_ids
-from bitlake.table.references import existing_snapshots
-from bitlake.table.state import TableState
-from bitlake.table.tags import list_tags
-from bitlake.table.versions import schema_ids
 from bitlake.types.datatypes import field_to_json
 
 _SNAPSHOTS = columns(

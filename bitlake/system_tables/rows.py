@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.state import TableState
+from bitlake.snapshot.state import TableState
 from bitlake.types import ArrayType, AtomicType, DataField, DataType, RowType, arrow_schema
 from bitlake.types.datatypes import parse_type
 

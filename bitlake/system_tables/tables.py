@@ -18,6 +18,7 @@ from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.formats.conform import retyped
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.schema import TableSchema, near
+from bitlake.snapshot.state import TableState
 from bitlake.system_tables import files, history, indexes
 from bitlake.system_tables.rows import Metadata
 from bitlake.table.change_scan import ChangeScan
@@ -26,7 +27,6 @@ from bitlake.table.incremental import FilesState
 from bitlake.table.index_only import Answers
 from bitlake.table.plan import Plan, ScanMetrics
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 
 

@@ -27,6 +27,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
+from bitlake.snapshot.state import TableState
 from bitlake.table.data_file import (
     DataFileWriter,
     FileMaker,
@@ -35,7 +36,6 @@ from bitlake.table.data_file import (
     source_columns,
 )
 from bitlake.table.sizing import target_file_size
-from bitlake.table.state import TableState
 from bitlake.types import arrow_field
 
 # A file of up to this many times the target is left whole: rewriting it costs more than its size does.

@@ -14,9 +14,9 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, NotFound
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.state import TableState
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import OutcomeUnknown, commit
-from bitlake.table.state import TableState
 
 
 @dataclass(frozen=True, slots=True)

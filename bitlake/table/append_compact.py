@@ -27,13 +27,13 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import say
 from bitlake.runtime import Runner
+from bitlake.snapshot.partitions import discard_entries
+from bitlake.snapshot.state import TableState
 from bitlake.table.append_delete import discard_index, read_all, unaware, vector_change, vector_files, vectors_of
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.changes import CommitPlan, IndexChange
 from bitlake.table.commit import commit
-from bitlake.table.partitions import discard_entries
 from bitlake.table.sizing import target_file_size
-from bitlake.table.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector
 
 BATCH_BYTES = 16 << 30

@@ -29,16 +29,16 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.runtime import LocalRunner, Runner
+from bitlake.snapshot.index_files import read_vectors, write_vectors, write_vectors_rolling
+from bitlake.snapshot.index_manifest import index_entries, index_path
+from bitlake.snapshot.partitions import PartitionReader, discard_entries
+from bitlake.snapshot.state import TableState
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.changes import CommitPlan, IndexChange
 from bitlake.table.fetch import FileTask, ReadCounts
-from bitlake.table.index_entries import index_entries, index_path
-from bitlake.table.index_files import read_vectors, write_vectors, write_vectors_rolling
-from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.plan import Plan, PlannedFile, ScanMetrics
 from bitlake.table.read import ROW_INDEX, ReadRequest, read_file, tasks_of
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector
 
 Hits = Mapping[str, BitMap]

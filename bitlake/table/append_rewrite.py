@@ -22,12 +22,12 @@ from bitlake.metadata.paths import TablePaths, data_file_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.runtime import LocalRunner, Runner
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.state import TableState
 from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
 from bitlake.table.fetch import FileTask, ReadCounts
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import PlannedFile
 from bitlake.table.read import ReadRequest, output_schema, read_file, tasks_of
-from bitlake.table.state import TableState
 
 
 @dataclass(frozen=True, slots=True)

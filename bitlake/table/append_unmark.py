@@ -12,12 +12,12 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Runner
+from bitlake.snapshot.index_files import Bucket, IndexChange
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.state import TableState
 from bitlake.table.append_delete import RowsGone, discard_index, read_all, vector_change, vector_files
 from bitlake.table.append_rewrite import rewrite
 from bitlake.table.commit import CommitPlan, commit
-from bitlake.table.index_changes import Bucket, IndexChange
-from bitlake.table.index_entries import index_entries
-from bitlake.table.state import TableState
 
 
 def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:

@@ -15,11 +15,11 @@ from bitlake.formats.conform import null_column
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Runner
+from bitlake.snapshot.partitions import discard_entries
+from bitlake.snapshot.removal_markers import has_expired
+from bitlake.snapshot.state import TableState
 from bitlake.table.append_delete import RowsGone, find_hits, only_hits, take_out
-from bitlake.table.expiring import has_expired
-from bitlake.table.partitions import discard_entries
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.write import write_rows
 from bitlake.types import arrow_type
 

@@ -27,7 +27,7 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.schema.merge_spec import FIRST_ROW
-from bitlake.table.partitions import PartitionReader
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.plan import MergedFiles, Plan, PlannedFile, SkippedFile, SkipReason
 from bitlake.table.planner import ScanRequest, plan_files
 from bitlake.table.read import ROW_INDEX

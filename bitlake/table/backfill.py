@@ -13,10 +13,10 @@ from bitlake.errors import CommitConflict, reading_table
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.progress import say
 from bitlake.runtime import Runner
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.state import TableState
 from bitlake.table.commit import CommitPlan, commit
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import Rewritten, rewrite_all
-from bitlake.table.state import TableState
 
 BATCH_FILES = 256
 """Files a commit: at 0.1 to 2 s a file, minutes of work on a small cluster, and few snapshots on a large table."""

@@ -29,8 +29,8 @@ from bitlake.io import Store, has_cheap_rename
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
+from bitlake.snapshot.versions import JOURNAL, has_schema, latest_schema
 from bitlake.table.relation import Identifier
-from bitlake.table.versions import JOURNAL, has_schema, latest_schema
 
 if TYPE_CHECKING:
     from bitlake.schema.create import ColumnSpec
@@ -245,7 +245,7 @@ class FileSystemCatalog:
     @contextlib.contextmanager
     def _dropping(self, name: Identifier) -> Iterator[None]:
         """Delete the files of a table in external paths after the block, which deletes the table."""
-        from bitlake.table.external_files import delete_external, external_files  # brings Avro, which names need not
+        from bitlake.snapshot.references import delete_external, external_files  # brings Avro, which names need not
 
         paths = TablePaths(self.table_path(name), None, self.external_roots)
         files = external_files(self.store, paths)

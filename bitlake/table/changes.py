@@ -3,7 +3,7 @@
 Checks (table-format spec, section 9): every DELETE hits a live file; no file is added twice; all files of a partition
 agree on their number of buckets (Paimon skips that for plain appends, and then mixes them); files of one level above 0
 of a bucket do not overlap by key; deletion vectors and HASH indexes fit the data files
-(:mod:`bitlake.table.index_changes`).
+(:mod:`bitlake.snapshot.index_files`).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.index_changes import Bucket, IndexFiles, IndexUpdate
-from bitlake.table.index_changes import IndexChange as IndexChange
-from bitlake.table.index_entries import index_entries
-from bitlake.table.live import PartitionFilter, live_files, load_snapshot
-from bitlake.table.manifests import PartitionSet
+from bitlake.snapshot.index_files import Bucket, IndexFiles, IndexUpdate
+from bitlake.snapshot.index_files import IndexChange as IndexChange
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, live_files
+from bitlake.snapshot.versions import load_snapshot
 
 
 class SequenceTaken(CommitConflict):

@@ -10,8 +10,8 @@ Order of writes, and what a crash *after* each step leaves behind:
 5. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
    is noticed because the next snapshot exists.  None is ever written before its snapshot is known to be part of the
    table, and it is deleted if that snapshot was rolled back meanwhile;
-6. the tags that the table's options ask for (:mod:`bitlake.table.auto_tags`): the next commit makes up for them;
-   the marks of complete partitions (:mod:`bitlake.table.partition_done`): the next write to them makes up for them.
+6. the tags that the table's options ask for (:mod:`bitlake.snapshot.tags`): the next commit makes up for them;
+   the marks of complete partitions (:mod:`bitlake.snapshot.partitions`): the next write to them makes up for them.
 
 Steps 2 and 3 are right only for the table and the base snapshot that they started from.  Others may have replaced the
 table (DROP and CREATE, a rename) or its history (rollback, fast-forward) since.  A table is identified by the schema
@@ -20,7 +20,7 @@ snapshot in step 4 (the schema again for a first commit).  A replacement of hist
 latest snapshot *before* looking for later ones a last time.  So either that look finds this commit, which then came
 first, or step 4 finds the base changed: the snapshot is withdrawn and the attempt repeated, or refused for another
 table.  A death between 3 and 4 leaves the snapshot.  If its base was removed, it is a stray, and readers ignore it
-(:mod:`bitlake.table.strays`).
+(:mod:`bitlake.snapshot.removal_markers`).
 
 A failed attempt deletes what it wrote in step 2.  If step 3 *fails* instead of answering, its outcome is unknown:
 nothing is deleted, and the snapshot's ``uuid``, which no other commit has, tells later whether it took place.
@@ -57,22 +57,21 @@ from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, OPERATIONS, Snapshot
-from bitlake.table.auto_tags import tag_commit
-from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
-from bitlake.table.expiring import has_expired, load_line
-from bitlake.table.index_changes import IndexFiles
-from bitlake.table.live import (
+from bitlake.snapshot.index_files import IndexFiles
+from bitlake.snapshot.manifests import ManifestWriter, snapshot_manifests
+from bitlake.snapshot.partitions import mark_written
+from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tags import tag_commit
+from bitlake.snapshot.versions import (
+    is_same_table,
     latest_schema_id,
     latest_snapshot,
     load_schema,
     load_snapshot,
-    snapshot_manifests,
+    read_hint,
 )
-from bitlake.table.manifests import ManifestWriter
-from bitlake.table.partition_done import mark_written
-from bitlake.table.state import TableState
-from bitlake.table.strays import create_snapshot, on_base
-from bitlake.table.versions import is_same_table, read_hint
+from bitlake.table.changes import Changes, CommitPlan, Delta, IndexChange, Overwrite
 
 __all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bitlake.errors import BitlakeError, reading_table
+from bitlake.snapshot.partitions import files_to_plan
 from bitlake.table.explain_meter import BOUNDS, Meter, MeteringStore
 from bitlake.table.fetch import FileTask, footer_of, has_pages
-from bitlake.table.partition_files import files_to_plan
 from bitlake.table.plan import Plan
 from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
 from bitlake.table.topn import FileRanges

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake.formatting import counted, human_bytes, printable
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.snapshot.partitions import PartitionReader, files_to_plan
 from bitlake.table.explain import explain_dict, explain_text
 from bitlake.table.explain_advice import Advice, advice_of
 from bitlake.table.explain_leaves import LeafStep, asked_of, leaf_steps
 from bitlake.table.explain_pages import FileMap, maps_of
 from bitlake.table.explain_run import Phase, run_scan
-from bitlake.table.partition_files import files_to_plan
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import Plan, SkipReason
 from bitlake.table.skipped import outlines_of
 

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.options import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_option
 from bitlake.metadata.schema import TableSchema
+from bitlake.snapshot.state import TableState, load_state, state_at
+from bitlake.snapshot.time_travel import When, first_snapshot_from, snapshot_at_time
+from bitlake.snapshot.versions import branch_names, has_schema
 from bitlake.table.plan import MergedFiles, Plan, PlannedFile, ScanMetrics
-from bitlake.table.references import branch_names
-from bitlake.table.state import TableState, load_state, state_at
-from bitlake.table.travel import When, first_snapshot_from, snapshot_at_time
-from bitlake.table.versions import has_schema
 
 if TYPE_CHECKING:
     from bitlake.metadata.manifest import ManifestEntry

@@ -21,12 +21,11 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import max_level
+from bitlake.snapshot.state import TableState, state_at
+from bitlake.snapshot.versions import kept_words, latest_snapshot_id, snapshot_ids
 from bitlake.table.change_scan import ChangeScan
 from bitlake.table.incremental import Between, FilesState, changed_files, mode_of, of_files
-from bitlake.table.live import latest_snapshot_id, snapshot_ids
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState, state_at
-from bitlake.table.versions import kept_words
 
 _COMPACTED = ("lookup", "full-compaction")
 """Changelog producers by which a row is news only once it is compacted."""

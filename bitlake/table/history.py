@@ -12,8 +12,14 @@ from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavai
 from bitlake.expressions.tree import Predicate
 from bitlake.io import Store
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table import branches, tags
-from bitlake.table.branches import MAIN
+from bitlake.snapshot import branches, tags
+from bitlake.snapshot.branches import MAIN
+from bitlake.snapshot.rollback import rollback
+from bitlake.snapshot.state import TableState, state_at
+from bitlake.snapshot.tag_files import Tag, load_tag
+from bitlake.snapshot.time_travel import Time, epoch_millis, first_snapshot_from, snapshot_at_time, state_of
+from bitlake.snapshot.time_travel import When as When
+from bitlake.snapshot.versions import existing_snapshots, has_schema, latest_snapshot_id, snapshot_ids, tag_names
 from bitlake.table.change_scan import ChangeScan
 from bitlake.table.incremental import (
     Between,
@@ -25,21 +31,7 @@ from bitlake.table.incremental import (
     new_files,
     of_files,
 )
-from bitlake.table.live import latest_snapshot_id, snapshot_ids
-from bitlake.table.references import existing_snapshots, tag_names
-from bitlake.table.rollback import rollback
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState, state_at
-from bitlake.table.tags import Tag, load_tag
-from bitlake.table.travel import (
-    Time,
-    epoch_millis,
-    first_snapshot_from,
-    snapshot_at_time,
-    state_of,
-)
-from bitlake.table.travel import When as When
-from bitlake.table.versions import has_schema
 
 Moment = int | str | Tag
 """An end of a range of changes: a snapshot's id, or a tag."""

@@ -19,18 +19,10 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.live import (
-    PartitionFilter,
-    load_schema,
-    load_snapshot,
-    read_manifest_list,
-    read_manifests,
-    snapshot_ids,
-)
-from bitlake.table.live_files import LiveFiles
-from bitlake.table.rollback import are_unused
-from bitlake.table.state import TableState
-from bitlake.table.versions import existing_snapshots, kept_words
+from bitlake.snapshot.manifests import LiveFiles, PartitionFilter, read_manifest_list, read_manifests
+from bitlake.snapshot.rollback import are_unused
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import existing_snapshots, kept_words, load_schema, load_snapshot, snapshot_ids
 
 MODES = ("auto", "delta", "changelog", "diff")
 

@@ -16,15 +16,15 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.schema.create import check_options
 from bitlake.schema.merge_spec import AGGREGATION, DEDUPLICATE, DELETE, PARTIAL_UPDATE, UPDATE_AFTER, MergeSpec
+from bitlake.snapshot.partitions import entries_of
+from bitlake.snapshot.state import TableState
 from bitlake.table.append_update import changed, named_values
 from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.postpone import postponed, read_postponed, with_buckets
 from bitlake.table.lsm.publish import Publisher, bucket_states, compact_buckets, discard_changes, lsm_context
-from bitlake.table.partition_files import entries_of
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed
 from bitlake.table.upsert import Rows, batches_of, can_repeat, prepared, write_changes
 

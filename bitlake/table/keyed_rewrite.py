@@ -29,6 +29,8 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
 from bitlake.schema.merge_spec import SEQUENCE_NUMBER, VALUE_KIND, max_level
+from bitlake.snapshot.partitions import discard_entries
+from bitlake.snapshot.state import TableState
 from bitlake.table import keyed
 from bitlake.table.append_delete import Hits, RowsGone, find_hits, take_out
 from bitlake.table.append_update import CommitRows
@@ -37,11 +39,9 @@ from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
 from bitlake.table.lsm.states import lsm_context
 from bitlake.table.merge_read import alive
-from bitlake.table.partitions import discard_entries
 from bitlake.table.plan import PlannedFile
 from bitlake.table.read import ROW_INDEX, ReadRequest, read_file, tasks_of
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 
 
 def rewrites(state: TableState) -> bool:

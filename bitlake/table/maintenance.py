@@ -17,24 +17,21 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.partition_age import PartitionAge
-from bitlake.table import branches, tags
+from bitlake.snapshot import branches, tags
+from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expired_partitions
+from bitlake.snapshot.index_files import Bucket, IndexChange
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import snapshot_manifests
+from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans
+from bitlake.snapshot.partitions import PartitionReader, files_by_partition, mark_done
+from bitlake.snapshot.removal_markers import delete_strays, load_line
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tags import create_automatic_tags
+from bitlake.snapshot.versions import branch_names, earliest_snapshot_id, snapshot_ids, tag_names
 from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
-from bitlake.table.auto_tags import create_automatic_tags
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
-from bitlake.table.expire import Expiry, Retention
-from bitlake.table.expiring import load_line
 from bitlake.table.history import TableHistory
-from bitlake.table.index_changes import Bucket, IndexChange
-from bitlake.table.index_entries import index_entries
-from bitlake.table.live import earliest_snapshot_id, snapshot_ids, snapshot_manifests
-from bitlake.table.orphans import STAGING, Orphan, find_orphans
-from bitlake.table.partition_done import mark_done
-from bitlake.table.partition_expiry import drop_expired, expired_partitions
-from bitlake.table.partitions import PartitionReader, files_by_partition
-from bitlake.table.references import branch_names, tag_names
-from bitlake.table.state import TableState
-from bitlake.table.strays import delete_strays
 
 if TYPE_CHECKING:
     from bitlake.tools.verify import VerifyReport

@@ -14,13 +14,13 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.branches import MAIN, branch_paths, find_branch
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.versions import load_schema, load_snapshot, snapshot_ids
 from bitlake.table.append_update import retrying
-from bitlake.table.branches import MAIN, branch_paths, find_branch
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
-from bitlake.table.index_entries import index_entries
-from bitlake.table.live import load_schema, load_snapshot, snapshot_ids
-from bitlake.table.state import TableState, load_state
 
 _ADDING = ("APPEND", "ANALYZE")
 

@@ -29,15 +29,14 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, ve
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.create import check_options
+from bitlake.snapshot.index_files import Bucket
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.schema_commit import write_schema
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
 from bitlake.table.append_unmark import unmark
 from bitlake.table.commit import CommitPlan, IndexChange, commit
-from bitlake.table.index_changes import Bucket
-from bitlake.table.index_entries import index_entries
-from bitlake.table.live import latest_snapshot_id
 from bitlake.table.lsm.publish import Publisher
-from bitlake.table.replace import write_schema
-from bitlake.table.state import TableState
-from bitlake.table.versions import existing_snapshots
 
 _TRIES = 20
 _PATIENT = 5

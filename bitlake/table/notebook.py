@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from bitlake.errors import BitlakeError
 from bitlake.html.markup import Child, Markup, markup
 from bitlake.html.notebook import grid, more, remark, titled
-from bitlake.table.travel import time_text
+from bitlake.snapshot.time_travel import time_text
 
 if TYPE_CHECKING:
+    from bitlake.snapshot.state import TableState
     from bitlake.table.catalog import FileSystemCatalog
     from bitlake.table.plan import Plan
     from bitlake.table.scan import Scan
-    from bitlake.table.state import TableState
     from bitlake.table.table import Table
 
 _MOST = 200

@@ -25,9 +25,9 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
+from bitlake.snapshot.file_columns import FileColumns, columns_of_files
 from bitlake.table.buckets import physical_array as physical_array
 from bitlake.table.cost import cost_guide, too_many
-from bitlake.table.file_columns import FileColumns, columns_of_files
 from bitlake.table.index_access import IndexAnswer, has_index, keep_answer, known_answer, open_for
 from bitlake.table.order import Order
 from bitlake.table.page_planning import narrowed_by_pages

@@ -21,9 +21,9 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.schema.evolution import MappedPredicate, map_fields, map_predicate
+from bitlake.snapshot.file_columns import FileColumns, FileGroup
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.buckets import BucketFilter
-from bitlake.table.file_columns import FileColumns, FileGroup
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import SkippedFile, SkipReason
 from bitlake.types import DataField
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
-from bitlake.table.state import TableState, load_state
+from bitlake.snapshot.state import TableState, load_state
 
 if TYPE_CHECKING:
     from bitlake.table.catalog import FileSystemCatalog

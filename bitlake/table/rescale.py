@@ -21,11 +21,11 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.snapshot.state import TableState
 from bitlake.table import keyed
 from bitlake.table.commit import Overwrite
 from bitlake.table.lsm.publish import Publisher
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.write import write_rows
 
 _TRIES = 10

@@ -15,8 +15,8 @@ from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.create import ColumnSpec, new_schema
+from bitlake.snapshot.versions import latest_schema
 from bitlake.table.catalog import DEFAULT_DATABASE, FileSystemCatalog, _check_name
-from bitlake.table.live import latest_schema
 from bitlake.table.relation import Identifier
 from bitlake.table.rest_store import RestStore, RestTable
 from bitlake.types.datatypes import field_to_json

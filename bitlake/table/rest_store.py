@@ -24,9 +24,10 @@ from bitlake.metadata.manifest import EntryKind
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.expiring import PREFIX as EXPIRING
-from bitlake.table.live import latest_schema_id, load_schema, read_manifest_list, read_manifests
-from bitlake.table.partitions import PartitionReader
+from bitlake.snapshot.manifests import read_manifest_list, read_manifests
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.removal_markers import PREFIX as EXPIRING
+from bitlake.snapshot.versions import latest_schema_id, load_schema
 from bitlake.table.rest_changes import schema_changes
 
 _HISTORY = re.compile(r"^(?P<folder>snapshot|schema|tag|branch)(?:/(?P<rest>.*))?$")

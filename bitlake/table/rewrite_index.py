@@ -31,11 +31,11 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
 from bitlake.schema.evolution import map_fields
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.state import TableState
 from bitlake.table.data_file import FileMaker, indexed_columns, source_column, source_columns
 from bitlake.table.index_access import INDEX_SUFFIX, index_name
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.rolling import place_index
-from bitlake.table.state import TableState
 from bitlake.types import DataField, DataType, MapType
 
 log = logging.getLogger("bitlake")

@@ -17,22 +17,22 @@ from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
 from bitlake.runtime import by_identity
+from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.time_travel import When
 from bitlake.table.arrange import plan_table
 from bitlake.table.explain import explain_dict, explain_json, explain_text
 from bitlake.table.fallback_branch import OtherBranch, joint_plan, other_branch
 from bitlake.table.ignored_files import IgnoredFiles
 from bitlake.table.index_only import Answers
 from bitlake.table.order import Order, OrderItem, parse_order
-from bitlake.table.partition_files import FilesToPlan, files_to_plan
 from bitlake.table.plan import Plan
 from bitlake.table.planner import ScanRequest
 from bitlake.table.read import ReadCounts, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
 from bitlake.table.read_ahead import read_in_order
 from bitlake.table.scan_recorder import ScanRecorder
-from bitlake.table.state import TableState
 from bitlake.table.topn import FileRanges
 from bitlake.table.topn_read import Ranking, TooManyRows, read_top_n
-from bitlake.table.travel import When
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.partition_files import newest_files
-from bitlake.table.state import TableState
+from bitlake.snapshot.partitions import newest_files
+from bitlake.snapshot.state import TableState
 from bitlake.types import ArrayType, AtomicType, DataType, MapType, MultisetType, Root, RowType
 
 # Compressed bytes per value, from tables of real-looking data; only used for a table's first write, and a file that

@@ -17,7 +17,7 @@ from bitlake.deletion import discard_files
 from bitlake.errors import CorruptError
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
-from bitlake.table.orphans import STAGING
+from bitlake.snapshot.orphan_files import STAGING
 
 FILE_BYTES = 32 << 20
 """Rows of a file, in memory: what the one that writes reads at a time."""

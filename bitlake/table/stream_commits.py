@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bitlake.errors import NotFound
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER
-from bitlake.table.live import load_snapshot, snapshot_ids
-from bitlake.table.state import TableState
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 
 
 def last_identifier(state: TableState, user: str) -> int | None:

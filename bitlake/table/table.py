@@ -39,23 +39,23 @@ from bitlake.schema.evolution import (
     type_of,
 )
 from bitlake.schema.validation import check_reading
+from bitlake.snapshot.expiry import Expiry, Retention, expire, plan_expiry
+from bitlake.snapshot.partitions import files_of_partitions
+from bitlake.snapshot.schema_commit import check_postponed, write_schema
+from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.time_travel import Time
+from bitlake.snapshot.versions import branch_names
 from bitlake.table.backfill import backfill
-from bitlake.table.expire import Expiry, Retention, expire, plan_expiry
 from bitlake.table.fallback_branch import check_branch_option
 from bitlake.table.history import Moment, When
 from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.modes import switch_deletion_vectors
 from bitlake.table.notebook import table_html
-from bitlake.table.partitions import files_of_partitions
-from bitlake.table.references import branch_names
-from bitlake.table.replace import check_postponed, write_schema
 from bitlake.table.rescale import rescale
 from bitlake.table.rewrite_index import Rewritten
 from bitlake.table.scan import Scan, ToSpark
 from bitlake.table.scan_log import ScanLog, ScanRecord, default_log
 from bitlake.table.scan_recorder import ScanRecorder
-from bitlake.table.state import TableState, load_state
-from bitlake.table.travel import Time
 from bitlake.table.writes import TableWrites
 from bitlake.types import arrow_schema
 

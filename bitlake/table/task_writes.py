@@ -23,15 +23,14 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.schema.merge_spec import is_cross_partition
+from bitlake.snapshot.partitions import discard_entries, entries_of
+from bitlake.snapshot.state import TableState
 from bitlake.table import keyed
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.commit import Overwrite
 from bitlake.table.lsm.model import BucketChange
 from bitlake.table.lsm.publish import discard_changes
-from bitlake.table.partition_files import entries_of
-from bitlake.table.partitions import discard_entries
 from bitlake.table.staged_rows import StagedRows, stage_rows
-from bitlake.table.state import TableState
 from bitlake.table.upsert import prepared, write_changes
 from bitlake.table.write import write_rows
 

@@ -26,9 +26,9 @@ from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.schema.evolution import map_fields, stored_alike
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.index_access import has_index, open_for
 from bitlake.table.order import BEST, WORST, Order, Place
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import Root

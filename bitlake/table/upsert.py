@@ -24,6 +24,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items
 from bitlake.runtime import LocalRunner
 from bitlake.schema.merge_spec import is_cross_partition, with_kinds
+from bitlake.snapshot.state import TableState
 from bitlake.table.lsm.bucket import BucketWriter
 from bitlake.table.lsm.cross_places import CrossPlaces
 from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
@@ -33,7 +34,6 @@ from bitlake.table.lsm.postpone import bucket_numbers, fixed_buckets, postpone_w
 from bitlake.table.lsm.publish import discard_changes
 from bitlake.table.lsm.spread import Share, partitions_of, spread
 from bitlake.table.lsm.states import LiveBuckets, Slot
-from bitlake.table.state import TableState
 from bitlake.table.write import fit, split_groups
 
 Rows: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | pa.Table]

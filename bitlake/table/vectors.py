@@ -19,7 +19,7 @@ from bitlake.metadata.index_manifest import IndexFileEntry, vectors_by_file
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Cache, LocalRunner
-from bitlake.table.index_entries import clear_index_manifests, index_path, read_index_manifest
+from bitlake.snapshot.index_manifest import clear_index_manifests, index_path, read_index_manifest
 from bitlake.table.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes
 from bitlake.tableindex.vector_range import VectorRange

@@ -18,9 +18,9 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.evolution import default_column
+from bitlake.snapshot.state import TableState
 from bitlake.table.adopt import AdoptContext
 from bitlake.table.data_file import DataFileWriter, FileMaker
-from bitlake.table.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
 from bitlake.types.datatypes import MAX_LENGTH
 

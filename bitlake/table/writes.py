@@ -17,17 +17,17 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import Runner
 from bitlake.schema.create import check_options
+from bitlake.snapshot.expiry import expire_after_commit
+from bitlake.snapshot.partitions import discard_entries
+from bitlake.snapshot.state import TableState
 from bitlake.table import keyed, keyed_rewrite
 from bitlake.table.append_compact import compact_append
 from bitlake.table.append_delete import RowsGone
 from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
 from bitlake.table.commit import CommitPlan, Overwrite, commit
 from bitlake.table.lsm.publish import Publisher, once_of
-from bitlake.table.partition_expiry import expire_after_commit
 from bitlake.table.partition_spec import overwrite_scope, physical_partition
-from bitlake.table.partitions import discard_entries
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.upsert import Rows, batches_of
 from bitlake.table.write import write_rows
 

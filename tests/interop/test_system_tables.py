@@ -15,9 +15,9 @@ from fixtures import warehouse
 from interop.rows import rows_of
 
 import bitlake
+from bitlake.snapshot.consumers import reset_consumer
 from bitlake.system_tables.tables import TABLES, VIEWS
 from bitlake.table.analyze import ColumnFacts, save_statistics
-from bitlake.table.consumers import reset_consumer
 from bitlake.table.migrate import migrate_folder
 from bitlake.table.relation import Identifier
 

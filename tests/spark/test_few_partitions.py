@@ -12,17 +12,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 import bitlake
+from bitlake.snapshot import manifests
+from bitlake.snapshot import partitions as partition_files
+from bitlake.snapshot.index_files import read_hashes
+from bitlake.snapshot.state import TableState
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.write import primary_key
 from bitlake.spark.write.primary_key import AssignJob
-from bitlake.table import live, partition_files
-from bitlake.table.index_files import read_hashes
 from bitlake.table.lsm.assign import Assigners
 from bitlake.table.lsm.cross_partition import BUCKET
 from bitlake.table.lsm.publish import publish
 from bitlake.table.lsm.states import LiveBuckets, hash_buckets
 from bitlake.table.sizing import rows_per_file
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 
 pytestmark = pytest.mark.spark
@@ -51,7 +52,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     whole: Callable[..., Any] = TableState.entries
     found: list[int] = []
 
-    def entries(state: TableState, partitions: live.PartitionFilter | None = None) -> Any:
+    def entries(state: TableState, partitions: manifests.PartitionFilter | None = None) -> Any:
         if state.snapshot is not None:
             assert partitions is not None and partitions.rows is not None, "every file of the table is looked at"
             found.append(len(partitions.rows))
@@ -68,7 +69,7 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
     table = made(tmp_path, {"bucket": "1"})
     table.add_column("x", "INT")
     table.upsert(rows(range(0, 60, 6), "wide", ["d0"]))
-    live.clear_caches()
+    manifests.clear_caches()
     asked.clear()
     state = table.state()
     job = primary_key.WriteJob(LiveBuckets.of(state, later=True), "me", None, grouped=True)
@@ -86,7 +87,7 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
 
 def test_an_assigner_knows_the_buckets_that_are_there(tmp_path: Path, asked: list[int]) -> None:
     state = made(tmp_path, KINDS["dynamic"]).state()
-    live.clear_caches()
+    manifests.clear_caches()
     asked.clear()
     job = loads(dumps(AssignJob(LiveBuckets.of(state, later=True), Assigners.of(state.schema, 1))))
     day = b"".join(sorted({p for p, _ in hash_buckets(state)})[:1])
@@ -107,8 +108,8 @@ def test_a_file_is_measured_on_the_newest_files(tmp_path: Path, asked: list[int]
     for day in range(3):
         table.append(rows(range(20_000), "v" * (day + 1), [f"d{day}"]))
     newest = table.scan(where="day = 'd2'").plan().files[0].entry.file
-    live.clear_caches()
-    monkeypatch.setattr(live, "MANY_ENTRIES", 1)
+    manifests.clear_caches()
+    monkeypatch.setattr(manifests, "MANY_ENTRIES", 1)
     assert rows_per_file(table.state()) == int((256 << 20) / (newest.file_size / newest.row_count))
 
 

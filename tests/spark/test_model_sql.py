@@ -15,7 +15,7 @@ from long import long
 from pyspark.sql import SparkSession
 
 import bitlake
-from bitlake.table.expire import Retention
+from bitlake.snapshot.expiry import Retention
 
 pytestmark = pytest.mark.spark
 

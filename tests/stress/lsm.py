@@ -20,7 +20,7 @@ import pyarrow as pa
 import bitlake
 from bitlake.errors import CommitConflict
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.live import load_snapshot, snapshot_ids
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.table.table import Table
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("writer", pa.int32()), ("n", pa.int64())])

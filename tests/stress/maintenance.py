@@ -37,11 +37,11 @@ import bitlake
 from bitlake.errors import BitlakeError, CommitConflict, NotFound
 from bitlake.runtime import LocalRunner
 from bitlake.schema.partition_age import PartitionAge
+from bitlake.snapshot.consumers import clear_consumers, reset_consumer
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.orphan_files import find_orphans
+from bitlake.snapshot.removal_markers import load_line
 from bitlake.table.analyze import ColumnFacts, save_statistics
-from bitlake.table.consumers import clear_consumers, reset_consumer
-from bitlake.table.expire import Retention
-from bitlake.table.expiring import load_line
-from bitlake.table.orphans import find_orphans
 from bitlake.table.table import Table
 
 INDEXED = {"file-index.bitmap.columns": "n", "file-index.in-manifest-threshold": "0 b", "manifest.merge-min-count": "3"}

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import bitlake
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.live import latest_snapshot_id
+from bitlake.snapshot.versions import latest_snapshot_id
 from bitlake.table.table import Table
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("n", pa.int64()), ("kind", pa.string())])

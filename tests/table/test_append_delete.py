@@ -15,9 +15,9 @@ import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.runtime import LocalRunner
+from bitlake.snapshot.index_manifest import index_entries
 from bitlake.table import append_update
 from bitlake.table.append_delete import bytes_to_ask, find_hits, only_hits, take_out
-from bitlake.table.index_entries import index_entries
 from bitlake.table.table import Table
 
 

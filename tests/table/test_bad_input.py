@@ -22,7 +22,8 @@ from bitlake.errors import BitlakeError, CorruptError, NotFound, StorageUnavaila
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.table import live, planner
+from bitlake.snapshot import manifests
+from bitlake.table import planner
 from bitlake.table.commit import CommitPlan, commit
 from bitlake.table.index_access import forget_all
 from bitlake.table.read import forget_footers
@@ -42,7 +43,7 @@ def forget() -> Iterator[None]:
 
 
 def forget_caches() -> None:
-    live.clear_caches()
+    manifests.clear_caches()
     forget_footers()
     forget_all()
 

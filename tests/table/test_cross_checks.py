@@ -15,7 +15,7 @@ from bitlake.metadata.index_manifest import decode_index_manifest, encode_index_
 from bitlake.metadata.manifest import EntryKind, decode_manifest, decode_manifest_list, encode_manifest
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table.live import clear_caches
+from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.vectors import clear_vectors
 
 

@@ -17,10 +17,10 @@ from bitlake.lake import Lake
 from bitlake.metadata.manifest import decode_manifest, encode_manifest
 from bitlake.metadata.paths import TablePaths
 from bitlake.schema.data_paths import _entropy
-from bitlake.table import external_files
-from bitlake.table.expire import Retention
-from bitlake.table.index_entries import clear_index_manifests
-from bitlake.table.live import clear_caches
+from bitlake.snapshot import references
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.index_manifest import clear_index_manifests
+from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.table import Table
 
 ROWS = pa.table({"p": ["a", "a", "b"], "id": pa.array([1, 2, 3], pa.int32())})
@@ -271,7 +271,7 @@ def test_dropping_beside_the_deletion_of_a_branch_prints_nothing(
     table = lake.create_table("t", pa.schema({"id": pa.int64()}))
     table.append(pa.table({"id": [1]}))
     table.create_branch("dev")
-    listed = external_files.schema_ids
+    listed = references.schema_ids
 
     def then_deleted(store: Store, line: TablePaths) -> list[int]:
         ids = listed(store, line)
@@ -280,6 +280,6 @@ def test_dropping_beside_the_deletion_of_a_branch_prints_nothing(
                 file.unlink()
         return ids
 
-    monkeypatch.setattr(external_files, "schema_ids", then_deleted)
+    monkeypatch.setattr(references, "schema_ids", then_deleted)
     lake.drop_table("t")
     assert not caplog.records and not (tmp_path / "default.db/t").exists()

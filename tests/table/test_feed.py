@@ -11,7 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.table.expire import Retention
+from bitlake.snapshot.expiry import Retention
 from bitlake.table.feed import Feed, Limits, Position
 from bitlake.table.table import Table
 

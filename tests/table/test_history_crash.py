@@ -20,9 +20,9 @@ import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import WRITES, FaultyStore
-from bitlake.table.expire import Retention
-from bitlake.table.expiring import load_line
-from bitlake.table.live import load_snapshot
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.versions import load_snapshot
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64())])

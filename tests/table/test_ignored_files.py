@@ -12,8 +12,8 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, NotFound
+from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.fetch import forget_footers
-from bitlake.table.live import clear_caches
 from bitlake.table.vectors import clear_vectors
 
 CORRUPT = "scan.ignore-corrupt-files"

@@ -15,7 +15,7 @@ import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.schema.partition_age import PartitionAge
-from bitlake.table import live, partition_expiry
+from bitlake.snapshot import expiry, manifests
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("dt", pa.string())])
@@ -76,7 +76,7 @@ def test_orphans_go_and_everything_that_anything_needs_stays(table: Table) -> No
     assert {o.size for o in looked} == {5}
     assert table.remove_orphan_files(SOON) == looked
     assert files(table) == kept | own and not Path(table.path, ".staging/abc").exists()
-    live.clear_caches()
+    manifests.clear_caches()
     assert dev.scan().count() == 3 and table.scan(tag="one").count() == 2 and table.scan(snapshot=2).count() == 3
 
 
@@ -94,7 +94,7 @@ def test_nothing_is_deleted_where_a_snapshot_cannot_be_read(table: Table) -> Non
     snapshot = table.snapshot
     assert snapshot is not None
     Path(table.path, "manifest", snapshot.delta_manifest_list).unlink()
-    live.clear_caches()
+    manifests.clear_caches()
     before = files(table)
     with pytest.raises(BitlakeError):
         table.remove_orphan_files(SOON)
@@ -177,7 +177,7 @@ def test_a_partition_that_is_written_to_meanwhile_does_not_expire_by_its_update_
 ) -> None:
     later = _clock.local_ms() + 2 * DAY
     monkeypatch.setattr(_clock, "local_ms", lambda: later)
-    looked = partition_expiry.expired_partitions
+    looked = expiry.expired_partitions
     asked = []
 
     def and_then_rows_come(*args: Any) -> list[dict[str, Any]]:
@@ -187,7 +187,7 @@ def test_a_partition_that_is_written_to_meanwhile_does_not_expire_by_its_update_
         asked.append(1)
         return found
 
-    monkeypatch.setattr(partition_expiry, "expired_partitions", and_then_rows_come)
+    monkeypatch.setattr(expiry, "expired_partitions", and_then_rows_come)
     gone = table.expire_partitions(PartitionAge(DAY, strategy="update-time"))
     assert [p["dt"] for p in gone] == ["2024-01-01"]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [3, 9]

@@ -15,10 +15,11 @@ import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
-from bitlake.table import keyed, live
+from bitlake.snapshot import manifests
+from bitlake.snapshot.index_files import write_vectors
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.table import keyed
 from bitlake.table.commit import CommitPlan, IndexChange, commit
-from bitlake.table.index_entries import index_entries
-from bitlake.table.index_files import write_vectors
 from bitlake.table.modes import is_settled
 from bitlake.table.table import Table
 from bitlake.table.upsert import prepared, write_changes
@@ -247,14 +248,14 @@ def test_a_switch_that_dies_at_any_step(tmp_path: Path, on: bool, after: bool) -
         table = make(tmp_path / str(number), bucket="1", write_only="true", commit__max_retries="0", **options)
         model: dict[int, int] = {}
         some_rounds(table, model, range(1))
-        live.clear_caches()
+        manifests.clear_caches()
         store = FaultyStore(LocalStore(), number, after=after, dead=True)
         try:
             dying = through(table, store)
             dying.enable_deletion_vectors() if on else dying.disable_deletion_vectors()
         except StorageUnavailable:
             pass
-        live.clear_caches()
+        manifests.clear_caches()
         table.compact()  # level 0 shows with vectors only then; without, it changes nothing
         assert rows_of(table) == model, f"died at call {number}"
         switched += table.schema.options[ENABLED] == str(on).lower() if ENABLED in table.schema.options else 0

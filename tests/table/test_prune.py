@@ -15,9 +15,10 @@ from bitlake.errors import CorruptError
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
-from bitlake.table import live, prune
-from bitlake.table.file_columns import FileColumns
-from bitlake.table.live_files import LiveFiles
+from bitlake.snapshot import manifests
+from bitlake.snapshot.file_columns import FileColumns
+from bitlake.snapshot.manifests import LiveFiles
+from bitlake.table import prune
 from bitlake.table.plan import SkippedFile, SkipReason
 from bitlake.table.prune import MetadataPruning
 from bitlake.table.skipped import SkippedFiles
@@ -84,13 +85,13 @@ def test_each_by_itself_says_the_same(table: bitlake.Table, condition: str, monk
 
 
 def test_a_second_question_finds_the_columns_decoded(table: bitlake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    live.clear_caches()
+    manifests.clear_caches()
     pruned(table, "id > 10")
 
     def refuse(*args: object) -> None:
         raise AssertionError("decoded again")
 
-    monkeypatch.setattr("bitlake.table.file_columns.column_bounds", refuse)
+    monkeypatch.setattr("bitlake.snapshot.file_columns.column_bounds", refuse)
     assert len(pruned(table, "id > 10000").left) == 0
     with pytest.raises(AssertionError):
         pruned(table, "amount > 10")

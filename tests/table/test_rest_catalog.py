@@ -19,8 +19,8 @@ from bitlake.errors import (
 )
 from bitlake.io.rest import rest_options
 from bitlake.lake import Lake, connect
+from bitlake.snapshot.expiry import Retention
 from bitlake.table.commit import OutcomeUnknown
-from bitlake.table.expire import Retention
 
 OPTIONS = {"token.provider": "bear", "token": rest_server.TOKEN}
 ROWS = pa.schema({"id": pa.int64(), "p": pa.string()})

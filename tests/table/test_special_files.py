@@ -14,9 +14,9 @@ import bitlake
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.io.local import LocalStore
 from bitlake.metadata.java_json import JSON_BYTES
+from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.fetch import forget_footers
 from bitlake.table.index_access import forget_all
-from bitlake.table.live import clear_caches
 from bitlake.table.vectors import clear_vectors
 
 

@@ -12,10 +12,11 @@ import pytest
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.table import branches, tags
-from bitlake.table.expire import Retention
-from bitlake.table.live import clear_caches, latest_snapshot, load_snapshot, snapshot_ids, snapshot_manifests
-from bitlake.table.rollback import rollback
+from bitlake.snapshot import branches, tags
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.manifests import clear_caches, snapshot_manifests
+from bitlake.snapshot.rollback import rollback
+from bitlake.snapshot.versions import latest_snapshot, load_snapshot, snapshot_ids
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 

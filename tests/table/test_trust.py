@@ -24,9 +24,9 @@ from bitlake.metadata.manifest import (
     encode_manifest_list,
 )
 from bitlake.metadata.paths import TablePaths, are_file_names, data_file_name, is_file_name
-from bitlake.table.expire import Retention
-from bitlake.table.index_entries import clear_index_manifests
-from bitlake.table.live import clear_caches
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.index_manifest import clear_index_manifests
+from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.table import Table
 
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int32())})

@@ -15,10 +15,11 @@ from bitlake.errors import InvalidRequest
 from bitlake.formats.reader import reader_for
 from bitlake.merge.interval_partition import check_levels
 from bitlake.metadata.paths import POSTPONE_BUCKET
-from bitlake.table.index_entries import index_entries
-from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list
-from bitlake.table.partitions import PartitionReader
-from bitlake.table.state import state_at
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import read_manifest, read_manifest_list
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.state import state_at
+from bitlake.snapshot.versions import load_snapshot
 from bitlake.table.table import Table
 
 COLUMNS = pa.schema(

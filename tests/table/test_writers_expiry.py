@@ -13,8 +13,8 @@ import pytest
 import bitlake
 from bitlake.errors import CommitConflict
 from bitlake.io import Store
-from bitlake.table.expire import Retention
-from bitlake.table.live import clear_caches
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.int64())])

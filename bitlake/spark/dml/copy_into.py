@@ -25,6 +25,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.io import FileInfo, Store, open_store
 from bitlake.io.base import scheme_of
 from bitlake.metadata.names import Names
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.insert import store
 from bitlake.spark.errors import spark_errors
@@ -36,7 +37,6 @@ from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable, FileFormat
 from bitlake.table.load_history import LoadHistory
-from bitlake.table.state import TableState
 from bitlake.types import DataField
 
 _FILE, _BAD, _CORRUPT = "__bitlake_file", "__bitlake_bad", "__bitlake_corrupt"

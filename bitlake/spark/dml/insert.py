@@ -18,6 +18,8 @@ from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
 from bitlake.metadata.names import Names
 from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import PREFIX, MergeSchema
+from bitlake.snapshot.partitions import files_by_partition
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.partitions import partition_literal, partition_spec, static_values, whole_partition
 from bitlake.spark.read.query import query
@@ -32,9 +34,7 @@ from bitlake.table.append_update import retrying
 from bitlake.table.commit import Overwrite
 from bitlake.table.lsm.publish import publish
 from bitlake.table.partition_spec import overwrite_scope
-from bitlake.table.partitions import files_by_partition
 from bitlake.table.relation import Identifier
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.types import DataField
 

@@ -27,6 +27,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import FALSE, And, Comparison, In, Op, Predicate
 from bitlake.formats.column_bounds import physical_values
 from bitlake.metadata.names import Names
+from bitlake.snapshot.partitions import has_many_files
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.target import Target, column_parts, set_values
 from bitlake.spark.errors import spark_errors
@@ -35,7 +36,6 @@ from bitlake.spark.types import spark_type
 from bitlake.spark.write.insert_cast import members_as_text, nested_by_name, store_columns, with_default
 from bitlake.sql import statements as st
 from bitlake.sql.text import Cursor
-from bitlake.table.partition_files import has_many_files
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 
 MOST_KEYS = 1000

@@ -26,6 +26,7 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.local_relation import held_frame
@@ -39,7 +40,6 @@ from bitlake.sql.table_references import replace_tables
 from bitlake.table.append_delete import Hits, only_hits
 from bitlake.table.read import FILE_PATH, PARTITION, ROW_INDEX
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.types import DataField, RowType
 

@@ -12,6 +12,8 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.schema import near
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.spark.context import EngineContext
 from bitlake.spark.procedures import database, history, maintenance
 from bitlake.spark.procedures.compact import compact, rescale_table
@@ -28,8 +30,6 @@ from bitlake.spark.procedures.procedure import (
 )
 from bitlake.spark.show import like_names
 from bitlake.sql import statements as st
-from bitlake.table.expire import Retention
-from bitlake.table.partitions import PartitionReader
 
 _TRACKING = "tables with row tracking ('row-tracking.enabled'), which bitlake does not write"
 _FUNCTIONS = "functions that a REST catalog keeps; CREATE TEMPORARY FUNCTION is Spark's own and runs here"

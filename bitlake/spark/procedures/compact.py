@@ -29,6 +29,7 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.option_types import parse_duration_ms
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.procedures.procedure import integer, needed, text
@@ -44,7 +45,6 @@ from bitlake.table.curves import bits_for, bounds_of, hilbert, ranks, zorder
 from bitlake.table.rescale import rescale, rescale_partitions
 from bitlake.table.scan import Scan
 from bitlake.table.sizing import target_file_size
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root
 

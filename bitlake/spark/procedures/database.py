@@ -11,6 +11,8 @@ from pyspark.sql import types as T
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata import options as opt
+from bitlake.snapshot.branches import MAIN
+from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.spark.context import EngineContext
 from bitlake.spark.ddl import alter_dialect, create_table_like
 from bitlake.spark.dml.insert import store
@@ -34,8 +36,6 @@ from bitlake.spark.procedures.procedure import (
 )
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.statements import CreateTableLike
-from bitlake.table.branches import MAIN
-from bitlake.table.live import snapshot_manifests
 from bitlake.table.merge_branch import merge_branch
 from bitlake.table.relation import Identifier
 from bitlake.table.table import Table

@@ -8,6 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.snapshot.consumers import clear_consumers, reset_consumer
+from bitlake.snapshot.time_travel import state_at_version
 from bitlake.spark.context import EngineContext
 from bitlake.spark.ddl import delete_tags
 from bitlake.spark.procedures.procedure import (
@@ -26,8 +28,6 @@ from bitlake.spark.procedures.procedure import (
     table_of,
     text,
 )
-from bitlake.table.consumers import clear_consumers, reset_consumer
-from bitlake.table.travel import state_at_version
 
 Arguments = dict[str, Any]
 _TAG = Parameter("tag", True, "the tag's name")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata import options as opt
+from bitlake.snapshot.branches import MAIN
 from bitlake.spark.errors import spark_errors
 from bitlake.sql.time_travel import Changes, Relation
-from bitlake.table.branches import MAIN
 from bitlake.table.history import When
 from bitlake.table.relation import Identifier
 from bitlake.table.scan import Scan

@@ -16,6 +16,7 @@ from bitlake.io.base import scheme_of
 from bitlake.io.object_options import KINDS
 from bitlake.metadata.paths import TablePaths
 from bitlake.schema.evolution import PREFIX
+from bitlake.snapshot.versions import has_schema
 from bitlake.sql.parser import parse_table_name
 from bitlake.system_tables.tables import SystemTable
 from bitlake.table.catalog import DEFAULT_DATABASE
@@ -24,7 +25,6 @@ from bitlake.table.opening import open_table
 from bitlake.table.order import OrderItem
 from bitlake.table.relation import Identifier, split_relation
 from bitlake.table.table import Table
-from bitlake.table.versions import has_schema
 
 PLACE = (
     "path",

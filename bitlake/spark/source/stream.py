@@ -17,15 +17,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.snapshot.consumers import consumers, reset_consumer
+from bitlake.snapshot.time_travel import epoch_millis, first_snapshot_from
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.read import Part, packed_groups, parts_of, read_partition, refined, time_option
 from bitlake.system_tables.tables import SystemTable
 from bitlake.table.change_scan import ChangeScan, ChangeTask
-from bitlake.table.consumers import consumers, reset_consumer
 from bitlake.table.feed import Feed, Limits, Position
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
-from bitlake.table.travel import epoch_millis, first_snapshot_from
 
 admission: Any = None
 """PySpark's module of limits; PySpark 4.1 has none: it lets no Python source read less than all."""

@@ -20,14 +20,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.evolution import MergeSchema
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
 from bitlake.spark.write.merge_schema import merged_with
 from bitlake.table.changes import BatchCommitted
 from bitlake.table.commit import Overwrite
-from bitlake.table.live import load_snapshot, snapshot_ids
 from bitlake.table.partition_spec import overwrite_scope, physical_partition
-from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed
 from bitlake.table.table import Table
 from bitlake.table.task_writes import (

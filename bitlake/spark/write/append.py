@@ -51,6 +51,9 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
 from bitlake.schema.data_paths import DataPaths
+from bitlake.snapshot.orphan_files import STAGING
+from bitlake.snapshot.partitions import PartitionReader, discard_entries
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
@@ -59,10 +62,7 @@ from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, 
 from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
 from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
 from bitlake.table.lsm.postpone import bucket_numbers
-from bitlake.table.orphans import STAGING
-from bitlake.table.partitions import PartitionReader, discard_entries
 from bitlake.table.sizing import page_rows, rows_per_file
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.table.write import fit, slot_of, split_groups, write_rows
 from bitlake.types import AtomicType, DataField, Root

@@ -10,11 +10,11 @@ from pyspark.sql import types as T
 from bitlake.errors import AlreadyExists
 from bitlake.metadata.names import Names
 from bitlake.schema.evolution import PREFIX, MergeSchema, merged_changes
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.time_travel import session_options
 from bitlake.spark.types import from_spark_field
 from bitlake.table.relation import Identifier
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 
 

@@ -42,6 +42,8 @@ from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, is_cross_partition, with_kinds
+from bitlake.snapshot.partitions import entries_of, has_many_files
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.scan import DRIVER_BYTES, SparkReader
@@ -66,9 +68,7 @@ from bitlake.table.lsm.model import BucketChange, BucketState
 from bitlake.table.lsm.postpone import fixed_buckets, postpone_writer, read_postponed, unnumbered, with_buckets
 from bitlake.table.lsm.publish import Publisher, discard_changes, lsm_context
 from bitlake.table.lsm.states import LiveBuckets, Slot, hash_buckets
-from bitlake.table.partition_files import entries_of, has_many_files
 from bitlake.table.read import BUCKET as BUCKET_COLUMN
-from bitlake.table.state import TableState
 from bitlake.table.table import Table
 from bitlake.table.write import gathered, group_codes
 from bitlake.types import AtomicType, Root, arrow_schema

@@ -20,6 +20,7 @@ from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.io import open_store
 from bitlake.schema.evolution import PREFIX
 from bitlake.schema.merge_spec import WORDS
+from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.write.append import quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_name, with_defaults
@@ -29,7 +30,6 @@ from bitlake.table.append_update import retrying
 from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.lsm.publish import publish
 from bitlake.table.relation import Identifier
-from bitlake.table.state import TableState
 from bitlake.table.stream_commits import is_committed
 from bitlake.table.table import Table
 from bitlake.types import DataField

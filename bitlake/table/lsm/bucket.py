@@ -19,6 +19,7 @@ from bitlake.metadata import mergetree_options as merge
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, with_kinds
+from bitlake.snapshot.partitions import discard_entries
 from bitlake.table.lsm.buffer import SortedMerge, sorted_merged, sorted_rows
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.expire import RecordExpire
@@ -27,7 +28,6 @@ from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmCo
 from bitlake.table.lsm.pick import Unit, mostly_deleted, pick
 from bitlake.table.lsm.pick import full as pick_full
 from bitlake.table.lsm.runs import sorted_runs
-from bitlake.table.partitions import discard_entries
 
 
 class BucketWriter:

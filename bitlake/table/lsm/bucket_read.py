@@ -18,10 +18,10 @@ from bitlake.merge.keys import Key, SortedKeys
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import SYSTEM_FIELDS, key_fields
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.buckets import physical_array
 from bitlake.table.fetch import FileTask, ReadCounts
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.read import ROW_INDEX, ReadRequest, read_file
 from bitlake.tableindex.deletion_vectors import DeletionVector
 

@@ -37,8 +37,8 @@ from bitlake.schema.merge_spec import (
     max_level,
     needs_lookup,
 )
+from bitlake.snapshot.index_files import read_vectors, write_vectors
 from bitlake.table.changes import IndexChange
-from bitlake.table.index_files import read_vectors, write_vectors
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.changelog import ChangelogMaker, adds
 from bitlake.table.lsm.expire import RecordExpire

@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 from bitlake.codec.hashing import Int32s
 from bitlake.expressions.tree import And, Comparison, In, Op
 from bitlake.formats.column_bounds import physical_values
+from bitlake.snapshot.state import TableState
 from bitlake.table.lsm.assign import Assigners
 from bitlake.table.lsm.cross_partition import BUCKET, OLD, OLD_BUCKET, Rerouter, row_counts
 from bitlake.table.lsm.model import BucketState
 from bitlake.table.read import BUCKET as BUCKET_COLUMN
 from bitlake.table.scan import Scan
-from bitlake.table.state import TableState
 from bitlake.table.write import gathered, group_codes
 
 _FEW = 256

@@ -17,8 +17,8 @@ from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.io import Store
 from bitlake.metadata.index_manifest import HASH
 from bitlake.metadata.partition import partition_path
+from bitlake.snapshot.index_files import read_hashes, write_hashes
 from bitlake.table.changes import IndexChange
-from bitlake.table.index_files import read_hashes, write_hashes
 from bitlake.table.lsm.assign import Assigners, PartitionAssigner, partition_hash
 from bitlake.table.lsm.model import BucketState, LsmContext
 from bitlake.tableindex.hash_index import java_order

@@ -37,8 +37,8 @@ from bitlake.schema.merge_spec import (
     key_fields,
     stored_keys,
 )
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.rolling import FileShape, RollingWriter, place_index
 from bitlake.types import arrow_schema
 

@@ -28,11 +28,11 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import SEQUENCE_NUMBER
+from bitlake.snapshot.state import TableState
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.cross_partition import partitions_at
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.state import TableState
 from bitlake.table.write import group_codes
 
 UNKNOWN_SEQUENCE = -1

@@ -29,16 +29,16 @@ from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import of_items
 from bitlake.runtime import Runner
 from bitlake.schema.merge_spec import is_cross_partition, needs_lookup
+from bitlake.snapshot.index_files import IndexFiles
+from bitlake.snapshot.partitions import discard_entries
+from bitlake.snapshot.state import TableState
 from bitlake.table.changes import Once, SequenceTaken
 from bitlake.table.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
-from bitlake.table.index_changes import IndexFiles
 from bitlake.table.lsm.bucket import compact_bucket
 from bitlake.table.lsm.model import BucketChange, BucketState, Compaction, LsmContext
 from bitlake.table.lsm.renumber import Renumbering, renumber_file
 from bitlake.table.lsm.states import Slot, bucket_states, lsm_context, state_of
 from bitlake.table.lsm.upgrade import upgraded
-from bitlake.table.partitions import discard_entries
-from bitlake.table.state import TableState
 
 log = logging.getLogger("bitlake")
 Item = TypeVar("Item")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from bitlake.errors import InvalidRequest
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.table.index_entries import index_entries
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.partitions import entries_of, is_large
+from bitlake.snapshot.state import TableState
 from bitlake.table.lsm.model import BucketState, LsmContext
-from bitlake.table.partition_files import entries_of, is_large
-from bitlake.table.state import TableState
 
 Slot = tuple[bytes, int]
 """A partition row and a bucket's number."""

@@ -16,8 +16,8 @@ from bitlake.io.base import scheme_of
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.state import TableState, load_state
-from bitlake.table.versions import latest_schema, load_schema
+from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.versions import latest_schema, load_schema
 from bitlake.tools.inspect.tree import DAMAGE, Source, plain
 from bitlake.types import AtomicType, DataField
 
@@ -102,7 +102,7 @@ class TableContext:
         if state is None:
             return {}
 
-        from bitlake.table.partitions import PartitionReader  # brings Avro, which few files are looked up for
+        from bitlake.snapshot.partitions import PartitionReader  # brings Avro, which few files are looked up for
 
         def find() -> dict[str, tuple[str, ManifestEntry]]:
             reader = PartitionReader(state.schema, state.paths)

@@ -29,21 +29,21 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.schema.partition_age import PartitionAge
+from bitlake.snapshot.expiry import expired_partitions
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import snapshot_manifests
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tag_files import list_tags
+from bitlake.snapshot.versions import branch_names, existing_snapshots
 from bitlake.table.append_compact import due_groups
-from bitlake.table.expiring import load_line
 from bitlake.table.index_access import has_index, open_for
-from bitlake.table.index_entries import index_entries
-from bitlake.table.live import snapshot_manifests
 from bitlake.table.lsm.bucket import due_unit
 from bitlake.table.lsm.postpone import postponed
 from bitlake.table.lsm.states import bucket_states, lsm_context
-from bitlake.table.partition_expiry import expired_partitions
-from bitlake.table.partitions import PartitionReader
-from bitlake.table.references import branch_names, existing_snapshots
 from bitlake.table.scan_log import ScanRecord
 from bitlake.table.sizing import target_file_size
-from bitlake.table.state import TableState
-from bitlake.table.tags import list_tags
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, Identity, ManifestEntry, ManifestFileMeta
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.fast_forward import is_switch
-from bitlake.table.partitions import PartitionReader
-from bitlake.table.restored import rolled_back_to
-from bitlake.table.strays import BASE, name_of
+from bitlake.snapshot.fast_forward import is_switch
+from bitlake.snapshot.manifests import rolled_back_to
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.removal_markers import BASE, name_of
 from bitlake.tools.verify.findings import Book, Finding
 from bitlake.tools.verify.metadata import Line, Moment
 

@@ -33,10 +33,10 @@ from bitlake.metadata.manifest import (
 from bitlake.metadata.paths import TablePaths, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import KINDS, OPERATIONS, Snapshot
-from bitlake.table.expiring import load_line
-from bitlake.table.fast_forward import unfinished_branch
-from bitlake.table.rollback import are_unused
-from bitlake.table.versions import JOURNAL, branch_names, existing_snapshots, schema_ids, tag_names
+from bitlake.snapshot.fast_forward import unfinished_branch
+from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.rollback import are_unused
+from bitlake.snapshot.versions import JOURNAL, branch_names, existing_snapshots, schema_ids, tag_names
 from bitlake.tools.verify.findings import MOST_FINDINGS, Book, Finding, of_error
 from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
 

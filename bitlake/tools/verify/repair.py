@@ -25,19 +25,18 @@ from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import Runner
-from bitlake.table.branches import branch_paths
+from bitlake.snapshot.branches import branch_paths
+from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
+from bitlake.snapshot.index_manifest import index_entries, index_path
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import branch_names
 from bitlake.table.changes import CommitPlan
 from bitlake.table.commit import commit
 from bitlake.table.data_file import FileMaker
-from bitlake.table.expiring import load_line
 from bitlake.table.index_access import INDEX_SUFFIX
-from bitlake.table.index_changes import IndexChange
-from bitlake.table.index_entries import index_entries, index_path
-from bitlake.table.index_files import read_hashes, write_hashes
-from bitlake.table.partitions import PartitionReader
 from bitlake.table.rewrite_index import RewriteTask, plan_rewrite, rewrite_file
-from bitlake.table.state import TableState
-from bitlake.table.versions import branch_names
 from bitlake.tableindex.hash_index import java_order
 from bitlake.tools.verify.findings import Finding, VerifyReport
 from bitlake.tools.verify.indexes import KeyFile, key_hashes

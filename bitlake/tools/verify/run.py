@@ -15,11 +15,11 @@ from bitlake.metadata.manifest import ManifestEntry, ManifestFileMeta
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, Item, LocalRunner, Result, Runner
-from bitlake.table.expiring import load_line
-from bitlake.table.index_entries import index_path
-from bitlake.table.orphans import find_orphans
-from bitlake.table.partitions import PartitionReader
-from bitlake.table.state import TableState
+from bitlake.snapshot.index_manifest import index_path
+from bitlake.snapshot.orphan_files import find_orphans
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.state import TableState
 from bitlake.tools.verify.data import DataTask, check_data_file
 from bitlake.tools.verify.findings import Book, Finding, VerifyReport, by_severity
 from bitlake.tools.verify.history import Files, HistoryCheck, Known, LiveSet, Slot

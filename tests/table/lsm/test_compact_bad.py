@@ -15,8 +15,8 @@ from lsm_builders import context_of, put_files, rows_of, state_of
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.io.wrappers import FaultyStore
+from bitlake.snapshot.index_manifest import index_path
 from bitlake.table.fetch import forget_footers
-from bitlake.table.index_entries import index_path
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.expire import RecordExpire

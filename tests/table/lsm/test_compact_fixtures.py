@@ -12,16 +12,17 @@ from bitlake.io.local import LocalStore
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
-from bitlake.table.index_entries import index_entries
-from bitlake.table.index_files import read_vectors
-from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, snapshot_ids
+from bitlake.snapshot.index_files import read_vectors
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.manifests import read_manifest, read_manifest_list
+from bitlake.snapshot.state import load_state, state_at
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.compact import compact_unit
 from bitlake.table.lsm.model import LsmContext
 from bitlake.table.lsm.pick import full, pick
 from bitlake.table.lsm.publish import bucket_states, lsm_context
 from bitlake.table.lsm.runs import sorted_runs
-from bitlake.table.state import load_state, state_at
 
 STORE = LocalStore()
 TABLES = sorted(p.name for p in (fixtures.warehouse() / "default.db").iterdir() if p.name.startswith("pk_"))

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.table import partition_files
-from bitlake.table.state import TableState
+from bitlake.snapshot import partitions as partition_files
+from bitlake.snapshot.state import TableState
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.string())])

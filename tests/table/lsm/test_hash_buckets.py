@@ -11,7 +11,7 @@ import pytest
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.io import Store
-from bitlake.table.index_files import read_hashes
+from bitlake.snapshot.index_files import read_hashes
 from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
 from bitlake.table.lsm.model import BucketState, LsmContext
 from bitlake.tableindex.hash_index import java_order

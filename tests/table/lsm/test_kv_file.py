@@ -22,11 +22,12 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import KEY_PREFIX, file_fields, row_schema
-from bitlake.table.live import load_snapshot, read_manifest, read_manifest_list, snapshot_ids
+from bitlake.snapshot.manifests import read_manifest, read_manifest_list
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.table.lsm.kv_file import KeyValueWriter
 from bitlake.table.lsm.model import LsmContext
-from bitlake.table.partitions import PartitionReader
-from bitlake.table.state import TableState, load_state
 from bitlake.types import arrow_schema
 
 STORE = LocalStore()

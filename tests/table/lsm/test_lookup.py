@@ -20,8 +20,8 @@ from bitlake.errors import CorruptError, NotFound
 from bitlake.merge.keys import group_rows
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import encode_key
+from bitlake.snapshot.index_files import read_vectors
 from bitlake.table.index_access import forget_all
-from bitlake.table.index_files import read_vectors
 from bitlake.table.lsm import lookup
 from bitlake.table.lsm.bucket_read import BucketReader
 from bitlake.table.lsm.lookup import KeyLookup

@@ -19,8 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 import bitlake
-from bitlake.table.expire import Retention
-from bitlake.table.live import clear_caches, snapshot_ids
+from bitlake.snapshot.expiry import Retention
+from bitlake.snapshot.manifests import clear_caches
+from bitlake.snapshot.versions import snapshot_ids
 from bitlake.table.scan import Scan
 from bitlake.table.vectors import clear_vectors
 

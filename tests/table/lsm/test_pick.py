@@ -19,10 +19,11 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import needs_lookup
-from bitlake.table.live import live_files, load_snapshot, read_manifest, read_manifest_list, snapshot_ids
+from bitlake.snapshot.manifests import live_files, read_manifest, read_manifest_list
+from bitlake.snapshot.state import load_state
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.table.lsm.pick import Unit, full, pick
 from bitlake.table.lsm.runs import Run, sorted_runs
-from bitlake.table.state import load_state
 
 STORE = LocalStore()
 TABLES = sorted(p.name for p in (fixtures.warehouse() / "default.db").iterdir() if p.name.startswith("pk_"))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.table.expire import Retention
+from bitlake.snapshot.expiry import Retention
 from bitlake.table.scan_log import ScanRecord, ScanTerm
 from bitlake.table.table import Table
 from bitlake.tools.report import TableReport, gather

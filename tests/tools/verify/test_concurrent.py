@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import verify_tables as made
 
-from bitlake.table.expire import Retention
+from bitlake.snapshot.expiry import Retention
 from bitlake.table.table import Table
 
 ROUNDS = 12

@@ -52,7 +52,7 @@ from verify_damage import (
 from verify_tables import Patient
 
 from bitlake.io.local import LocalStore
-from bitlake.table.partitions import PartitionReader
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.table import Table
 from bitlake.tools.verify import CODES, Finding
 from bitlake.tools.verify.data import DataTask, check_data_file

@@ -13,7 +13,7 @@ import verify_tables as made
 from fixtures import expected, warehouse
 
 import bitlake
-from bitlake.table.expire import Retention
+from bitlake.snapshot.expiry import Retention
 from bitlake.table.table import Table
 
 

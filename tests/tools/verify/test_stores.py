@@ -11,7 +11,7 @@ import verify_tables as made
 from faults import forget
 
 import bitlake
-from bitlake.table.partitions import PartitionReader
+from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.table import Table
 
 

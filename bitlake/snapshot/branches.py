@@ -1,0 +1,192 @@
+"""Branches: a table's other lines of snapshots, sharing its data files.
+
+``branch/branch-<name>/`` holds ``schema/``, ``snapshot/``, ``tag/``, ``consumer/`` of its own; manifests, data and
+index files are in the main table's folders.
+
+A branch exists when it has a schema.  Each change has one step that makes it visible:
+
+* create: the branch's files are written to ``branch/.making-<uuid>``, which is renamed; in a bucket, which has no
+  rename, to their place, schemas last.  The tag is read again afterwards: who deletes a tag looks at branches after.
+* rename: the rename of the folder.  A bucket's is copied, schemas last, and deleted, schemas first.
+* delete: the folder is renamed to ``branch/.dropped-<uuid>``, then deleted; a bucket's is deleted, schemas first.
+
+A death before that step leaves the old branches, and after it the new ones; of a bucket's rename perhaps both names
+with the same snapshots.  What is left over has no schema: it is replaced or deleted by the next call.  Fast-forward is
+:mod:`bitlake.snapshot.fast_forward`.
+
+Source: table-format spec, sections 1 and 9.5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+from bitlake import _clock
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.io import has_cheap_rename
+from bitlake.metadata.options import branch_option
+from bitlake.metadata.paths import TablePaths
+from bitlake.snapshot.fast_forward import FastForward, leaving
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tag_files import load_tag
+from bitlake.snapshot.versions import branch_names, has_schema, latest_schema
+
+MAIN = "main"
+_DROPPED = ".dropped-"
+_FORBIDDEN = re.compile(r"[/\\$\x00-\x1f]")  # a branch is opened by the name table$branch_name
+
+
+def branch_paths(paths: TablePaths, name: str | None) -> TablePaths:
+    """The paths of a branch of the same table; None or ``main`` is the main one."""
+    return paths.on_branch(name)
+
+
+def branches(state: TableState) -> list[str]:
+    """The names of a table's branches that have a schema, without main."""
+    return [name for name in branch_names(state.store, state.paths) if _exists(state, name)]
+
+
+def _exists(state: TableState, name: str) -> bool:
+    return has_schema(state.store, branch_paths(state.paths, name))
+
+
+def find_branch(state: TableState, name: str) -> TablePaths:
+    """The paths of a branch other than main; raises :class:`NotFound` naming those that exist."""
+    if name == MAIN:
+        raise InvalidRequest(
+            f"'{MAIN}' is table '{state.name}' itself: it cannot be deleted, renamed or gone forward to; name a branch"
+        )
+    if not _exists(state, name):
+        names = ", ".join(branches(state)) or "only main"
+        raise NotFound(f"table '{state.name}' has no branch '{name}'; its branches: {names}")
+    return branch_paths(state.paths, name)
+
+
+def create_branch(state: TableState, name: str, tag: str | None = None, *, if_not_exists: bool = False) -> bool:
+    """Create a branch: of a tag's snapshot, or without one an empty one with the latest schema.
+
+    Returns False if it exists and ``if_not_exists``.  Raises :class:`AlreadyExists`, :class:`NotFound` for a missing
+    tag, and :class:`InvalidRequest` for an invalid name.
+    """
+    store, target = state.store, branch_paths(state.paths, _checked(name))
+    if _exists(state, name):
+        if if_not_exists:
+            return False
+        raise _taken(state, name)
+    _delete_remains(state, name)
+    last_schema = state.schema.id
+    renames = has_cheap_rename(store, state.paths.root)
+    made = f"{state.paths.root}/branch/.making-{_clock.new_uuid()}" if renames else target.branch_root
+
+    def put(path: str, data: bytes) -> None:
+        store.write(made + path.removeprefix(target.branch_root), data)
+
+    text = b""
+    if tag is not None:
+        snapshot = load_tag(state, tag).snapshot
+        last_schema = snapshot.schema_id
+        text = store.read(state.paths.tag(tag))
+        put(target.tag(tag), text)
+        put(target.snapshot(snapshot.id), snapshot.to_json().encode())
+    for number in range(last_schema + 1):
+        with contextlib.suppress(NotFound):
+            put(target.schema(number), store.read(state.paths.schema(number)))
+    if renames:
+        try:
+            store.rename(made, target.branch_root)
+        except StorageUnavailable:
+            if not _exists(state, name):
+                raise
+            store.delete_dir(made)
+            raise _taken(state, name) from None
+    if tag is not None:
+        _check_tag(state, name, tag, text)
+    return True
+
+
+def _check_tag(state: TableState, name: str, tag: str, text: bytes) -> None:
+    """Delete a new branch again if its tag was deleted meanwhile, perhaps by somebody who did not see the branch."""
+    try:
+        moved = state.store.read(state.paths.tag(tag)) != text
+    except NotFound:
+        moved = True
+    if moved:
+        _delete(state, branch_paths(state.paths, name))
+        raise NotFound(f"table '{state.name}': tag '{tag}' was deleted or moved while branch '{name}' was made of it")
+
+
+def _taken(state: TableState, name: str) -> AlreadyExists:
+    return AlreadyExists(f"table '{state.name}' has a branch '{name}' already")
+
+
+def _delete_remains(state: TableState, name: str) -> None:
+    """Delete what an interrupted call left of a branch that has no schema."""
+    store, folder = state.store, f"{state.paths.root}/branch"
+    for found in store.names(folder):
+        if found == f"branch-{name}" or found.startswith(_DROPPED):
+            store.delete_dir(f"{folder}/{found}")
+
+
+def delete_branch(state: TableState, name: str) -> None:
+    """Delete a branch's folder; data files that only it used become orphans, which maintenance removes."""
+    paths = find_branch(state, name)
+    _check_unused(state, name)
+    with leaving(state.store, paths, state.name):
+        _delete(state, paths)
+
+
+def _delete(state: TableState, paths: TablePaths) -> None:
+    store = state.store
+    if has_cheap_rename(store, state.paths.root):
+        dropped = f"{state.paths.root}/branch/{_DROPPED}{_clock.new_uuid()}"
+        store.rename(paths.branch_root, dropped)
+        store.delete_dir(dropped)
+    else:
+        store.delete_dir(paths.schema_dir)
+        store.delete_dir(paths.branch_root)
+
+
+def _check_unused(state: TableState, name: str) -> None:
+    if state.paths.branch == name:
+        raise InvalidRequest(
+            f"branch '{name}' is in use: this table was opened on it; open the table on main to do that"
+        )
+    chosen = branch_option(state.schema.options)
+    if chosen is not None and chosen[1] == name:
+        raise InvalidRequest(
+            f"table '{state.name}': branch '{name}' is in use: option '{chosen[0]}' names it; unset the option first"
+        )
+
+
+def rename_branch(state: TableState, name: str, new_name: str) -> None:
+    """Give a branch another name."""
+    source, target = find_branch(state, name), branch_paths(state.paths, _checked(new_name))
+    _check_unused(state, name)
+    if _exists(state, new_name):
+        raise _taken(state, new_name)
+    _delete_remains(state, new_name)
+    with leaving(state.store, source, state.name):
+        state.store.rename(source.branch_root, target.branch_root)
+
+
+def fast_forward(state: TableState, name: str) -> None:
+    """Make main what a branch is: its snapshots, schemas and tags replace main's from the branch's first snapshot on.
+
+    Interrupted, it is completed by another call (:mod:`bitlake.snapshot.fast_forward`).  Raises :class:`InvalidRequest`
+    for a branch without snapshots, and while a fast-forward to another branch is unfinished.
+    """
+    main = branch_paths(state.paths, None)
+    schema = state.schema if state.paths.branch is None else latest_schema(state.store, main)
+    if schema is None:
+        raise NotFound(f"table '{state.name}' was dropped or renamed meanwhile")
+    FastForward(state.store, main, find_branch(state, name), state.name, schema).run()
+
+
+def _checked(name: str) -> str:
+    if not name.strip() or name == MAIN or name.isdigit() or _FORBIDDEN.search(name) or name != name.strip():
+        raise InvalidRequest(
+            f"'{name}' cannot be a branch's name: it must not be blank, '{MAIN}', a number, nor hold '/', '\\', "
+            "'$' or control characters"
+        )
+    return name

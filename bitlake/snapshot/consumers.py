@@ -1,0 +1,93 @@
+"""Consumers: streams that say which snapshot they read next, so that expiry leaves it to them.
+
+``consumer/consumer-<id>`` under the table's (or branch's) folder: JSON ``{"nextSnapshot": n}``.
+Source: table-format spec, section 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from bitlake.deletion import check_history
+from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.io import Store
+from bitlake.metadata.java_json import dumps
+from bitlake.metadata.paths import TablePaths, is_file_name
+from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import kept_words
+
+_PREFIX = "consumer-"
+
+
+def consumers(store: Store, paths: TablePaths) -> dict[str, int]:
+    """The next snapshot of each consumer by its id; raises :class:`CorruptError` naming a file that cannot be read."""
+    found = {}
+    folder = f"{paths.branch_root}/consumer"
+    for info in store.list(folder):
+        if not info.name.startswith(_PREFIX):
+            continue
+        path = f"{folder}/{info.name}"
+        try:
+            following = json.loads(store.read(path))["nextSnapshot"]
+        except NotFound:
+            continue
+        except (ValueError, KeyError, TypeError) as e:
+            raise CorruptError("a consumer file must be JSON with a number 'nextSnapshot'", 0, path=path) from e
+        if not isinstance(following, int):
+            raise CorruptError(f"'nextSnapshot' of a consumer is {following!r}, not a number", 0, path=path)
+        found[info.name.removeprefix(_PREFIX)] = following
+    return found
+
+
+def least_next_snapshot(store: Store, paths: TablePaths) -> int | None:
+    """The first snapshot that a consumer still needs; None without consumers."""
+    return min(consumers(store, paths).values(), default=None)
+
+
+def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) -> None:
+    """Say which snapshot a consumer reads next; None deletes the consumer.
+
+    Raises :class:`InvalidRequest` for a name that cannot be a file's, and :class:`NotFound` for one to delete that is
+    not there, or a snapshot that has expired.
+    """
+    if not consumer.strip() or not is_file_name(consumer):
+        raise InvalidRequest(f"'{consumer}' cannot be a consumer's id: it becomes a file's name")
+    check_history(state.store, state.paths)
+    path = f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}"
+    if next_snapshot is None:
+        have = consumers(state.store, state.paths)
+        if consumer not in have:
+            raise NotFound(f"table '{state.name}' has no consumer '{consumer}'; it has {', '.join(have) or 'none'}")
+        state.store.delete(path)
+        return
+    ids = load_line(state.store, state.paths).kept
+    if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
+        raise NotFound(f"table '{state.name}': a consumer cannot go on at snapshot {next_snapshot}: {kept_words(ids)}")
+    before = consumers(state.store, state.paths).get(consumer)
+    state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())
+    if next_snapshot < load_line(state.store, state.paths).end:
+        # An expiry that did not see it yet has begun.
+        if before is None:
+            state.store.delete(path)
+        else:
+            state.store.write(path, dumps({"nextSnapshot": before}).encode())
+        raise NotFound(
+            f"table '{state.name}': snapshot {next_snapshot} expired while consumer '{consumer}' was moved to it"
+        )
+
+
+def clear_consumers(
+    state: TableState, including: re.Pattern[str] | None = None, excluding: re.Pattern[str] | None = None
+) -> list[str]:
+    """Delete consumers whose whole ids match ``including`` (None: all) and not ``excluding``; returns their ids."""
+    check_history(state.store, state.paths)
+    gone = [
+        c
+        for c in consumers(state.store, state.paths)
+        if (including is None or including.fullmatch(c)) and (excluding is None or not excluding.fullmatch(c))
+    ]
+    for consumer in gone:
+        state.store.delete(f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}")
+    return gone

@@ -1,0 +1,366 @@
+"""Expiry: which snapshots and partitions are too old, which files only they needed, and deleting these.
+
+A snapshot that expires takes with it, unless something kept needs them (the first kept snapshot, every tag, every
+branch's snapshots and tags):
+
+* data files, and what is beside them, that the snapshots after the first expired one up to the first kept one deleted;
+  a file that one of them both deleted and added only changed its level;
+* changelog files of the expired snapshots;
+* their manifests, manifest lists, index manifests, table index files and statistics.
+
+Order: a file says which snapshots are going
+(:mod:`bitlake.snapshot.removal_markers`); then consumers, rollbacks, tags and
+branches are looked at; the EARLIEST hint moves on; data and changelog files, metadata and snapshot files go, and last
+that file.
+Killed at any step it leaves a table whose kept snapshots are whole, and the next expiry does the rest: what is gone
+already is passed over.  Folders stay, empty ones too, as Paimon leaves them by default: a writer may be about to use
+one.
+
+Source: table-format spec, section 9.4; which snapshots go is Paimon's rule (``snapshot.*`` options).
+
+Partitions expire by a time in their values, or by when their last file was written; the limits come from
+:mod:`bitlake.schema.partition_age`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from bitlake import _clock
+from bitlake.deletion import check_history, delete_files
+from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
+from bitlake.io import Store
+from bitlake.metadata import expiry_options as xo
+from bitlake.metadata import mergetree_options as mo
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import EntryKind
+from bitlake.metadata.partition import render_value
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.progress import of_items
+from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.schema.partition_age import COLUMN, PartitionAge, python_format
+from bitlake.snapshot.consumers import least_next_snapshot
+from bitlake.snapshot.manifests import rolled_back_to
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.references import Needed, listed_entries, metadata_files, removed_files
+from bitlake.snapshot.removal_markers import (
+    HOLD_MS,
+    Line,
+    begun_at,
+    delete_strays,
+    load_line,
+    new_marker,
+    parse_hold,
+    steadily,
+)
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import earliest_snapshot_id, existing_snapshots, load_snapshot
+from bitlake.types import AtomicType
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which snapshots expiry may take; None takes the table's option."""
+
+    retain_max: int | None = None
+    retain_min: int | None = None
+    older_than_ms: int | None = None
+    max_deletes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """What an expiry deletes: snapshots ``first`` to ``end`` (not included) and these files (full paths)."""
+
+    first: int
+    end: int
+    snapshots: tuple[int, ...] = ()
+    data_files: tuple[str, ...] = ()
+    metadata_files: tuple[str, ...] = ()
+
+
+def plan_expiry(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+    """What expiring now would delete; raises :class:`InvalidRequest` for numbers that contradict each other."""
+    return steadily(lambda: _plan(store, paths, schema, _range(store, paths, schema, retention)))
+
+
+def expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+    """Delete what :func:`plan_expiry` finds, also while others write, tag or expire; returns what went.
+
+    Raises :class:`StorageUnavailable` if the store refuses; the next call goes on where this one was.
+    """
+    return steadily(lambda: _expire(store, paths, schema, retention))
+
+
+def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+    check_history(store, paths)
+    line = load_line(store, paths)
+    if line.records:
+        delete_strays(store, paths, line.announced)
+    going = _range(store, paths, schema, retention)
+    if going.end <= going.first:
+        return Expiry(going.first, going.first)
+    own = _announce(store, paths, going)
+    try:
+        # A consumer or rollback may have come before it could see the announcement.
+        needed = _first_needed(store, paths, load_line(store, paths))
+        if needed is not None and max(needed, going.begun) < going.end:
+            fewer = going.until(max(needed, going.begun, going.first))
+            first = own
+            if fewer.end > fewer.first:
+                own = _announce(store, paths, fewer)
+            store.delete(f"{paths.snapshot_dir}/{first}")
+            going = fewer
+        expiry = _plan(store, paths, schema, going)
+    except BaseException:
+        store.delete(f"{paths.snapshot_dir}/{own}")
+        raise
+    if expiry.end > expiry.first:
+        store.write(paths.earliest_hint, str(expiry.end).encode())
+        runner = LocalRunner(REQUESTS)
+        delete_files(store, expiry.data_files, runner, paths.roots)
+        delete_files(store, expiry.metadata_files, runner, paths.roots)
+        delete_files(store, [paths.snapshot(number) for number in expiry.snapshots], runner, paths.roots)
+        for name in (*going.markers, own, *_dead_holds(store, paths, going)):
+            store.delete(f"{paths.snapshot_dir}/{name}")
+    return expiry
+
+
+def _announce(store: Store, paths: TablePaths, going: _Going) -> str:
+    name = new_marker(going.end)
+    store.write(f"{paths.snapshot_dir}/{name}", str(going.first).encode())
+    return name
+
+
+# --- which snapshots --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """The snapshots to go: ``first`` to ``end`` (not included); of expiries that have begun, their ``markers``."""
+
+    first: int
+    end: int
+    markers: tuple[str, ...] = ()
+    begun: int = 0
+    """Snapshots before this one have been going since an earlier call."""
+    ids: tuple[int, ...] = ()
+    """All snapshots, ascending; there may be gaps."""
+    holds: tuple[str, ...] = ()
+    """Of rollbacks under way, or killed."""
+
+    def until(self, end: int) -> _Going:
+        """The same range up to ``end``, or to the first snapshot after it if that one does not exist."""
+        return replace(self, end=next((i for i in self.ids if i >= end), end))
+
+
+def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> _Going:
+    options = opt.Options(schema.options)
+    most = retention.retain_max if retention.retain_max is not None else options.of(opt.SNAPSHOT_RETAINED_MAX)
+    least = retention.retain_min if retention.retain_min is not None else options.of(opt.SNAPSHOT_RETAINED_MIN)
+    if retention.retain_max is not None and retention.retain_min is None:
+        least = min(least, most)
+    if least < 1 or most < least:
+        raise InvalidRequest(f"retain_max ({most}) must be at least retain_min ({least}), and that at least 1")
+    _check_changelogs(options, paths)
+    limit = retention.max_deletes if retention.max_deletes is not None else options.of(opt.SNAPSHOT_EXPIRE_LIMIT)
+    older = retention.older_than_ms
+    if older is None:
+        older = _clock.now_ms() - options.of(opt.SNAPSHOT_TIME_RETAINED)
+    line = load_line(store, paths)
+    first = earliest_snapshot_id(store, paths)
+    if not line.ids or first is None:
+        return _Going(0, 0)
+    latest = line.ids[-1]
+    first = max(first, line.end)
+    end = min(latest - least + 1, first + limit)
+    needed = _first_needed(store, paths, line)
+    if needed is not None:
+        end = min(end, needed)
+    for number, successor in pairwise(line.ids):
+        if not max(latest - most + 1, first) <= number < end:
+            continue
+        # A snapshot was the latest until its successor came: its age counts from then.
+        following = next(existing_snapshots(store, paths, [successor]), None)
+        if following is not None and following.time_millis >= older:
+            end = number
+            break
+    begun = begun_at(store, paths, line.markers)
+    if begun is None:
+        return _Going(first, first, ids=line.ids, holds=line.holds).until(max(end, first))
+    # What an expiry that was killed announced is half gone, whatever is asked for now.
+    return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
+
+
+def _first_needed(store: Store, paths: TablePaths, line: Line) -> int | None:
+    """The first snapshot that a consumer or a rollback under way needs; None without one."""
+    found = (least_next_snapshot(store, paths), line.held)
+    return min((number for number in found if number is not None), default=None)
+
+
+def _fences(store: Store, paths: TablePaths, going: _Going) -> list[Snapshot]:
+    """What killed rollbacks left after the snapshots that go: each brings back files that others had deleted."""
+    later = [i for i in going.ids if i >= going.end] if going.holds else []
+    return [s for s in existing_snapshots(store, paths, later) if rolled_back_to(s) is not None]
+
+
+def _dead_holds(store: Store, paths: TablePaths, going: _Going) -> list[str]:
+    """The holds of killed rollbacks whose fences are gone."""
+    live = [s.uuid for s in _fences(store, paths, going)]
+    since = _clock.now_ms() - HOLD_MS
+    return [h for h in going.holds if parse_hold(h)[1] <= since and not any(h.endswith(f"-{uuid}") for uuid in live)]
+
+
+_LONGER = (
+    (mo.CHANGELOG_RETAINED_MAX, opt.SNAPSHOT_RETAINED_MAX),
+    (mo.CHANGELOG_RETAINED_MIN, opt.SNAPSHOT_RETAINED_MIN),
+    (mo.CHANGELOG_TIME_RETAINED, opt.SNAPSHOT_TIME_RETAINED),
+)
+
+
+def _check_changelogs(options: opt.Options, paths: TablePaths) -> None:
+    """Raise :class:`UnsupportedFeature` where changelogs are to outlive their snapshots: expiry would take them."""
+    for changelog, snapshot in _LONGER:
+        longer = options.of(changelog)
+        if longer is not None and longer > options.of(snapshot):
+            raise UnsupportedFeature(
+                f"table {paths.root}: '{changelog.name}' keeps changelogs for longer than '{snapshot.name}' keeps "
+                "snapshots, and expiry would delete them; raise the snapshots' option, unset the changelogs', or let "
+                "Paimon expire this table"
+            )
+
+
+# --- which files ------------------------------------------------------------------------------------------------------
+
+
+def _plan(store: Store, paths: TablePaths, schema: TableSchema, going: _Going) -> Expiry:
+    first, end = going.first, going.end
+    if end <= first:
+        return Expiry(first, first)
+    runner = LocalRunner(REQUESTS)
+    expired = list(existing_snapshots(store, paths, (i for i in going.ids if first <= i < end)))
+    kept = load_snapshot(store, paths, end)
+    partitions = PartitionReader(schema, paths)
+    needed = Needed.beside(store, paths, kept)
+    for fence in _fences(store, paths, going):
+        needed.add(fence)
+    data: dict[str, None] = {}
+    deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
+    of_items("snapshots looked at")
+    for removed in runner.run(deltas, partial(removed_files, store, paths)):
+        for entry in removed:
+            if not needed.data_file(entry):
+                data |= dict.fromkeys(partitions.file_paths(entry))
+    told = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
+    told = [name for name in told if not needed.changelog(name)]
+    of_items("changelogs looked at")
+    for changes in runner.run(told, lambda name: list(listed_entries(store, paths, name))):
+        for entry in changes:
+            if entry.kind is EntryKind.ADD:
+                data |= dict.fromkeys(partitions.file_paths(entry))
+    metadata: dict[str, None] = {}
+    of_items("snapshots looked at")
+    for found in runner.run(expired, lambda s: list(metadata_files(store, paths, schema, s, needed))):
+        metadata |= dict.fromkeys(found)
+    return Expiry(first, end, tuple(s.id for s in expired), tuple(data), tuple(metadata))
+
+
+log = logging.getLogger("bitlake")
+
+_DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
+
+
+def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
+    """The partitions that are too old, the oldest first, as physical values by column.
+
+    A partition whose value is NULL or no time stays.  Raises :class:`InvalidRequest` for what cannot be a time.
+    """
+    schema = state.schema
+    if not schema.partition_keys:
+        raise InvalidRequest(f"table '{state.name}' is not partitioned: none of its partitions can expire")
+    age.check(schema.partition_keys)
+    entries = state.entries()
+    reader = PartitionReader(schema, state.paths)
+    # Both times are the local wall clock, as if UTC.
+    limit = _clock.local_ms() - age.limit_ms
+    last: dict[bytes, int] = {}
+    for e in entries:
+        last[e.partition] = max(last.get(e.partition, 0), e.file.creation_time or 0)
+    reading = _Time(schema, age)
+    found = []
+    for raw, written in last.items():
+        values = reader.values(raw)
+        at = written if age.strategy == "update-time" else reading.of(values)
+        if at is not None and at < limit:
+            found.append((at, reader.folder(raw), dict(zip(schema.partition_keys, values, strict=True))))
+    found.sort(key=lambda f: f[:2])
+    return [values for _, _, values in found[:most]]
+
+
+def drop_expired(
+    now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], age: PartitionAge, most: int | None = None
+) -> list[dict[str, Any]]:
+    """Drop the partitions that are too old, at most ``most``, one by one; returns them as values by column.
+
+    ``now`` gives the table's state; ``drop`` deletes a partition's rows in a commit of its own.
+    """
+    gone = []
+    for values in expired_partitions(now(), age, most):
+        # By when they were written: one that was written to since it was looked at is not old any more.
+        if age.strategy == "update-time" and values not in expired_partitions(now(), age):
+            continue
+        drop(values)
+        gone.append(values)
+    return gone
+
+
+def expire_after_commit(
+    now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], state: TableState, identifier: int
+) -> None:
+    """Expire partitions after a batch commit to ``state``, if ``end-input.check-partition-expire`` asks for it.
+
+    As in Paimon, ``partition.expiration-check-interval`` does not matter then, and a table without partitions or
+    without ``partition.expiration-time`` is left alone.  The caller's commit is done: a failure is logged, and the next
+    commit makes up for it.
+    """
+    options = state.schema.opts
+    if identifier != BATCH_IDENTIFIER or not options.of(xo.END_INPUT) or not state.schema.partition_keys:
+        return
+    try:
+        age = PartitionAge.of(state.schema.options)
+        for values in drop_expired(now, drop, age, options.of(xo.MAX_NUM)) if age else ():
+            log.info("%s: partition %s expired", state.name, values)
+    except BitlakeError as e:
+        log.warning("%s: the commit is done, but partitions could not be expired: %s", state.name, e)
+
+
+class _Time:
+    """The time in a partition's values, ms as if UTC."""
+
+    def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
+        self._fields = schema.partition_fields
+        self._pattern = age.pattern or f"${self._fields[0].name}"
+        self._formats = _DEFAULTS if age.formatter is None else (python_format(age.formatter),)
+
+    def of(self, values: tuple[Any, ...]) -> int | None:
+        texts = {}
+        for f, v in zip(self._fields, values, strict=True):
+            assert isinstance(f.type, AtomicType)
+            texts[f.name] = None if v is None else render_value(f.type, v, legacy=False)
+        if any(texts[n] is None for n in COLUMN.findall(self._pattern)):
+            return None
+        text = COLUMN.sub(lambda m: str(texts[m.group(1)]), self._pattern)
+        for form in self._formats:
+            try:
+                return int(datetime.strptime(text, form).replace(tzinfo=UTC).timestamp() * 1000)
+            except ValueError:
+                continue
+        return None

@@ -1,0 +1,119 @@
+"""The live files of a snapshot by column, for planning: statistics are decoded when first asked for.
+
+One of these is kept with the live set of its snapshot, so a second plan finds everything decoded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from bitlake.expressions.statistics_arrays import ColumnBounds, Int64s
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.stats_columns import column_bounds
+from bitlake.snapshot.manifests import LiveFiles
+from bitlake.types import DataField
+
+_FEW = 4
+"""Statistics of up to one in so many files are decoded for one plan only, instead of all files' for all plans."""
+
+
+@dataclass(slots=True)
+class FileGroup:
+    """Files with one schema and one list of columns that have statistics; mutable: what was decoded is kept."""
+
+    schema_id: int
+    columns: tuple[str, ...] | None
+    places: Int64s
+    """Where they are among the live files, ascending."""
+    _bounds: dict[str, ColumnBounds | None] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def bounds(
+        self, entries: Sequence[ManifestEntry], fields: Sequence[DataField], wanted: Sequence[str], of: Int64s
+    ) -> dict[str, ColumnBounds | None]:
+        """The wanted columns' statistics of the files at ``of``, which are some of :attr:`places` in their order.
+
+        Raises :class:`CorruptError` and :class:`NotVectorised` as :func:`column_bounds` does.
+        """
+        with self._lock:
+            missing = [c for c in wanted if c not in self._bounds]
+            few = len(of) * _FEW <= len(self.places)
+            fresh: dict[str, ColumnBounds | None] = {}
+            if missing:
+                stats = [entries[i].file.value_stats for i in (of if few else self.places).tolist()]
+                fresh = column_bounds(stats, fields, self.columns, missing)
+                if not few:
+                    self._bounds.update(fresh)
+                    fresh = {}
+            found = {c: self._bounds[c] for c in wanted if c not in fresh}
+        if len(of) < len(self.places):
+            within = np.searchsorted(self.places, of)
+            found = {c: b if b is None else b.take(within) for c, b in found.items()}
+        return found | fresh
+
+
+class FileColumns:
+    """Some live files, in their order."""
+
+    def __init__(self, entries: Sequence[ManifestEntry]) -> None:
+        self.entries = entries
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @cached_property
+    def rows(self) -> Int64s:
+        """Each file's rows."""
+        return np.fromiter([e.file.row_count for e in self.entries], np.int64, len(self.entries))
+
+    @cached_property
+    def total_bytes(self) -> int:
+        """The size of all files together."""
+        return sum([e.file.file_size for e in self.entries])
+
+    @cached_property
+    def buckets(self) -> Int64s:
+        """Each file's bucket and its bucket count, as an array of n rows and 2 columns."""
+        pairs = [(e.bucket, e.total_buckets) for e in self.entries]
+        return np.array(pairs, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def partitions(self) -> tuple[list[bytes], Int64s]:
+        """The distinct partition rows, and the place in them of each file's."""
+        seen: dict[bytes, int] = {}
+        codes = [seen.setdefault(e.partition, len(seen)) for e in self.entries]
+        return list(seen), np.array(codes, np.int64)
+
+    @cached_property
+    def groups(self) -> list[FileGroup]:
+        """The files by schema and covered columns."""
+        # Lists of columns are shared within a manifest: their identity is cheaper than their hash.
+        keys = [((f := e.file).schema_id, id(f.value_stats_cols)) for e in self.entries]
+        seen: dict[tuple[int, int], int] = {}
+        codes = np.array([seen.setdefault(k, len(seen)) for k in keys], np.int64)
+        by_value: dict[tuple[int, tuple[str, ...] | None], list[int]] = {}
+        if seen:
+            _, firsts = np.unique(codes, return_index=True)
+            for code, i in enumerate(firsts.tolist()):
+                file = self.entries[i].file
+                by_value.setdefault((file.schema_id, file.value_stats_cols), []).append(code)
+        made = []
+        for (schema_id, columns), same in by_value.items():
+            places = np.flatnonzero(np.isin(codes, same)) if len(by_value) > 1 else np.arange(len(codes))
+            made.append(FileGroup(schema_id, columns, places))
+        return made
+
+    @cached_property
+    def schema_ids(self) -> frozenset[int]:
+        """The schemas that any of the files was written with."""
+        return frozenset(g.schema_id for g in self.groups)
+
+
+def columns_of_files(entries: Sequence[ManifestEntry]) -> FileColumns:
+    """The files by column; those of :class:`LiveFiles` are kept."""
+    return entries.columns if isinstance(entries, LiveFiles) else FileColumns(entries)

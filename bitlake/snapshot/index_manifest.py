@@ -1,0 +1,62 @@
+"""Which table index files (deletion vectors, HASH) a snapshot has, as its index manifest says, and where they are.
+
+What is in them is :mod:`bitlake.snapshot.index_files`'s: that takes numpy, and this does not.  Index manifests never
+change once written, so what was decoded of them is kept in a process-wide cache by path.
+"""
+
+from __future__ import annotations
+
+from bitlake.errors import CorruptError
+from bitlake.io import Store
+from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import Cache
+from bitlake.snapshot.partitions import PartitionReader
+
+_manifests: Cache[str, tuple[IndexFileEntry, ...]] = Cache(500_000)
+
+
+def clear_index_manifests() -> None:
+    """Forget cached index manifests (tests that break files on purpose need it)."""
+    _manifests.clear()
+
+
+def read_index_manifest(store: Store, paths: TablePaths, name: str) -> tuple[IndexFileEntry, ...]:
+    """The entries of an index manifest, cached; raises :class:`CorruptError` naming the file."""
+    path = paths.manifest(name)
+    found = _manifests.get(path)
+    if found is None:
+        try:
+            found = tuple(decode_index_manifest(store.read(path)))
+        except CorruptError as e:
+            raise e if e.path else e.within(path) from e
+        _manifests.put(path, found, 1 + sum(1 + len(e.ranges or ()) for e in found))
+    return found
+
+
+def index_entries(store: Store, paths: TablePaths, snapshot: Snapshot | None) -> list[IndexFileEntry]:
+    """All table index files of a snapshot; none without a snapshot."""
+    if snapshot is None or snapshot.index_manifest is None:
+        return []
+    return list(read_index_manifest(store, paths, snapshot.index_manifest))
+
+
+def index_path(paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) -> str:
+    """The full path of an index file: external, beside the data (``index-file-in-data-file-dir``), or in ``index/``."""
+    if entry.external_path is not None:
+        return paths.external(entry.external_path, "index file")
+    if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
+        return paths.index(entry.file_name)
+    return f"{PartitionReader(schema, paths).bucket_dir(entry.partition, entry.bucket)}/{entry.file_name}"
+
+
+def new_index_file(
+    paths: TablePaths, schema: TableSchema, partition: bytes, bucket: int, name: str
+) -> tuple[str, str | None]:
+    """The path of a new index file of a bucket, as the table's options say, and its external path if it has one."""
+    if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
+        return paths.index(name), None
+    return PartitionReader(schema, paths).new_file(partition, bucket, name)

@@ -1,0 +1,496 @@
+"""The manifest reader and writer: the live files of a snapshot, and new manifests at commit.
+
+Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
+repeats.  Manifests never change once written, so decoded ones are kept in a process-wide cache by full path.  The live
+files of a snapshot are also kept by column for planning (:mod:`bitlake.snapshot.file_columns`, which needs numpy).
+
+Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
+``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
+reach ``manifest.target-file-size`` become one; a last, smaller run only from ``manifest.merge-min-count`` on.
+
+Rollback and fast-forward create snapshots that have the files of an earlier one and nothing else.  Paimon reads them as
+snapshots of their own, whose commits changed nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bitlake.codec.binary_row import decode_row, encode_row_with_arity
+from bitlake.errors import CorruptError, StorageUnavailable, UnsupportedFeature
+from bitlake.io import Store
+from bitlake.metadata.index_manifest import IndexFileEntry, encode_index_manifest
+from bitlake.metadata.manifest import (
+    EMPTY_STATS,
+    EntryKind,
+    ManifestEntry,
+    ManifestFileMeta,
+    SimpleStats,
+    decode_manifest,
+    decode_manifest_list,
+    encode_manifest_list,
+    encode_manifests,
+)
+from bitlake.metadata.options import (
+    MANIFEST_FULL_SIZE,
+    MANIFEST_MERGE_MIN,
+    MANIFEST_TARGET_SIZE,
+    ZSTD_LEVEL,
+    Options,
+)
+from bitlake.metadata.paths import ManifestNames, TablePaths, parse_id
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
+from bitlake.runtime import Cache
+from bitlake.snapshot.versions import (
+    clear_versions,
+    earliest_snapshot_id,
+    latest_schema,
+    latest_snapshot,
+    latest_snapshot_id,
+    load_schema,
+    load_snapshot,
+    snapshot_ids,
+)
+from bitlake.types import DataType
+
+if TYPE_CHECKING:
+    from bitlake.snapshot.file_columns import FileColumns
+
+__all__ = [
+    "MANY_ENTRIES",
+    "ROLLED_BACK_TO",
+    "LiveFiles",
+    "ManifestWriter",
+    "PartitionFilter",
+    "PartitionSet",
+    "clear_caches",
+    "earliest_snapshot_id",
+    "is_cached",
+    "latest_schema",
+    "latest_snapshot",
+    "latest_snapshot_id",
+    "live_entries",
+    "live_files",
+    "load_schema",
+    "load_snapshot",
+    "manifest_meta",
+    "merged_entries",
+    "partition_stats",
+    "read_manifest",
+    "read_manifest_list",
+    "read_manifests",
+    "restore_snapshot",
+    "rolled_back_to",
+    "snapshot_ids",
+    "snapshot_manifests",
+]
+
+
+class LiveFiles(tuple[ManifestEntry, ...]):
+    """The live files of a snapshot, with their columns made once."""
+
+    @cached_property
+    def columns(self) -> FileColumns:
+        """The files by column."""
+        # Loaded when a plan wants them: who lists files waits for no numpy and no Arrow.
+        from bitlake.snapshot.file_columns import FileColumns
+
+        return FileColumns(self)
+
+
+T = TypeVar("T")
+_READERS = 8
+"""Manifests fetched at a time."""
+MANY_ENTRIES = 5_000
+"""Of a manifest with so many, only the partitions that are asked for are decoded."""
+
+# About 1 kB an entry: 200 MB at the very most, reached only by tables of that many files.
+_manifests: Cache[str, tuple[ManifestEntry, ...]] = Cache(200_000)
+_lists: Cache[str, tuple[ManifestFileMeta, ...]] = Cache(100_000)
+_live: Cache[tuple[str, frozenset[bytes] | None], LiveFiles] = Cache(400_000)
+
+
+def clear_caches() -> None:
+    """Forget all cached metadata of this process; for tests and measurements."""
+    for cache in (_manifests, _lists, _live):
+        cache.clear()
+    clear_versions()
+
+
+# --- manifests and files ----------------------------------------------------------------------------------------------
+
+
+def read_manifest_list(
+    store: Store, paths: TablePaths, name: str, size: int | None = None
+) -> tuple[ManifestFileMeta, ...]:
+    """The manifests of a list, cached; ``size``: the bytes that its snapshot says it has, None if unknown.
+
+    Raises :class:`CorruptError` naming the file.
+    """
+
+    def decode(data: bytes) -> list[ManifestFileMeta]:
+        found = decode_manifest_list(data)
+        if size is not None and len(data) != size:
+            raise CorruptError(f"the manifest list has {len(data):,} bytes, and its snapshot says {size:,}")
+        return found
+
+    return _read(store, paths.manifest(name), _lists, decode)
+
+
+def read_manifest(
+    store: Store, paths: TablePaths, name: str, partitions: frozenset[bytes] | None = None
+) -> tuple[ManifestEntry, ...]:
+    """The entries of a manifest, cached; with ``partitions`` at least theirs, which are not cached.
+
+    Raises :class:`CorruptError` naming the file.
+    """
+    path = paths.manifest(name)
+    if partitions is None:
+        return _read(store, path, _manifests, decode_manifest)
+    found = _manifests.get(path)
+    return _decoded(store, path, lambda data: decode_manifest(data, partitions)) if found is None else found
+
+
+def _read(
+    store: Store, path: str, cache: Cache[str, tuple[T, ...]], decode: Callable[[bytes], list[T]]
+) -> tuple[T, ...]:
+    found = cache.get(path)
+    if found is None:
+        found = _decoded(store, path, decode)
+        cache.put(path, found, len(found) + 1)
+    return found
+
+
+def _decoded(store: Store, path: str, decode: Callable[[bytes], list[T]]) -> tuple[T, ...]:
+    try:
+        return tuple(decode(store.read(path)))
+    except CorruptError as e:
+        raise e.within(path) from e
+    except UnsupportedFeature as e:
+        raise UnsupportedFeature(f"{path}: {e}") from e
+
+
+def read_manifests(
+    store: Store, paths: TablePaths, metas: Iterable[ManifestFileMeta], partitions: frozenset[bytes] | None = None
+) -> list[tuple[ManifestEntry, ...]]:
+    """The entries of several manifests in their order; those not cached are fetched side by side.
+
+    Raises :class:`CorruptError` for one that holds other numbers of added and deleted files than its list says.
+
+    With ``partitions`` at least their entries: of a large manifest that is not cached no others are decoded.
+    """
+    asked = list(metas)
+    missing = [m for m in asked if _manifests.get(paths.manifest(m.file_name)) is None]
+
+    def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
+        some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
+        entries = read_manifest(store, paths, meta.file_name, some)
+        if some is None:
+            _check_counts(paths, meta, entries)
+        return entries
+
+    if len(missing) > 1:
+        with ThreadPoolExecutor(min(_READERS, len(missing)), "bitlake-manifests") as pool:
+            fetched = dict(zip([m.file_name for m in missing], pool.map(read, missing)))
+        return [fetched[m.file_name] if m.file_name in fetched else read(m) for m in asked]
+    return [read(m) for m in asked]
+
+
+def _check_counts(paths: TablePaths, meta: ManifestFileMeta, entries: tuple[ManifestEntry, ...]) -> None:
+    """Refuse a manifest that was cut between two blocks, or in which an added file became a deleted one."""
+    deleted = sum(e.kind is EntryKind.DELETE for e in entries)
+    if (len(entries) - deleted, deleted) != (meta.num_added_files, meta.num_deleted_files):
+        raise CorruptError(
+            f"the manifest adds {len(entries) - deleted:,} and deletes {deleted:,} files, and its list says "
+            f"{meta.num_added_files:,} and {meta.num_deleted_files:,}",
+            None,
+            paths.manifest(meta.file_name),
+        )
+
+
+def snapshot_manifests(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[ManifestFileMeta]:
+    """All manifests of a snapshot: its base list, then its delta list."""
+    return [
+        *read_manifest_list(store, paths, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        *read_manifest_list(store, paths, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFilter:
+    """Some of a table's partitions."""
+
+    meets: Callable[[ManifestFileMeta], bool]
+    """False only for manifests whose partition statistics, which cover DELETE entries too, exclude all of them."""
+    rows: frozenset[bytes] | None = None
+    """The partitions' rows; None: they are not known one by one."""
+
+
+def live_files(
+    store: Store, paths: TablePaths, snapshot: Snapshot, partitions: PartitionFilter | None = None
+) -> LiveFiles:
+    """The live files of a snapshot, as ADD entries in manifest order; with ``partitions`` at least theirs.
+
+    This is the very object that is cached, which planning keeps its columns in: a second call for the same snapshot
+    reads nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the file: a missing manifest usually means
+    that the snapshot has expired meanwhile.
+    """
+    key = _live_key(paths, snapshot)
+    rows = None if partitions is None else partitions.rows
+    live = _live.get((key, None))
+    if live is None and rows is not None:
+        live = _live.get((key, rows))
+    if live is not None:
+        return live
+    metas = snapshot_manifests(store, paths, snapshot)
+    kept = metas if partitions is None else [m for m in metas if partitions.meets(m)]
+    found = live_entries(read_manifests(store, paths, kept, rows))
+    live = LiveFiles(found if rows is None else (e for e in found if e.partition in rows))
+    if rows is not None or len(kept) == len(metas):
+        _live.put((key, rows), live, len(live) + 1)
+    return live
+
+
+def is_cached(paths: TablePaths, snapshot: Snapshot) -> bool:
+    """Whether all live files of a snapshot are known without reading anything."""
+    return _live.get((_live_key(paths, snapshot), None)) is not None
+
+
+def _live_key(paths: TablePaths, snapshot: Snapshot) -> str:
+    return paths.manifest(f"{snapshot.base_manifest_list}\0{snapshot.delta_manifest_list}")
+
+
+def live_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestEntry]:
+    """The ADD entries that no DELETE entry of any of the manifests cancels, in their order."""
+    adds: list[ManifestEntry] = []
+    deletes: list[ManifestEntry] = []
+    for entries in manifests:
+        for e in entries:
+            (adds if e.kind is EntryKind.ADD else deletes).append(e)
+    if not deletes:
+        return adds
+    # File names decide nearly always; the whole identity is made only for names that are in question.
+    names = {d.file.file_name for d in deletes}
+    gone = {d.identity for d in deletes}
+    return [e for e in adds if e.file.file_name not in names or e.identity not in gone]
+
+
+class ManifestWriter:
+    """Writes the manifest files of one commit and remembers them, to delete what the commit does not need."""
+
+    def __init__(self, store: Store, paths: TablePaths, partition_types: Sequence[DataType], options: Options) -> None:
+        self._store = store
+        self._paths = paths
+        self._types = partition_types
+        self._options = options
+        self._names = ManifestNames()
+        self._written: list[str] = []
+
+    def write(self, entries: Sequence[ManifestEntry]) -> list[ManifestFileMeta]:
+        """Write entries as manifests rolled at the target size; none for no entries."""
+        metas = []
+        target, level = self._options.of(MANIFEST_TARGET_SIZE), self._options.of(ZSTD_LEVEL)
+        for data, held in encode_manifests(entries, target, level):
+            name = self._names.manifest()
+            self._put(name, data)
+            metas.append(manifest_meta(name, len(data), held, self._types))
+        return metas
+
+    def write_list(self, metas: Sequence[ManifestFileMeta]) -> tuple[str, int]:
+        """Write a manifest list; returns its name and size in bytes."""
+        name = self._names.manifest_list()
+        data = encode_manifest_list(metas, self._options.of(ZSTD_LEVEL))
+        self._put(name, data)
+        return name, len(data)
+
+    def write_index(self, entries: Sequence[IndexFileEntry]) -> str:
+        """Write an index manifest; returns its name."""
+        name = self._names.index_manifest()
+        self._put(name, encode_index_manifest(entries, self._options.of(ZSTD_LEVEL)))
+        return name
+
+    def _put(self, name: str, data: bytes) -> None:
+        self._written.append(name)  # before the write: a failed write may have left something
+        self._store.write(self._paths.manifest(name), data)
+
+    def mark(self) -> int:
+        """A point in the files written, for :meth:`discard`."""
+        return len(self._written)
+
+    def discard(self, since: int = 0) -> None:
+        """Delete what was written after ``since``, as well as can be; what stays is found by orphan cleaning."""
+        while len(self._written) > since:
+            try:
+                self._store.delete(self._paths.manifest(self._written.pop()))
+            except StorageUnavailable:
+                continue
+
+    def release(self) -> list[str]:
+        """Forget what was written, so that it is never discarded, and return it."""
+        held, self._written = self._written, []
+        return held
+
+    def take_back(self, held: list[str]) -> None:
+        """Undo :meth:`release`."""
+        self._written = held + self._written
+
+    def merge(self, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
+        """The manifests of a new base list in place of ``metas``: the same live files and pending deletes."""
+        full = self._merge_full(metas)
+        return self._merge_minor(metas) if full is None else full
+
+    def _merge_full(self, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta] | None:
+        target = self._options.of(MANIFEST_TARGET_SIZE)
+        candidates = [m for m in metas if m.num_deleted_files > 0 or m.file_size < target]
+        if sum(m.file_size for m in candidates) < max(1, self._options.of(MANIFEST_FULL_SIZE)):
+            return None
+        deleting = read_manifests(self._store, self._paths, [m for m in candidates if m.num_deleted_files > 0])
+        deleted = {e.partition for entries in deleting for e in entries if e.kind is EntryKind.DELETE}
+        touched = PartitionSet(deleted, self._types)
+        small = {m.file_name for m in candidates}
+        kept = [m for m in metas if m.file_name not in small and not touched.meets(m)]
+        rewritten = [m for m in metas if m.file_name in small or touched.meets(m)]
+        if len(rewritten) <= 1:
+            return None
+        # Every DELETE is in a manifest read here, and so is every ADD it can hit: what is live stays, nothing else.
+        return kept + self.write(live_entries(read_manifests(self._store, self._paths, rewritten)))
+
+    def _merge_minor(self, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
+        target = self._options.of(MANIFEST_TARGET_SIZE)
+        out: list[ManifestFileMeta] = []
+        run: list[ManifestFileMeta] = []
+        size = 0
+        for meta in metas:
+            run.append(meta)
+            size += meta.file_size
+            if size >= target:
+                out += self._merge_run(run)
+                run, size = [], 0
+        return out + (self._merge_run(run) if len(run) >= self._options.of(MANIFEST_MERGE_MIN) else run)
+
+    def _merge_run(self, run: list[ManifestFileMeta]) -> list[ManifestFileMeta]:
+        if len(run) <= 1:
+            return run
+        return self.write(merged_entries(read_manifests(self._store, self._paths, run)))
+
+
+def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestEntry]:
+    """Entries after an ADD and its DELETE cancelled each other; a DELETE whose ADD lies elsewhere is kept, first."""
+    every = [tuple(entries) for entries in manifests]
+    adds = {e.identity for entries in every for e in entries if e.kind is EntryKind.ADD}
+    pending = [e for entries in every for e in entries if e.kind is EntryKind.DELETE and e.identity not in adds]
+    return pending + live_entries(every)
+
+
+class PartitionSet:
+    """Some partitions, asked whether a manifest may hold entries of any of them."""
+
+    def __init__(self, rows: Iterable[bytes], types: Sequence[DataType]) -> None:
+        self._types = types
+        self._values = [decode_row(types, r) for r in rows]
+
+    def meets(self, meta: ManifestFileMeta) -> bool:
+        """False only if the manifest's partition statistics exclude every partition of the set."""
+        if not self._values or not self._types:
+            return bool(self._values)
+        stats = meta.partition_stats
+        lows, highs = decode_row(self._types, stats.min), decode_row(self._types, stats.max)
+        nulls = stats.null_counts or (None,) * len(lows)
+        return any(
+            all(_within(v, low, high, n) for v, low, high, n in zip(values, lows, highs, nulls))
+            for values in self._values
+        )
+
+
+def _within(value: Any, low: Any, high: Any, nulls: int | None) -> bool:
+    if value is None:
+        return nulls != 0
+    if low is None or high is None:
+        return False  # partition statistics are never cut: no bounds means that every value is NULL
+    return value != value or not (value < low or value > high)
+
+
+def manifest_meta(
+    name: str, size: int, entries: Sequence[ManifestEntry], partition_types: Sequence[DataType]
+) -> ManifestFileMeta:
+    """The list record of a manifest with these entries (at least one)."""
+    added = sum(e.kind is EntryKind.ADD for e in entries)
+    buckets = [e.bucket for e in entries]
+    levels = [e.file.level for e in entries]
+    rows = [(e.file.first_row_id, e.file.row_count) for e in entries]
+    starts = [start for start, _ in rows if start is not None]
+    ends = [start + count - 1 for start, count in rows if start is not None]
+    tracked = len(starts) == len(entries)
+    return ManifestFileMeta(
+        name,
+        size,
+        added,
+        len(entries) - added,
+        partition_stats([e.partition for e in entries], partition_types),
+        max(e.file.schema_id for e in entries),
+        min(buckets),
+        max(buckets),
+        min(levels),
+        max(levels),
+        min(starts) if tracked else None,
+        max(ends) if tracked else None,
+    )
+
+
+def partition_stats(rows: Sequence[bytes], types: Sequence[DataType]) -> SimpleStats:
+    """Full bounds and null counts of partition rows, one row per entry."""
+    if not types:
+        return EMPTY_STATS
+    counts: dict[bytes, int] = {}
+    for row in rows:
+        counts[row] = counts.get(row, 0) + 1
+    decoded = [(decode_row(types, row), n) for row, n in counts.items()]
+    lows, highs, nulls = [], [], []
+    for i in range(len(types)):
+        values = [values[i] for values, _ in decoded if values[i] is not None]
+        lows.append(min(values, key=_order, default=None))
+        highs.append(max(values, key=_order, default=None))
+        nulls.append(sum(n for values, n in decoded if values[i] is None))
+    return SimpleStats(encode_row_with_arity(types, lows), encode_row_with_arity(types, highs), tuple(nulls))
+
+
+def _order(value: Any) -> tuple[bool, Any, float]:
+    # As Java orders them: NaN last, and -0.0 before 0.0.
+    return (value != value, value, math.copysign(1.0, value) if isinstance(value, float) else 0.0)
+
+
+ROLLED_BACK_TO = "bitlake.rolled-back-to"
+"""Their property: the snapshot whose files they have."""
+
+
+def restore_snapshot(
+    store: Store, paths: TablePaths, schema: TableSchema, source: Snapshot, number: int, uuid: str, time_millis: int
+) -> Snapshot:
+    """Write the manifest lists of snapshot ``number`` with the files of ``source``; the caller creates its file."""
+    writer = ManifestWriter(store, paths, [f.type for f in schema.partition_fields], Options(schema.options))
+    base = writer.write_list(snapshot_manifests(store, paths, source))
+    delta = writer.write_list(())
+    return replace(
+        source.with_lists(base, delta),
+        version=VERSION,
+        id=number,
+        uuid=uuid,
+        commit_user=uuid,
+        commit_identifier=BATCH_IDENTIFIER,
+        writer_version="bitlake",
+        time_millis=time_millis,
+        delta_record_count=0,
+        properties={**source.properties, ROLLED_BACK_TO: str(source.id)},
+        operation=None,
+    )
+
+
+def rolled_back_to(snapshot: Snapshot) -> int | None:
+    """The id of the snapshot whose files a fence or filler has; None for any other snapshot."""
+    return parse_id(snapshot.properties.get(ROLLED_BACK_TO, ""), "")

@@ -1,0 +1,250 @@
+"""Files of a table that nothing refers to: what killed writers, branches and rollbacks left behind.
+
+What is looked at, of every line of snapshots (main and all branches): data files and what is beside them in bucket
+folders, manifests and lists, table index and statistics files, Spark's staging folder, temporary files of metadata.
+Anything else in the table's folder is somebody's who is not a writer, and stays.
+
+A file is an orphan if it is older than a given time and no snapshot, tag or changelog names it, be it as added or as
+deleted.  Files are listed *before* snapshots are read, so one that was committed meanwhile is not taken for an orphan;
+a writer under way has files that nothing names yet, which only their age protects.  If a snapshot that is there cannot
+be read whole, nothing is deleted: what it names would be unknown.
+
+Folders are listed level by level and metadata is read kind by kind, each kind at once, by a runner.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeVar
+
+from bitlake.deletion import first_link
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.io import Store
+from bitlake.metadata import options as opt
+from bitlake.metadata.partition import escape
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.progress import of_items
+from bitlake.runtime import Runner
+from bitlake.snapshot.index_manifest import read_index_manifest
+from bitlake.snapshot.manifests import read_manifest, read_manifest_list
+from bitlake.snapshot.references import Holder, holders, lines
+from bitlake.snapshot.removal_markers import steadily
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import branch_names
+
+T = TypeVar("T")
+STAGING = ".staging"
+"""The folder of a table in which writers gather files that are moved into place."""
+_OWN = frozenset({"schema", "snapshot", "tag", "branch", "consumer", "changelog", "manifest", "index", "statistics"})
+_ANY = re.compile("")
+_NONE = re.compile(r"(?!)")
+_METADATA = re.compile(r"^(manifest|manifest-list|index-manifest|index|stat)-|^\..*\.tmp$")
+_TEMPORARY = re.compile(r"^\..*\.tmp$")
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A file that nothing names: its full path and size in bytes."""
+
+    path: str
+    size: int
+
+
+def find_orphans(state: TableState, older_than_ms: int, runner: Runner) -> list[Orphan]:
+    """The table's orphans last changed before a time (ms since the epoch).
+
+    Raises :class:`NotFound` or :class:`CorruptError` if something that a snapshot names cannot be read.
+    """
+    candidates = _candidates(state, older_than_ms, runner)
+    if not candidates:
+        return []
+    named = steadily(lambda: _named(state, runner))
+    return [c for c in candidates if _name(c.path) not in named]
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[1]
+
+
+# --- what is there ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    """A folder to list: the names of files that may be orphans, and which of its folders to go on into."""
+
+    path: str
+    wanted: re.Pattern[str]
+    below: Literal["none", "all", "data"] = "none"
+
+
+def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> list[Orphan]:
+    """Every old file that may be one."""
+    store, root = state.store, state.paths.root
+    level = [_Folder(f"{root}/{kind}", _METADATA) for kind in ("manifest", "index", "statistics")]
+    for branch in (None, *branch_names(store, TablePaths(root))):
+        paths = TablePaths(root, branch)
+        folders = (paths.schema_dir, paths.snapshot_dir, paths.tag_dir, f"{paths.branch_root}/consumer")
+        level += [_Folder(f, _TEMPORARY) for f in folders]
+    level.append(_Folder(f"{root}/{STAGING}", _ANY, "all"))
+    level = [folder for folder in level if first_link(store, root, folder.path) is None]
+    own = {*_OWN, STAGING}
+    level += [_data_folder(root, f.name) for f in store.list(root) if f.is_dir and not f.is_link and f.name not in own]
+    level += _external_folders(state)
+    out: dict[str, Orphan] = {}
+    while level:
+        of_items("folders")
+        found = runner.run(level, partial(_look, store, older_than_ms))
+        out |= {file.path: file for files, _ in found for file in files}
+        level = [folder for _, below in found for folder in below]
+    return list(out.values())
+
+
+def _external_folders(state: TableState) -> list[_Folder]:
+    """The bucket folders of the external paths that the table's options name, where it may have written.
+
+    Raises :class:`InvalidRequest` for a path that is not allowed, or that is another table's folder.
+    """
+    store, options = state.store, state.schema.opts
+    keys = [f"{escape(key)}=" for key in state.schema.partition_keys]
+    found = []
+    for root in options.of(opt.EXTERNAL_PATHS) or ():
+        state.paths.external(f"{root}/file", f"of the option '{opt.EXTERNAL_PATHS.name}', the path")
+        if store.dir_exists(f"{root}/schema") or store.dir_exists(f"{root}/snapshot"):
+            raise InvalidRequest(
+                f"table '{state.name}': the external path {root} is the folder of a table, whose files would be taken "
+                f"for orphans; change the option '{opt.EXTERNAL_PATHS.name}'"
+            )
+        directory = options.of(opt.DATA_FILE_DIRECTORY)
+        folders = [root if directory is None else f"{root}/{directory}"]
+        for key in (*keys, "bucket-"):
+            folders = [
+                f"{folder}/{f.name}"
+                for folder in folders
+                for f in store.list(folder)
+                if f.is_dir and not f.is_link and f.name.startswith(key)
+            ]
+        found += [_Folder(folder, _ANY, "all") for folder in folders]
+    return found
+
+
+def _data_folder(parent: str, name: str) -> _Folder:
+    path = f"{parent}/{name}"
+    return _Folder(path, _ANY) if name.startswith("bucket-") else _Folder(path, _NONE, "data")
+
+
+def _look(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orphan], list[_Folder]]:
+    files, below = [], []
+    for f in store.list(folder.path):
+        if f.is_link:
+            continue  # what it leads to is not the table's
+        if not f.is_dir:
+            if f.mtime_ms < older_than_ms and folder.wanted.search(f.name):
+                files.append(Orphan(f"{folder.path}/{f.name}", f.size))
+        elif folder.below == "all":
+            below.append(_Folder(f"{folder.path}/{f.name}", _ANY, "all"))
+        elif folder.below == "data":
+            below.append(_data_folder(folder.path, f.name))
+    return files, below
+
+
+# --- what is named ----------------------------------------------------------------------------------------------------
+
+
+def _named(state: TableState, runner: Runner) -> set[str]:
+    """The bare names of all files that any snapshot or tag of any branch names (they hold a UUID each).
+
+    A tag or branch that is made while another that holds the same files goes is seen when all is listed again.
+    """
+    store = state.store
+    paths = state.paths.on_branch(None)
+    seen: set[str] = set()
+    names: set[str] = set()
+    while True:
+        new = []
+        for line in lines(store, paths):
+            # Files that only later snapshots name are younger than the writes under way.
+            known = line.snapshot_dir in seen
+            new += [h for h in holders(store, line) if h.path not in seen and not (known and h.snapshot_id is not None)]
+            seen.add(line.snapshot_dir)
+        if not new:
+            return names
+        seen.update(h.path for h in new)
+        names |= _named_by(store, paths, new, runner)
+
+
+def _named_by(store: Store, paths: TablePaths, asked: list[Holder], runner: Runner) -> set[str]:
+    by_path = {h.path: h for h in asked}
+
+    def held(path: str) -> bool:
+        return by_path[path].holds(store) and not by_path[path].partial
+
+    told = list(by_path)
+    names: set[str] = set()
+    lists: dict[str, list[str]] = {}
+    indexes: dict[str, list[str]] = {}
+    snapshots = _read_all(held, runner, told, partial(_snapshot, store), lambda path: (path,))
+    for path, snapshot in snapshots.items():
+        own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
+        for name in own:
+            if name is not None:
+                lists.setdefault(name, []).append(path)
+        if snapshot.index_manifest is not None:
+            indexes.setdefault(snapshot.index_manifest, []).append(path)
+        if snapshot.statistics is not None:
+            names.add(snapshot.statistics)
+    manifests: dict[str, list[str]] = {}
+    for name, found in _read_all(held, runner, lists, partial(_manifests, store, paths), lists.__getitem__).items():
+        for manifest in found:
+            manifests.setdefault(manifest, []).append(name)
+    files = _read_all(
+        held, runner, manifests, partial(_files, store, paths), lambda m: (p for n in manifests[m] for p in lists[n])
+    )
+    tables = _read_all(held, runner, indexes, partial(_index_files, store, paths), indexes.__getitem__)
+    return names.union(lists, manifests, indexes, *files.values(), *tables.values())
+
+
+def _snapshot(store: Store, path: str) -> Snapshot:
+    return Snapshot.from_json(store.read(path), path)
+
+
+def _manifests(store: Store, paths: TablePaths, name: str) -> list[str]:
+    return [meta.file_name for meta in read_manifest_list(store, paths, name)]
+
+
+def _files(store: Store, paths: TablePaths, name: str) -> list[str]:
+    return [n for e in read_manifest(store, paths, name) for n in (e.file.file_name, *e.file.extra_files)]
+
+
+def _index_files(store: Store, paths: TablePaths, name: str) -> list[str]:
+    return [e.file_name for e in read_index_manifest(store, paths, name)]
+
+
+def _read_all(
+    held: Callable[[str], bool],
+    runner: Runner,
+    names: Iterable[str],
+    read: Callable[[str], T],
+    holding: Callable[[str], Iterable[str]],
+) -> dict[str, T]:
+    """What ``read`` makes of each name, without those that are gone because all their holders expired meanwhile."""
+    asked: Sequence[str] = list(names)
+    out: dict[str, T] = {}
+    of_items("metadata files")
+    for name, found in zip(asked, runner.run(asked, partial(_tried, read)), strict=True):
+        if not isinstance(found, NotFound):
+            out[name] = found
+        elif any(map(held, holding(name))):
+            raise found
+    return out
+
+
+def _tried(read: Callable[[str], T], name: str) -> T | NotFound:
+    try:
+        return read(name)
+    except NotFound as e:
+        return e

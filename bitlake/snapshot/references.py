@@ -1,0 +1,293 @@
+"""What snapshots refer to: the files that must stay because something that is kept needs them.
+
+Data files may lie outside the table's folder (``data-file.external-paths``); references to them hold the whole path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bitlake.deletion import delete_files
+from bitlake.errors import BitlakeError, NotFound
+from bitlake.io import Store
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import EntryKind, ManifestEntry
+from bitlake.metadata.paths import TablePaths, parse_id
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest
+from bitlake.snapshot.manifests import live_files, read_manifest, read_manifest_list
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.versions import (
+    branch_names,
+    latest_schema,
+    latest_snapshot,
+    load_schema,
+    schema_ids,
+    tag_names,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A file that keeps what it names: a line's (main's or a branch's) snapshot, hold, tag or changelog."""
+
+    line: TablePaths
+    path: str
+    snapshot_id: int | None = None
+    """Of snapshots; None: a hold, tag or changelog."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether some of what it names may be gone: a changelog outlives the data of its snapshot."""
+        return "/changelog/changelog-" in self.path
+
+    def load(self, store: Store) -> Snapshot:
+        """What it says; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
+        return Snapshot.from_json(store.read(self.path), self.path)
+
+    def holds(self, store: Store) -> bool:
+        """Whether it is there still, and nobody is expiring it."""
+        if self.snapshot_id is not None and self.snapshot_id not in load_line(store, self.line).kept:
+            return False
+        return store.exists(self.path)
+
+
+def holders(store: Store, line: TablePaths) -> list[Holder]:
+    """What holds files on a line: its snapshots that are kept, in their order, then rollbacks, tags and changelogs."""
+    snapshots = load_line(store, line)
+    found = [Holder(line, line.snapshot(i), i) for i in snapshots.kept]
+    found += [Holder(line, f"{line.snapshot_dir}/{name}") for name in snapshots.holds]
+    found += [Holder(line, line.tag(name)) for name in tag_names(store, line)]
+    long_lived = f"{line.branch_root}/changelog"
+    changelogs = (parse_id(name, "changelog-") for name in store.names(long_lived))
+    return found + [Holder(line, f"{long_lived}/changelog-{i}") for i in changelogs if i is not None]
+
+
+def lines(store: Store, paths: TablePaths) -> list[TablePaths]:
+    """Main and all branches of a table."""
+    return [paths.on_branch(b) for b in (None, *branch_names(store, paths))]
+
+
+class Needed:
+    """The files that protected snapshots need; data files by partition, bucket and name, others by name."""
+
+    def __init__(self, store: Store, paths: TablePaths) -> None:
+        self._store = store
+        self._paths = paths
+        self.names: set[str] = set()
+        self._data: set[tuple[bytes, int, str]] = set()
+        self._changelogs: set[str] = set()
+
+    @staticmethod
+    def beside(store: Store, paths: TablePaths, kept: Snapshot | None) -> Needed:
+        """What a table (or branch) needs besides its snapshots before ``kept``.
+
+        That is ``kept`` (and with it what comes after), the latest snapshot, its tags, and whatever other branches
+        have, main included.  A tag that cannot be read is an error: its files would go.  What is tagged or branched off
+        meanwhile is seen too.
+        """
+        out = Needed(store, paths)
+        if kept is not None:
+            out.add(kept)
+        # A rollback brings files back that snapshots between these two had deleted.
+        latest = latest_snapshot(store, paths)
+        if latest is not None and latest != kept:
+            out.add(latest)
+        seen: set[str] = set()
+        while True:
+            found = [out._unseen(line, seen) for line in lines(store, paths)]
+            if not any(found):
+                return out
+            for new in found:
+                out._protect(new, seen)
+
+    def _unseen(self, line: TablePaths, seen: set[str]) -> list[Holder]:
+        """What holds files on a line and has not been seen; of a line that has been, later snapshots need no look."""
+        known = line.branch == self._paths.branch or line.snapshot_dir in seen
+        held = holders(self._store, line)
+        new = [h for h in held if h.path not in seen and not (known and h.snapshot_id is not None)]
+        seen.update(h.path for h in new)
+        if any(h.snapshot_id is not None for h in new):
+            seen.add(line.snapshot_dir)
+        return new
+
+    def _protect(self, found: list[Holder], seen: set[str]) -> None:
+        runner = LocalRunner(REQUESTS)
+        snapshots = [h for h in found if h.snapshot_id is not None]
+        # After a snapshot that is whole, each only adds to it; where one has gone meanwhile, the next is taken whole.
+        pending = [(h, i == 0) for i, h in enumerate(snapshots)]
+        while pending:
+            there = runner.run(pending, lambda item: self._add_held(*item))
+            gone = [i for i, held in enumerate(there) if not held]
+            if gone and gone[-1] == len(pending) - 1:
+                seen.discard(pending[-1][0].line.snapshot_dir)  # there is a later one by now
+            pending = [(pending[i + 1][0], True) for i in gone[-1:] if i + 1 < len(pending)]
+        runner.run([h for h in found if h.snapshot_id is None], lambda holder: self._add_held(holder, True))
+
+    def _add_held(self, holder: Holder, whole: bool) -> bool:
+        """Protect what it names, and say so; False if it has gone meanwhile."""
+        try:
+            snapshot = holder.load(self._store)
+            if holder.partial:
+                self.add_changelog(snapshot)
+            else:
+                self.add(snapshot, whole=whole)
+        except NotFound:
+            if holder.holds(self._store):
+                raise
+            return False
+        return True
+
+    def add_changelog(self, snapshot: Snapshot) -> None:
+        """Protect what a changelog names that is kept for longer than its snapshot, as far as it is there."""
+        own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
+        for name in filter(None, own):
+            self.names.add(name)
+            with contextlib.suppress(NotFound):
+                self.names.update(m.file_name for m in read_manifest_list(self._store, self._paths, name))
+            if name != snapshot.base_manifest_list:
+                found = listed_entries(self._store, self._paths, name)
+                self._data.update((e.partition, e.bucket, e.file.file_name) for e in found)
+        if snapshot.changelog_manifest_list is not None:
+            self._changelogs.add(snapshot.changelog_manifest_list)
+
+    def add(self, snapshot: Snapshot, *, whole: bool = True) -> None:
+        """Protect a snapshot; without ``whole``, one whose predecessor is protected: only what it added is new."""
+        store, paths = self._store, self._paths
+        lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
+        if snapshot.changelog_manifest_list is not None:
+            self._changelogs.add(snapshot.changelog_manifest_list)
+            lists.append(snapshot.changelog_manifest_list)
+        for name in lists:
+            self.names.add(name)
+            self.names.update(m.file_name for m in read_manifest_list(store, paths, name))
+        if snapshot.index_manifest is not None:
+            self.names.add(snapshot.index_manifest)
+            self.names.update(e.file_name for e in read_index_manifest(store, paths, snapshot.index_manifest))
+        if snapshot.statistics is not None:
+            self.names.add(snapshot.statistics)
+        files: Iterable[ManifestEntry]
+        if whole:
+            files = live_files(store, paths, snapshot)
+        else:
+            listed = listed_entries(store, paths, snapshot.delta_manifest_list)
+            files = (e for e in listed if e.kind is EntryKind.ADD)
+        self._data.update((e.partition, e.bucket, e.file.file_name) for e in files)
+
+    def data_file(self, entry: ManifestEntry) -> bool:
+        """Whether a data file is needed."""
+        return (entry.partition, entry.bucket, entry.file.file_name) in self._data
+
+    def changelog(self, manifest_list: str) -> bool:
+        """Whether the files of a changelog manifest list are needed."""
+        return manifest_list in self._changelogs
+
+
+def removed_files(store: Store, paths: TablePaths, delta: str) -> list[ManifestEntry]:
+    """The files that a snapshot's delta removed: not those it only moved to another level."""
+    removed: dict[tuple[bytes, int, str], ManifestEntry] = {}
+    added: set[tuple[bytes, int, str]] = set()
+    for entry in listed_entries(store, paths, delta):
+        key = (entry.partition, entry.bucket, entry.file.file_name)
+        if entry.kind is EntryKind.DELETE:
+            removed[key] = entry
+        else:
+            added.add(key)
+    return [e for key, e in removed.items() if key not in added]
+
+
+def listed_entries(store: Store, paths: TablePaths, manifest_list: str) -> Iterator[ManifestEntry]:
+    """The entries of a list's manifests; what an earlier expiry that was killed deleted already is passed over."""
+    with contextlib.suppress(NotFound):
+        for meta in read_manifest_list(store, paths, manifest_list):
+            with contextlib.suppress(NotFound):
+                yield from read_manifest(store, paths, meta.file_name)
+
+
+def metadata_files(
+    store: Store, paths: TablePaths, schema: TableSchema, snapshot: Snapshot, needed: Needed
+) -> Iterator[str]:
+    """The manifests, lists, index files and statistics of a snapshot that nothing kept needs, as full paths."""
+    lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list]
+    for name in lists:
+        if name is None:
+            continue
+        with contextlib.suppress(NotFound):
+            for meta in read_manifest_list(store, paths, name):
+                if meta.file_name not in needed.names:
+                    yield paths.manifest(meta.file_name)
+        if name not in needed.names:
+            yield paths.manifest(name)
+    if snapshot.index_manifest is not None:
+        with contextlib.suppress(NotFound):
+            for entry in read_index_manifest(store, paths, snapshot.index_manifest):
+                if entry.file_name not in needed.names:
+                    yield index_path(paths, schema, entry)
+        if snapshot.index_manifest not in needed.names:
+            yield paths.manifest(snapshot.index_manifest)
+    if snapshot.statistics is not None and snapshot.statistics not in needed.names:
+        yield paths.statistics(snapshot.statistics)
+
+
+log = logging.getLogger("bitlake")
+
+
+def external_files(store: Store, paths: TablePaths) -> list[str]:
+    """The data files in external paths that snapshots, tags and branches of a table name.
+
+    Paimon deletes the whole external paths, and with them what others have there; here files are deleted by name.
+    Nothing is read of tables whose schemas name no external path.  What is not allowed, and what damaged metadata
+    names, is left with a warning: it does not keep a table from being dropped.
+    """
+    found: dict[str, None] = {}
+    seen: set[str] = set()
+    for line in lines(store, paths):
+        try:
+            try:
+                if not _has_external_paths(store, line):
+                    continue
+            except NotFound:
+                continue  # a branch whose schemas another process has deleted
+            schema = latest_schema(store, line)
+            assert schema is not None
+            reader = PartitionReader(schema, line)
+            for snapshot in _snapshots(store, line):
+                for entry in _entries(store, line, snapshot, seen):
+                    found |= dict.fromkeys(reader.file_paths(entry))
+                for index in index_entries(store, line, snapshot):
+                    if index.external_path is not None:
+                        found[index_path(line, schema, index)] = None
+        except BitlakeError as e:
+            log.warning("table %s: files in external paths are not deleted: %s", paths.root, e)
+    return list(found)
+
+
+def delete_external(store: Store, paths: TablePaths, files: list[str]) -> None:
+    """Delete what :func:`external_files` found before the table went."""
+    if files:
+        delete_files(store, files, LocalRunner(REQUESTS), paths.roots)
+
+
+def _has_external_paths(store: Store, line: TablePaths) -> bool:
+    return any(opt.EXTERNAL_PATHS.name in load_schema(store, line, i).options for i in schema_ids(store, line))
+
+
+def _snapshots(store: Store, line: TablePaths) -> Iterator[Snapshot]:
+    folders = {line.snapshot_dir: "snapshot-", line.tag_dir: "tag-", f"{line.branch_root}/changelog": "changelog-"}
+    for folder, prefix in folders.items():
+        for path in (f"{folder}/{name}" for name in store.names(folder) if name.startswith(prefix)):
+            yield Snapshot.from_json(store.read(path), path)
+
+
+def _entries(store: Store, line: TablePaths, snapshot: Snapshot, seen: set[str]) -> Iterator[ManifestEntry]:
+    """The entries with an external path, of lists that were not ``seen`` yet."""
+    for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list):
+        if name is not None and name not in seen:
+            seen.add(name)
+            yield from (e for e in listed_entries(store, line, name) if e.file.external_path is not None)

@@ -1,0 +1,334 @@
+"""Marker files beside the snapshots: which were removed, which are strays, and which are expiring.
+
+Strays
+------
+A stray is a snapshot whose base a rollback or fast-forward has removed, and whose writer died before it could see that.
+
+A commit is right only on the base that it was computed from.  Its writer creates the snapshot, then looks at the base
+again, and withdraws the snapshot if that is gone (:mod:`bitlake.table.commit`).  If it dies between these two steps,
+the snapshot stays: after a gap in the ids, or, when later commits reach it, on a snapshot that it does not follow.
+No caller was told that the commit succeeded, and the snapshot lacks later commits.  Readers therefore ignore it:
+
+* each snapshot names its base in the property ``bitlake.base``: the uuid, or the delta manifest list of one without;
+* an operation that removes snapshots whose ids may be used again first writes ``snapshot/.removed-<millis>-<uuid>``, a
+  JSON object.  Its ``snapshots`` are the ids and names of the removed ones, and ``by`` is the uuid of the snapshots
+  that take their place.  ``returned`` are those that a branch has kept, and that a fast-forward brings back.  Paimon
+  passes over the file;
+* a snapshot is a stray if others removed its base, and neither that one nor the snapshot itself has come back.
+
+Listings leave strays out.  A commit that needs the id of one deletes it; so do expiry and orphan removal, which also
+delete the records of a day ago: a writer that paused for longer between its two steps is not found out.
+``snapshot/.stray-<hash of the name>``, created only if absent, says that a stray is being deleted: a second deletion
+could meet the commit that took its place.
+
+Expiring snapshots
+------------------
+No new reference to a snapshot whose expiry has begun is allowed, and the next expiry continues with it.
+
+``snapshot/.expiring-<end>-<uuid>`` beside the snapshots says that all before ``<end>`` are going; its text is the id of
+the first one that was there.  Each expiry has a file of its own: who gives up takes back no other's word.  It is
+written before tags, branches and consumers are looked at, and deleted after the last of these snapshots.  Whoever makes
+a tag or moves a consumer looks for it *after* writing the tag: so one of the two sees the other, and either the files
+stay or the tag is refused.  A rollback does the same with a *hold*, ``snapshot/.rolling-back-<id>-<millis>-<uuid>``,
+whose text is the snapshot that it goes back to (:mod:`bitlake.snapshot.rollback`).  Paimon passes over both names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from bitlake import _clock
+from bitlake.errors import CorruptError, NotFound
+from bitlake.io import Store
+from bitlake.metadata.java_json import JSON_BYTES, load_object
+from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import REQUESTS, LocalRunner
+
+BASE = "bitlake.base"
+"""The property of a snapshot: the name of its base, as :func:`name_of` forms it."""
+REMOVED = ".removed-"
+_DELETING = ".stray-"
+_KEPT_MS = 86_400_000
+_DEAD_MS = 600_000
+"""After ten minutes who began to delete a stray has died: it takes three calls of the store."""
+_Named = tuple[int, str]
+"""The id and the name of a snapshot."""
+
+
+def name_of(snapshot: Snapshot) -> str:
+    """What identifies a snapshot, whatever its id: the uuid, or the delta manifest list of one without."""
+    return snapshot.uuid or snapshot.delta_manifest_list
+
+
+def is_record(name: str) -> bool:
+    """Whether a file of a snapshot folder tells of strays."""
+    return name.startswith((REMOVED, _DELETING))
+
+
+def on_base(snapshot: Snapshot, base: Snapshot | None) -> Snapshot:
+    """The snapshot, naming the base that it was made from; None for the first one of a table."""
+    properties = {k: v for k, v in snapshot.properties.items() if k != BASE}
+    return replace(snapshot, properties=properties if base is None else {**properties, BASE: name_of(base)})
+
+
+def create_snapshot(store: Store, paths: TablePaths, snapshot: Snapshot, base: Snapshot | None) -> bool:
+    """Create a snapshot's file if it is absent, or a stray's; False if another snapshot has the id.
+
+    ``base``: as the snapshot names it.  Whoever calls this looks at the base again afterwards.
+    """
+    path, data = paths.snapshot(snapshot.id), snapshot.to_json().encode()
+    return store.create(path, data) or (_make_room(store, paths, snapshot.id, base) and store.create(path, data))
+
+
+class RemovalRecord:
+    """The record of one rollback or fast-forward: what it removes, before it does."""
+
+    def __init__(self, paths: TablePaths, uuid: str, write: Callable[[str, bytes], None]) -> None:
+        self._path = f"{paths.snapshot_dir}/{REMOVED}{_clock.now_ms()}-{uuid}"
+        self._uuid = uuid
+        self._write = write
+        self._removed: set[_Named] = set()
+        self._returned: set[_Named] = set()
+
+    def add(self, removed: Iterable[Snapshot], returned: Iterable[Snapshot] = ()) -> None:
+        """Record that snapshots are going to be removed, or to come back; does nothing for none."""
+        count = len(self._removed) + len(self._returned)
+        self._removed |= {(s.id, name_of(s)) for s in removed}
+        self._returned |= {(s.id, name_of(s)) for s in returned}
+        if len(self._removed) + len(self._returned) > count:
+            record = {"by": self._uuid, "snapshots": sorted(self._removed), "returned": sorted(self._returned)}
+            self._write(self._path, json.dumps(record).encode())
+
+
+@dataclass(slots=True)
+class _Removals:
+    """What all records of a folder say; mutable."""
+
+    removed: dict[_Named, set[str]] = field(default_factory=dict)
+    """Removed snapshots, and the uuids of the snapshots that took their place."""
+    returned: set[_Named] = field(default_factory=set)
+
+
+def find_strays(
+    store: Store, paths: TablePaths, names: Sequence[str], ids: Sequence[int], announced: int
+) -> dict[int, Snapshot]:
+    """The strays among the snapshots ``ids`` of a folder with these ``names``.
+
+    The snapshots before ``announced`` are expiring: they may go in any order.
+    Raises :class:`CorruptError` for a record that cannot be read.
+    """
+    known = _read_records(store, paths, names)
+    removed, returned = known.removed, known.returned | known.removed.keys()
+    there, found = set(ids), dict[int, Snapshot]()
+    asked = sorted({number + 1 for number, _ in removed if number >= announced} & there)
+    for snapshot in LocalRunner(REQUESTS).run(asked, partial(_read, store, paths)):
+        if snapshot is None or (snapshot.id, name_of(snapshot)) in returned:
+            continue
+        number, base = snapshot.id - 1, snapshot.properties.get(BASE)
+        if base is None or snapshot.uuid in removed.get((number, base), {snapshot.uuid}):
+            continue
+        before = _read(store, paths, number) if number in there and number not in found else None
+        if before is None or name_of(before) != base:
+            found[snapshot.id] = snapshot
+    return found
+
+
+def _read_records(store: Store, paths: TablePaths, names: Iterable[str]) -> _Removals:
+    found = _Removals()
+    for name in names:
+        if name.startswith(REMOVED):
+            path = f"{paths.snapshot_dir}/{name}"
+            try:
+                record = load_object(store.read(path, JSON_BYTES), path)
+            except NotFound:
+                continue
+            by = record.text("by")
+            for named in _named(record.list("snapshots"), "snapshots", path):
+                found.removed.setdefault(named, set()).add(by)
+            found.returned.update(_named(record.list("returned"), "returned", path))
+    return found
+
+
+def _named(found: list[Any], member: str, path: str) -> Iterator[_Named]:
+    for item in found:
+        if type(item) is not list or [type(v) for v in item] != [int, str]:
+            raise CorruptError(f"'{member}' must be ids, each with a name", None, path)
+        yield item[0], item[1]
+
+
+def delete_strays(store: Store, paths: TablePaths, announced: int, older_than_ms: int | None = None) -> None:
+    """Delete the strays of a table or branch, then the records from before a time (default: a day ago)."""
+    names = store.names(paths.snapshot_dir)
+    records = [name for name in names if name.startswith(REMOVED)]
+    ids = [i for i in (parse_id(name, "snapshot-") for name in names) if i is not None]
+    for stray in find_strays(store, paths, records, ids, announced).values():
+        _delete(store, paths, stray)
+    since = _clock.now_ms() - _KEPT_MS if older_than_ms is None else older_than_ms
+    for name in records:
+        made = parse_id(name.removeprefix(REMOVED).partition("-")[0], "")
+        if made is not None and made < since:
+            store.delete(f"{paths.snapshot_dir}/{name}")
+    for name in names:
+        path = f"{paths.snapshot_dir}/{name}"
+        if name.startswith(_DELETING) and (_begun(store, path) or since) < since:
+            store.delete(path)
+
+
+def _make_room(store: Store, paths: TablePaths, number: int, base: Snapshot | None) -> bool:
+    """Delete the snapshot that has an id if it is a stray; whether it was deleted."""
+    found = _read(store, paths, number)
+    if found is None or BASE not in found.properties or (base and found.properties[BASE] == name_of(base)):
+        return False
+    names = store.names(paths.snapshot_dir)
+    # The base of who calls is the latest snapshot: no expiry takes it.
+    stray = find_strays(store, paths, names, [i for i in (number - 1, number) if i], 0).get(number)
+    return stray is not None and _delete(store, paths, stray)
+
+
+def _delete(store: Store, paths: TablePaths, stray: Snapshot) -> bool:
+    lock = f"{paths.snapshot_dir}/{_DELETING}{hashlib.sha256(name_of(stray).encode()).hexdigest()[:32]}"
+    if not store.create(lock, str(_clock.now_ms()).encode()):
+        begun = _begun(store, lock)
+        if begun is not None and begun < _clock.now_ms() - _DEAD_MS:
+            store.delete(lock)  # who began died; the next call deletes the stray
+        return False
+    if _read(store, paths, stray.id) != stray:
+        return False
+    store.delete(paths.snapshot(stray.id))
+    return True
+
+
+def _begun(store: Store, lock: str) -> int | None:
+    try:
+        return parse_hint(store.read(lock, HINT_BYTES))
+    except (NotFound, CorruptError):
+        return None
+
+
+def _read(store: Store, paths: TablePaths, number: int) -> Snapshot | None:
+    path = paths.snapshot(number)
+    try:
+        return Snapshot.from_json(store.read(path, JSON_BYTES), path)
+    except NotFound:
+        return None
+
+
+PREFIX = ".expiring-"
+HOLD = ".rolling-back-"
+HOLD_MS = 86_400_000
+"""After a day the rollback that made a hold has died."""
+T = TypeVar("T")
+_LOOKS = 20
+_PAUSE = 0.006  # seconds; all pauses together are a second and a bit
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of snapshots as its folder was: the ids there, ascending, and the expiries that have begun.
+
+    Strays (:mod:`bitlake.snapshot.removal_markers`) are left out.
+    """
+
+    ids: tuple[int, ...]
+    markers: tuple[str, ...]
+    """The names of their files."""
+    holds: tuple[str, ...] = ()
+    """The names of the files of rollbacks that are under way, or died."""
+    records: tuple[str, ...] = ()
+    """The names of the files that tell which snapshots are strays."""
+
+    @property
+    def held(self) -> int | None:
+        """The first snapshot that a rollback under way needs; None without one."""
+        since = _clock.now_ms() - HOLD_MS
+        return min((target for target, ms in map(parse_hold, self.holds) if ms > since), default=None)
+
+    @property
+    def announced(self) -> int:
+        """The snapshots before this one were announced to expire; 0 if no expiry has begun."""
+        return max(map(end_of, self.markers), default=0)
+
+    @property
+    def end(self) -> int:
+        """The snapshots before this one are going: never the latest one, whatever was announced before a rollback."""
+        return min(self.announced, *self.ids[-1:])
+
+    @property
+    def kept(self) -> list[int]:
+        """The snapshots that no expiry is deleting; always with the latest one."""
+        return [i for i in self.ids if i >= self.end]
+
+
+def load_line(store: Store, paths: TablePaths) -> Line:
+    """The snapshots of a table or branch and what is known of their going, by one listing."""
+    names = store.names(paths.snapshot_dir)
+    ids = sorted(i for i in (parse_id(name, "snapshot-") for name in names) if i is not None)
+    files = [name for name in names if name.startswith(".")]
+    markers, holds = (tuple(n for n in files if n.startswith(prefix)) for prefix in (PREFIX, HOLD))
+    records = tuple(n for n in files if is_record(n))
+    line = Line(tuple(ids), tuple(n for n in markers if end_of(n)), holds, records)
+    if not records:
+        return line
+    strays = find_strays(store, paths, records, ids, line.announced)
+    return replace(line, ids=tuple(i for i in ids if i not in strays))
+
+
+def has_expired(store: Store, paths: TablePaths, snapshot_id: int | None) -> bool:
+    """Whether a snapshot that was there once is gone, or going: what it names may be missing, with no damage done."""
+    return snapshot_id is not None and snapshot_id not in load_line(store, paths).kept
+
+
+def end_of(name: str) -> int:
+    """The snapshot before which a marker says that all are going; 0 for the name of another file."""
+    end = parse_id(name.rpartition("-")[0], PREFIX)
+    return 0 if end is None else end
+
+
+def new_marker(end: int) -> str:
+    """A name for a file that says that snapshots before ``end`` are going."""
+    return f"{PREFIX}{end}-{_clock.new_uuid()[:8]}"
+
+
+def new_hold(snapshot_id: int, uuid: str) -> str:
+    """A name for the file that holds a snapshot for a rollback."""
+    return f"{HOLD}{snapshot_id}-{_clock.now_ms()}-{uuid}"
+
+
+def parse_hold(name: str) -> tuple[int, int]:
+    """The snapshot that a hold holds, and when it was made (ms since the epoch); (0, 0) for another name."""
+    target, _, rest = name.removeprefix(HOLD).partition("-")
+    made = rest.partition("-")[0]
+    return (int(target), int(made)) if target.isdecimal() and made.isdecimal() else (0, 0)
+
+
+def begun_at(store: Store, paths: TablePaths, markers: tuple[str, ...]) -> int | None:
+    """The first snapshot that expiries which have begun took; None if none has, or they are done by now."""
+    firsts = []
+    for name in markers:
+        try:
+            first = parse_hint(store.read(f"{paths.snapshot_dir}/{name}"))
+        except NotFound:
+            continue
+        firsts.append(1 if first is None else first)
+    return min(firsts, default=None)
+
+
+def steadily(look: Callable[[], T]) -> T:
+    """What ``look`` finds; it looks again, after a pause that grows, where something it was told of is not there.
+
+    Snapshots may expire between their listing and their reading, and a tag of one that does is there until whoever
+    makes it sees that and takes it back.  What stays missing is missing: raises :class:`NotFound`.
+    """
+    for tried in range(_LOOKS):
+        try:
+            return look()
+        except NotFound:
+            time.sleep(_PAUSE * tried)
+    return look()

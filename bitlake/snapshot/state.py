@@ -1,0 +1,102 @@
+"""One moment of a table: its schema, its snapshot and the files alive in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from bitlake.errors import InvalidRequest, NotFound, reading_table
+from bitlake.io import Store
+from bitlake.metadata import options as opt
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.versions import (
+    kept_words,
+    latest_schema,
+    latest_snapshot,
+    load_schema,
+    load_snapshot,
+    snapshot_ids,
+    tag_names,
+)
+
+if TYPE_CHECKING:
+    from bitlake.snapshot.manifests import LiveFiles, PartitionFilter
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as it was when this was loaded: later commits do not show."""
+
+    name: str
+    paths: TablePaths
+    store: Store = field(repr=False)
+    schema: TableSchema
+    snapshot: Snapshot | None
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot's id; None before the first commit."""
+        return None if self.snapshot is None else self.snapshot.id
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether the files are those of :attr:`snapshot`, all of them and no others."""
+        return self.snapshot is not None
+
+    def with_options(self, options: Mapping[str, str]) -> TableState:
+        """The same state under options that a session sets; raises :class:`InvalidRequest` for those that files fix."""
+        changed = {k: v for k, v in options.items() if self.schema.options.get(k) != v}
+        if not changed:
+            return self
+        schema = self.schema.with_options(changed)
+        try:
+            opt.check_alter(self.schema.options, schema.options, True)
+            if schema.num_buckets != self.schema.num_buckets:
+                raise InvalidRequest(
+                    f"option '{opt.BUCKET.name}' is {self.schema.num_buckets} and cannot be set for a session; use "
+                    "CALL sys.rescale"
+                )
+        except InvalidRequest as e:
+            raise InvalidRequest(f"table '{self.name}': {e}") from e
+        return replace(self, schema=schema)
+
+    def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
+        """The live data files; with ``partitions`` at least theirs."""
+        # Loaded when files are asked for: who looks at schemas and snapshots only waits for no Avro.
+        from bitlake.snapshot.manifests import LiveFiles, live_files
+
+        if self.snapshot is None:
+            return LiveFiles()
+        remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again) or was damaged by hand"
+        with reading_table(self.name, remedy):
+            return live_files(self.store, self.paths, self.snapshot, partitions)
+
+    def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
+        """The schemas that files were written with, by id."""
+        known = {self.schema.id: self.schema}
+        with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
+            return {i: known.get(i) or load_schema(self.store, self.paths, i) for i in ids}
+
+
+def load_state(name: str, paths: TablePaths, store: Store) -> TableState | None:
+    """The table now, or None if it has no schema."""
+    with reading_table(name):
+        schema = latest_schema(store, paths)
+        if schema is None:
+            return None
+        return TableState(name, paths, store, schema, latest_snapshot(store, paths))
+
+
+def state_at(state: TableState, snapshot_id: int) -> TableState:
+    """The table as it was at a snapshot, with the schema it had; raises :class:`NotFound` naming what is kept."""
+    try:
+        snapshot = load_snapshot(state.store, state.paths, snapshot_id)
+    except NotFound as e:
+        ids = snapshot_ids(state.store, state.paths)
+        kept = kept_words(ids, snapshot_id, tag_names(state.store, state.paths))
+        raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept}") from e
+    schema = state.schemas([snapshot.schema_id])[snapshot.schema_id]
+    return replace(state, snapshot=snapshot, schema=schema)

@@ -1,0 +1,404 @@
+"""Create, move, delete and expire tags; :mod:`bitlake.snapshot.tag_files` reads their files and draws them.
+
+Source: table-format spec, section 3; deleting follows Paimon's tag deletion, except that files which another branch
+needs stay.
+
+Automatic tags
+--------------
+Commits can make tags: one for each period, of the first snapshot after its end, or one tag that every write moves.
+
+The options ``tag.*`` say what a period is, how it is written, and how many such tags stay.  A commit is done before
+its tags are made: if that fails, the next commit makes up for it.  Source: Paimon's TagAutoCreation, TagPeriodHandler,
+TagBatchCreation and TagTimeExpire, and when its commits call them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from bitlake import _clock
+from bitlake.deletion import discard_files, not_through_links
+from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound
+from bitlake.metadata import tag_options as to
+from bitlake.metadata.options import Options
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.metadata.tag_options import DEFAULT_RETAINED
+from bitlake.snapshot.manifests import live_files
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.references import Needed, metadata_files
+from bitlake.snapshot.removal_markers import load_line, steadily
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.tag_files import list_tags, load_tag
+from bitlake.snapshot.versions import (
+    existing_snapshots,
+    kept_words,
+    load_snapshot,
+    snapshot_ids,
+    tag_names,
+    tag_snapshot,
+)
+
+__all__ = [
+    "BATCH",
+    "Periods",
+    "create_automatic_tags",
+    "create_tag",
+    "delete_tag",
+    "expire_tags",
+    "list_tags",
+    "load_tag",
+    "log",
+    "move_batch_tag",
+    "rename_tag",
+    "replace_tag",
+    "tag_commit",
+]
+
+
+_EPOCH = datetime(1970, 1, 1)
+
+
+def create_tag(
+    state: TableState,
+    name: str,
+    snapshot_id: int | None = None,
+    *,
+    retained_ms: int | None = None,
+    if_not_exists: bool = False,
+) -> bool:
+    """Tag a snapshot (default: the latest); returns False if the tag was there and ``if_not_exists``.
+
+    Without ``retained_ms`` it stays as long as the option ``tag.default-time-retained`` says, else until it is deleted.
+
+    Raises :class:`AlreadyExists`, :class:`NotFound` for a snapshot that is not there (any more), and
+    :class:`InvalidRequest` for a name that cannot be a file's.
+    """
+    if retained_ms is None:
+        retained_ms = state.schema.opts.of(DEFAULT_RETAINED)
+    data = _content(state, _checked(name), snapshot_id, retained_ms)
+    if not state.store.create(state.paths.tag(name), data):
+        if if_not_exists:
+            return False
+        raise AlreadyExists(
+            f"table '{state.name}' has a tag '{name}' already; replace_tag (bitlake tag move) moves it to a snapshot"
+        )
+    _check_whole(state, name)
+    return True
+
+
+def replace_tag(
+    state: TableState, name: str, snapshot_id: int | None = None, *, retained_ms: int | None = None
+) -> None:
+    """Move a tag to another snapshot, or give it another retention; raises :class:`NotFound`."""
+    path = state.paths.tag(name)
+    old = load_tag(state, name)
+    before = state.store.read(path)
+    state.store.write(path, _content(state, name, snapshot_id, retained_ms))
+    try:
+        whole = _is_whole(state, name)
+        moved = tag_snapshot(state.store, state.paths, name).id
+    except NotFound:  # another process has deleted or renamed the tag since
+        return
+    if not whole:
+        if state.store.exists(state.paths.manifest(old.snapshot.base_manifest_list)):
+            state.store.write(path, before)
+        else:  # the table was replaced by another one
+            state.store.delete(path)
+        raise NotFound(f"table '{state.name}': snapshot {moved} expired while tag '{name}' was moved to it")
+    _clean(state, old.snapshot)
+
+
+def rename_tag(state: TableState, name: str, new_name: str) -> None:
+    """Give a tag another name; the snapshot is held at every moment."""
+    load_tag(state, name)
+    old, new = state.paths.tag(name), state.paths.tag(_checked(new_name))
+    text = state.store.read(old)
+    if not state.store.create(new, text):
+        raise AlreadyExists(f"table '{state.name}' has a tag '{new_name}' already")
+    if not state.store.exists(old):
+        state.store.delete(new)
+        raise NotFound(f"table '{state.name}': tag '{name}' was deleted while it was renamed to '{new_name}'")
+    state.store.delete(old)
+
+
+def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool:
+    """Delete a tag, and the files that only it kept; returns False if there was none and ``if_exists``.
+
+    Files that a branch needs stay (Paimon deletes them, and with them the branch).
+    """
+    try:
+        tag = load_tag(state, name)
+    except NotFound:
+        if if_exists:
+            return False
+        raise
+    state.store.delete(state.paths.tag(name))
+    _clean(state, tag.snapshot)
+    return True
+
+
+def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[str]:
+    """Delete the tags whose retention is over, or with ``older_than_ms`` those made before; returns their names.
+
+    ``dry_run`` only looks.  Killed on the way, the next call goes on with the others.
+    """
+    now = _clock.local_ms()
+    gone = []
+    for tag in list_tags(state):
+        made_before = older_than_ms is not None and tag.created_ms is not None and tag.created_ms < older_than_ms
+        if made_before or (older_than_ms is None and tag.expired(now)):
+            if not dry_run:
+                delete_tag(state, tag.name, if_exists=True)
+            gone.append(tag.name)
+    return gone
+
+
+def _checked(name: str) -> str:
+    if not name.strip() or "/" in name or "\\" in name or name != name.strip():
+        raise InvalidRequest(f"'{name}' cannot be a tag's name: it must not be blank, nor hold '/' or outer blanks")
+    return name
+
+
+def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms: int | None) -> bytes:
+    if snapshot_id is None:
+        if state.snapshot is None:
+            raise NotFound(f"table '{state.name}' has no snapshot to tag yet")
+        snapshot_id = state.snapshot.id
+    try:
+        data = state.store.read(state.paths.snapshot(snapshot_id))
+    except NotFound as e:
+        held = next((t for t in list_tags(state) if t.snapshot.id == snapshot_id), None)
+        if held is None:
+            ids = snapshot_ids(state.store, state.paths)
+            raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept_words(ids)}") from e
+        data = held.snapshot.to_json().encode()
+    if retained_ms is None:
+        return data
+    if retained_ms <= 0:
+        raise InvalidRequest(f"tag '{name}': a retention must be longer than nothing")
+    at = _EPOCH + timedelta(milliseconds=_clock.local_ms())
+    parts = [at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond * 1000]
+    text = data.decode().rstrip().removesuffix("}").rstrip()
+    made = ", ".join(map(str, parts))
+    return f'{text},\n  "tagCreateTime" : [ {made} ],\n  "tagTimeRetained" : {retained_ms / 1000:.9f}\n}}'.encode()
+
+
+def _check_whole(state: TableState, name: str) -> None:
+    """Take a tag back whose snapshot expired while it was made: its files may be gone."""
+    if not _is_whole(state, name):
+        number = tag_snapshot(state.store, state.paths, name).id
+        state.store.delete(state.paths.tag(name))
+        raise NotFound(f"table '{state.name}': snapshot {number} expired while tag '{name}' was made of it")
+
+
+def _is_whole(state: TableState, name: str) -> bool:
+    """Whether the files of a tag just written are there to stay: no expiry that began before it was seen has them."""
+    snapshot = tag_snapshot(state.store, state.paths, name)
+    if snapshot.id in load_line(state.store, state.paths).kept:
+        # A rollback may have removed the snapshot, and another one may have its id.
+        found = next(existing_snapshots(state.store, state.paths, [snapshot.id]), None)
+        if found is not None and found.uuid == snapshot.uuid:
+            return True
+    return any(t.name != name and t.snapshot.id == snapshot.id for t in list_tags(state))
+
+
+def _clean(state: TableState, snapshot: Snapshot) -> None:
+    """Delete what a tag that is gone kept, if its snapshot is gone too; where others keep on expiring, orphans stay."""
+    with contextlib.suppress(NotFound):
+        paths = steadily(lambda: _kept_by(state, snapshot))
+        discard_files(state.store, not_through_links(state.store, state.paths.roots, paths))
+
+
+def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
+    """The files that only a tag of a snapshot keeps; raises :class:`NotFound` if the first snapshot goes meanwhile."""
+    store, paths = state.store, state.paths
+    if store.exists(paths.snapshot(snapshot.id)):
+        return []  # what it names goes when it expires
+    first = min(load_line(store, paths).kept, default=None)
+    needed = Needed.beside(store, paths, None if first is None else load_snapshot(store, paths, first))
+    partitions = PartitionReader(state.schema, paths)
+    files = [e for e in live_files(store, paths, snapshot) if not needed.data_file(e)]
+    data = [path for e in files for path in partitions.file_paths(e)]
+    return [*data, *metadata_files(store, paths, state.schema, snapshot, needed)]
+
+
+log = logging.getLogger("bitlake")
+
+BATCH = "batch"
+_BATCH_PREFIX = "batch-write-"
+_NEVER = -(1 << 63)
+_OFFSET = re.compile(r"^(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d\d))?$")
+_DAYS = {"with-dashes": "%Y-%m-%d", "without-dashes": "%Y%m%d", "without-dashes-and-spaces": "%Y%m%d"}
+_HOURS = {"with-dashes": "%Y-%m-%d %H", "without-dashes": "%Y%m%d %H", "without-dashes-and-spaces": "%Y%m%d%H"}
+
+
+@dataclass(frozen=True, slots=True)
+class Periods:
+    """How time is cut into periods, and what their tags are called."""
+
+    length: timedelta
+    pattern: str
+
+    @staticmethod
+    def of(options: Options) -> Periods:
+        """What a table's options say."""
+        own = options.of(to.DURATION)
+        if own is not None:
+            return Periods(timedelta(milliseconds=max(own, 1)), "%Y%m%d%H%M")
+        form = options.of(to.FORMATTER)
+        match options.of(to.PERIOD):
+            case "daily":
+                return Periods(timedelta(days=1), _DAYS[form])
+            case "hourly":
+                return Periods(timedelta(hours=1), _HOURS[form])
+        return Periods(timedelta(hours=2), _HOURS["with-dashes"])
+
+    def name(self, start: datetime) -> str:
+        """The tag of the period that begins at a time."""
+        return start.strftime(self.pattern)
+
+    def start(self, name: str) -> datetime | None:
+        """When the period of a tag begins; None for a name that is no period's."""
+        try:
+            made = datetime.strptime(name, self.pattern)
+        except ValueError:
+            return None
+        return made if self.name(made) == name else None  # strptime takes '2024-1-2' too
+
+    def before(self, time: datetime) -> datetime:
+        """The start of the last period that is over at a time."""
+        return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
+
+
+def tag_commit(state: TableState, kind: str, operation: str | None) -> None:
+    """What follows a commit, whose snapshot is that of ``state``: tags that are due, and those whose time is over.
+
+    Never raises for what goes wrong, since the commit is done: it is logged.
+    """
+    options = state.schema.opts
+    mode, expires = options.of(to.CREATION), options.of(to.TIME_EXPIRE)
+    try:
+        if mode == BATCH:
+            # Compactions that no write asked for, statistics and TRUNCATE make none in Paimon either.
+            if kind in ("APPEND", "OVERWRITE", "COMPACT") and operation not in (None, "TRUNCATE"):
+                move_batch_tag(state)
+        elif mode != "none" and _may_be_due(state, mode):
+            create_automatic_tags(state)
+        if expires:
+            expire_tags(state)
+    except BitlakeError as e:
+        log.warning(
+            "%s: snapshot %s is committed, but its tags could not be made: %s", state.name, state.snapshot_id, e
+        )
+
+
+def move_batch_tag(state: TableState) -> str | None:
+    """Give the snapshot of ``state`` its day's tag, or that of ``tag.batch.customized-name``; returns its name.
+
+    Of tags named by the day the oldest go, where there are more than ``tag.num-retained-max``.
+    """
+    options = state.schema.opts
+    if state.snapshot is None:
+        return None
+    day = _time(state.snapshot, "process-time", _zone(options.of(to.PROCESS_ZONE)))
+    assert day is not None
+    name = options.of(to.BATCH_NAME) or f"{_BATCH_PREFIX}{day:%Y-%m-%d}"
+    if not create_tag(state, name, if_not_exists=True):
+        # Paimon deletes it first, and for a moment nothing holds the snapshot.
+        replace_tag(state, name, retained_ms=options.of(to.DEFAULT_RETAINED))
+    most = options.of(to.NUM_RETAINED)
+    if most is not None:
+        # By Paimon's documentation only such tags are counted; its code counts, and deletes, the users' own as well.
+        made = sorted(n for n in tag_names(state.store, state.paths) if n.startswith(_BATCH_PREFIX))
+        for old in made[: max(0, len(made) - most)]:
+            delete_tag(state, old, if_exists=True)
+    return name
+
+
+def _may_be_due(state: TableState, mode: str) -> bool:
+    """Whether the snapshot just committed is late enough for another tag: then so may be some before it."""
+    periods, options = Periods.of(state.schema.opts), state.schema.opts
+    zone = _zone(options.of(to.PROCESS_ZONE) if mode == "process-time" else options.of(to.WATERMARK_ZONE))
+    time = None if state.snapshot is None else _time(state.snapshot, mode, zone)
+    last = max((start for _, start in _tags(state, periods)), default=None)
+    delay = timedelta(milliseconds=options.of(to.DELAY))
+    return time is not None and (last is None or time - delay >= last + 2 * periods.length)
+
+
+def create_automatic_tags(state: TableState) -> list[str]:
+    """Make the tags of periods that are due, and delete those that are too many; returns the names of the new ones.
+
+    Raises :class:`InvalidRequest` for a delay as long as a period, and for time zones that there are not.
+    """
+    options = state.schema.opts
+    mode = options.of(to.CREATION)
+    if mode in ("none", BATCH):
+        return []
+    periods, delay = Periods.of(options), timedelta(milliseconds=options.of(to.DELAY))
+    if delay >= periods.length:
+        raise InvalidRequest(f"table '{state.name}': 'tag.creation-delay' must be shorter than a period")
+    zone = _zone(options.of(to.PROCESS_ZONE) if mode == "process-time" else options.of(to.WATERMARK_ZONE))
+    last = _last(state, periods)
+    due, first = (None, 0) if last is None else (last[0] + periods.length, last[1] + 1)
+    made = []
+    for number in snapshot_ids(state.store, state.paths):
+        if number < first:
+            continue
+        time = _time(load_snapshot(state.store, state.paths, number), mode, zone)
+        if time is None or (due is not None and time - delay < due + periods.length):
+            continue
+        start = due if due is not None and options.of(to.COMPLETION) else periods.before(time)
+        if create_tag(state, periods.name(start), number, if_not_exists=True):
+            made.append(periods.name(start))
+        due = start + periods.length
+        _trim(state, periods, options.of(to.NUM_RETAINED))
+    return made
+
+
+def _last(state: TableState, periods: Periods) -> tuple[datetime, int] | None:
+    """The latest period that has a tag, and the snapshot this holds."""
+    found = [(start, name) for name, start in _tags(state, periods)]
+    if not found:
+        return None
+    start, name = max(found)
+    return start, load_tag(state, name).snapshot.id
+
+
+def _tags(state: TableState, periods: Periods) -> list[tuple[str, datetime]]:
+    starts = ((name, periods.start(name)) for name in tag_names(state.store, state.paths))
+    return [(name, start) for name, start in starts if start is not None]
+
+
+def _trim(state: TableState, periods: Periods, most: int | None) -> None:
+    if most is None:
+        return
+    tags = sorted((load_tag(state, name).snapshot.id, name) for name, _ in _tags(state, periods))
+    for _, name in tags[: max(0, len(tags) - most)]:
+        delete_tag(state, name, if_exists=True)
+
+
+def _time(snapshot: Snapshot, mode: str, zone: tzinfo | None) -> datetime | None:
+    millis = snapshot.time_millis if mode == "process-time" else snapshot.watermark
+    if millis is None or millis == _NEVER:
+        return None
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=millis)).astimezone(zone).replace(tzinfo=None)
+
+
+def _zone(name: str | None) -> tzinfo | None:
+    """A time zone by name; None is this machine's own."""
+    if name is None:
+        return None
+    offset = _OFFSET.match(name.strip())
+    if offset is not None:
+        sign, hours, minutes = offset.groups()
+        shift = timedelta(hours=int(hours), minutes=int(minutes or 0))
+        return timezone(-shift if sign == "-" else shift)
+    try:
+        return ZoneInfo(name.strip())
+    except (ZoneInfoNotFoundError, ValueError) as e:
+        raise InvalidRequest(f"'{name}' is no time zone that is known here, such as 'Europe/Berlin'") from e

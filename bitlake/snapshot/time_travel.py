@@ -1,0 +1,145 @@
+"""Moments of a table: a snapshot by its id, a tag, a time or a watermark, each with the schema it had.
+
+A version (``VERSION AS OF v``, option ``scan.version``) is, in this order: a tag of that name, ``watermark-<n>``, a
+snapshot's id.  A time stands for the last snapshot committed at or before it; a watermark for the first snapshot whose
+watermark is not below it.  Source: the observed behaviour of Paimon's readers.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from zoneinfo import ZoneInfo
+
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.state import TableState, state_at
+from bitlake.snapshot.tag_files import load_tag
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids, tag_names
+
+Time = int | str | datetime | date
+"""A time: milliseconds since the epoch, ISO text, or a Python value; without zone it is in the table handle's."""
+
+_WATERMARK = "watermark-"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Which moment of a table is asked for; at most one member is given, and none is now."""
+
+    snapshot: int | None = None
+    tag: str | None = None
+    timestamp: Time | None = None
+    version: str | int | None = None
+
+    def of(self, state: TableState, timezone: str) -> TableState:
+        """The table at that moment; raises :class:`NotFound`, and :class:`InvalidRequest` for two moments at once."""
+        given = [n for n in ("snapshot", "tag", "timestamp", "version") if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise InvalidRequest(f"table '{state.name}': give one of {' and '.join(given)}, not both")
+        if self.snapshot is not None:
+            return state_at(state, self.snapshot)
+        if self.tag is not None:
+            return state_at_tag(state, self.tag)
+        if self.version is not None:
+            return state_at_version(state, self.version)
+        if self.timestamp is not None:
+            return state_at_time(state, epoch_millis(self.timestamp, timezone))
+        return state
+
+
+def state_of(state: TableState, snapshot: Snapshot) -> TableState:
+    """The table as it was at a snapshot that is at hand, with the schema it had."""
+    schema = state.schemas([snapshot.schema_id])[snapshot.schema_id]
+    return replace(state, snapshot=snapshot, schema=schema)
+
+
+def state_at_tag(state: TableState, tag: str) -> TableState:
+    """The table as a tag holds it; raises :class:`NotFound` naming the tags that there are."""
+    return state_of(state, load_tag(state, tag).snapshot)
+
+
+def state_at_time(state: TableState, millis: int) -> TableState:
+    """The table as it was at a time (ms since the epoch); raises :class:`NotFound` if all snapshots are younger."""
+    found = snapshot_at_time(state, millis)
+    if found is None:
+        ids = snapshot_ids(state.store, state.paths)
+        if not ids:
+            raise NotFound(f"table '{state.name}' has no snapshot yet")
+        first = time_text(load_snapshot(state.store, state.paths, ids[0]).time_millis)
+        raise NotFound(
+            f"table '{state.name}' has no snapshot as old as {time_text(millis)}: the first one kept, {ids[0]}, "
+            f"is of {first}; ask for a later time, or a tag"
+        )
+    return state_of(state, found)
+
+
+def state_at_version(state: TableState, version: str | int) -> TableState:
+    """The table at a version; raises :class:`NotFound` naming the tags and snapshots that there are."""
+    text = str(version).strip()
+    if text in tag_names(state.store, state.paths):
+        return state_at_tag(state, text)
+    if text.startswith(_WATERMARK) and text.removeprefix(_WATERMARK).lstrip("-").isdigit():
+        return state_at_watermark(state, int(text.removeprefix(_WATERMARK)))
+    if text.isdigit() and text.isascii():
+        return state_at(state, int(text))
+    have = ", ".join(tag_names(state.store, state.paths)) or "none"
+    raise NotFound(
+        f"table '{state.name}' has no version '{text}': a version is a tag (there are: {have}), a snapshot's id, "
+        "or watermark-<number>"
+    )
+
+
+def state_at_watermark(state: TableState, watermark: int) -> TableState:
+    """The table at the first snapshot whose watermark is not below this one."""
+    ids = snapshot_ids(state.store, state.paths)
+    for number in ids:
+        snapshot = load_snapshot(state.store, state.paths, number)
+        if snapshot.watermark is not None and snapshot.watermark >= watermark:
+            return state_of(state, snapshot)
+    raise NotFound(f"table '{state.name}' has no snapshot with a watermark of {watermark} or more")
+
+
+def snapshot_at_time(state: TableState, millis: int) -> Snapshot | None:
+    """The last snapshot committed at or before a time (ms since the epoch); found by halving, not by reading all."""
+    ids = snapshot_ids(state.store, state.paths)
+    at = bisect.bisect_right(ids, millis, key=_times(state))
+    return load_snapshot(state.store, state.paths, ids[at - 1]) if at else None
+
+
+def first_snapshot_from(state: TableState, millis: int) -> Snapshot | None:
+    """The first snapshot committed at or after a time (ms since the epoch)."""
+    ids = snapshot_ids(state.store, state.paths)
+    at = bisect.bisect_left(ids, millis, key=_times(state))
+    return load_snapshot(state.store, state.paths, ids[at]) if at < len(ids) else None
+
+
+def epoch_millis(value: Time, timezone: str) -> int:
+    """A time as milliseconds since the epoch; raises :class:`InvalidRequest` for text that is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    at: object = value
+    if isinstance(value, str):
+        try:
+            at = datetime.fromisoformat(value.strip())
+        except ValueError as e:
+            raise InvalidRequest(f"'{value}' is no time; say it as '2024-01-31 12:00:00'") from e
+    if isinstance(at, date) and not isinstance(at, datetime):
+        at = datetime(at.year, at.month, at.day)
+    if not isinstance(at, datetime):
+        raise InvalidRequest(f"{value!r} is no time; give text, a datetime, or milliseconds since the epoch")
+    return round((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(timezone))).timestamp() * 1000)
+
+
+def _times(state: TableState) -> Callable[[int], int]:
+    return lambda number: load_snapshot(state.store, state.paths, number).time_millis
+
+
+def time_text(millis: int) -> str:
+    """A time in UTC, to the millisecond; a number that is no time stays one."""
+    try:
+        return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{millis} ms"

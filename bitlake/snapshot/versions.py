@@ -1,0 +1,177 @@
+"""Which schemas, snapshots, tags and branches a table has, and which are the latest; no manifest is opened.
+
+Source for the hints: table-format spec, section 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+
+from bitlake.errors import CorruptError, NotFound
+from bitlake.io import Store
+from bitlake.metadata.java_json import JSON_BYTES
+from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import Cache
+from bitlake.snapshot.removal_markers import load_line, steadily
+
+JOURNAL = ".fast-forward"
+"""The file in the snapshot folder of a table whose fast-forward (:mod:`bitlake.snapshot.fast_forward`) is under way."""
+_schemas: Cache[tuple[str, bytes], TableSchema] = Cache(4_000_000)
+_snapshots: Cache[tuple[str, bytes], Snapshot] = Cache(4_000_000)
+
+
+def clear_versions() -> None:
+    """Forget all schemas and snapshots of this process; for tests and measurements."""
+    _schemas.clear()
+    _snapshots.clear()
+
+
+# --- snapshots --------------------------------------------------------------------------------------------------------
+
+
+def snapshot_ids(store: Store, paths: TablePaths) -> list[int]:
+    """The ids of all snapshot files, ascending, without strays (:mod:`bitlake.snapshot.removal_markers`)."""
+    return list(load_line(store, paths).ids)
+
+
+def latest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+    """The last snapshot's id, None before the first.
+
+    The LATEST hint is believed only if its snapshot exists and the next one does not; else the folder is listed.
+    (Paimon believes it without the first check: a hint too high makes a table unreadable there, here it is harmless.)
+    """
+    hint = read_hint(store, paths.latest_hint)
+    if hint and not store.exists(paths.snapshot(hint + 1)) and store.exists(paths.snapshot(hint)):
+        return hint
+    return max(snapshot_ids(store, paths), default=None)
+
+
+def earliest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+    """The first snapshot's id, None if there is none; the EARLIEST hint is believed if its snapshot exists."""
+    hint = read_hint(store, paths.earliest_hint)
+    if hint and store.exists(paths.snapshot(hint)):
+        return hint
+    return min(snapshot_ids(store, paths), default=None)
+
+
+def read_hint(store: Store, path: str) -> int | None:
+    """The number in a hint; None without one, and for a file that cannot be one."""
+    try:
+        return parse_hint(store.read(path, HINT_BYTES))
+    except (NotFound, CorruptError):
+        return None
+
+
+def load_snapshot(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot:
+    """One snapshot; raises :class:`NotFound`, and :class:`CorruptError` for a file of another number's snapshot.
+
+    The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
+    """
+    path = paths.snapshot(snapshot_id)
+    data = store.read(path, JSON_BYTES)
+    snapshot = _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
+    if snapshot.id != snapshot_id:  # a commit would look for its base under another name, again and again
+        raise CorruptError(f"'id' is {snapshot.id}, and the file is of snapshot {snapshot_id}", None, path)
+    return snapshot
+
+
+def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
+    """The table as it is now; None before the first commit.
+
+    Believes the hint as :func:`latest_snapshot_id` does; that its snapshot exists shows when it is read.
+    """
+    hint = read_hint(store, paths.latest_hint)
+    if hint and not store.exists(paths.snapshot(hint + 1)):
+        try:
+            return load_snapshot(store, paths, hint)
+        except NotFound:
+            pass
+
+    def listed() -> Snapshot | None:
+        latest = max(snapshot_ids(store, paths), default=None)
+        return None if latest is None else load_snapshot(store, paths, latest)
+
+    return steadily(listed)  # a rollback may delete it between listing and reading
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def schema_ids(store: Store, paths: TablePaths) -> list[int]:
+    """The ids of a table's or branch's schemas, ascending."""
+    found = (parse_id(name, "schema-") for name in store.names(paths.schema_dir))
+    return sorted(i for i in found if i is not None)
+
+
+def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
+    """The highest schema id; None if the table has no schema, that is, does not exist."""
+    return max(schema_ids(store, paths), default=None)
+
+
+def has_schema(store: Store, paths: TablePaths) -> bool:
+    """Whether a table or branch exists; what a death in mid-write leaves beside the schemas is none."""
+    return latest_schema_id(store, paths) is not None
+
+
+def is_same_table(store: Store, paths: TablePaths, schema: TableSchema) -> bool:
+    """Whether a schema that was read before is still there: the table was not dropped, renamed or replaced since."""
+    try:
+        return load_schema(store, paths, schema.id).is_version(schema)
+    except NotFound:
+        return False
+
+
+def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:
+    """One schema version; raises :class:`NotFound`.
+
+    The file is read each time and only its parsing is cached, by content: a table dropped and made anew has other
+    schemas under the same names.
+    """
+    path = paths.schema(schema_id)
+    data = store.read(path, JSON_BYTES)
+    return _schemas.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: len(data))
+
+
+def latest_schema(store: Store, paths: TablePaths) -> TableSchema | None:
+    """The current schema; None if the table does not exist."""
+    latest = latest_schema_id(store, paths)
+    return None if latest is None else load_schema(store, paths, latest)
+
+
+def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str] = ()) -> str:
+    """Which snapshots there are, for an error about one that is not; ``asked``: said to have expired, if it has."""
+    if not ids:
+        return "it has none"
+    kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if len(ids) > 1 else f"only snapshot {ids[0]} is kept"
+    if asked is None or not 0 < asked < ids[0]:
+        return kept
+    return f"{kept}; {asked} has expired (a tag keeps a snapshot; its tags: {', '.join(tags) or 'none'})"
+
+
+# --- tags and branches ------------------------------------------------------------------------------------------------
+
+
+def existing_snapshots(store: Store, paths: TablePaths, ids: Iterable[int]) -> Iterator[Snapshot]:
+    """The snapshots of these ids that are still there."""
+    for number in ids:
+        with contextlib.suppress(NotFound):
+            yield load_snapshot(store, paths, number)
+
+
+def tag_names(store: Store, paths: TablePaths) -> list[str]:
+    """The names of a table's (or branch's) tags."""
+    return sorted(f.name.removeprefix("tag-") for f in store.list(paths.tag_dir) if f.name.startswith("tag-"))
+
+
+def tag_snapshot(store: Store, paths: TablePaths, name: str) -> Snapshot:
+    """The snapshot a tag holds; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
+    return Snapshot.from_json(store.read(paths.tag(name), JSON_BYTES), paths.tag(name))
+
+
+def branch_names(store: Store, paths: TablePaths) -> list[str]:
+    """The names of a table's branches, without main."""
+    found = (f.name for f in store.list(f"{paths.root}/branch"))
+    return sorted(n.removeprefix("branch-") for n in found if n.startswith("branch-"))

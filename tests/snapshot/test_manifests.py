@@ -1,0 +1,145 @@
+"""Manifests of a commit: what their list says of them, when they are merged, and which partitions they may hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bitlake.codec.binary_row import EMPTY_ROW, decode_row, encode_row_with_arity
+from bitlake.io.local import LocalStore
+from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, ManifestFileMeta
+from bitlake.metadata.options import Options
+from bitlake.metadata.paths import TablePaths
+from bitlake.snapshot.manifests import ManifestWriter, PartitionSet, manifest_meta, partition_stats, read_manifests
+from bitlake.types import parse_type
+
+STORE = LocalStore()
+INT = [parse_type("INT")]
+
+
+def entry(
+    name: str, partition: int | None = 0, *, kind: EntryKind = EntryKind.ADD, bucket: int = 0, **more: Any
+) -> ManifestEntry:
+    file = DataFileMeta(name, 1, 10, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
+    return ManifestEntry(kind, encode_row_with_arity(INT, [partition]), bucket, 3, replace(file, **more))
+
+
+def writer(root: Path, **options: str) -> ManifestWriter:
+    named = {f"manifest.{k.replace('_', '-')}": v for k, v in options.items()}
+    return ManifestWriter(STORE, TablePaths(str(root)), INT, Options(named))
+
+
+def entries_of(root: Path, metas: list[ManifestFileMeta]) -> list[list[ManifestEntry]]:
+    return [list(e) for e in read_manifests(STORE, TablePaths(str(root)), metas)]
+
+
+def test_a_list_describes_its_manifests() -> None:
+    some = [
+        entry("a", 3, bucket=2, level=5, schema_id=1, first_row_id=100, row_count=10),
+        entry("b", 1, bucket=4, level=0, schema_id=7, first_row_id=50, row_count=20, kind=EntryKind.DELETE),
+        entry("c", 2, bucket=0, level=3, schema_id=2, first_row_id=70, row_count=40),
+    ]
+    made = manifest_meta("m", 99, some, INT)
+    assert made == ManifestFileMeta("m", 99, 2, 1, made.partition_stats, 7, 0, 4, 0, 5, 50, 109)
+    stats = made.partition_stats
+    assert (decode_row(INT, stats.min), decode_row(INT, stats.max), stats.null_counts) == ((1,), (3,), (0,))
+    untracked = manifest_meta("m", 99, [*some, entry("d", None)], INT)
+    assert (untracked.min_row_id, untracked.max_row_id) == (None, None)
+    assert untracked.partition_stats.null_counts == (1,)
+    assert manifest_meta("m", 99, some, []).partition_stats == EMPTY_STATS
+
+
+def test_bounds_of_partitions_count_nulls_and_order_floats_as_java() -> None:
+    kinds = [parse_type("DOUBLE"), parse_type("STRING")]
+    rows = [(math.nan, "b"), (-0.0, None), (0.0, "a"), (1.5, None), (-0.0, None)]
+    for some in (rows, rows[::-1]):
+        stats = partition_stats([encode_row_with_arity(kinds, r) for r in some], kinds)
+        low, high = decode_row(kinds, stats.min), decode_row(kinds, stats.max)
+        assert math.copysign(1, low[0]) == -1 and low[0] == 0 and math.isnan(high[0])
+        assert (low[1], high[1], stats.null_counts) == ("a", "b", (0, 3))
+    zeros = partition_stats([encode_row_with_arity(kinds[:1], [z]) for z in (-0.0, 0.0)], kinds[:1])
+    assert math.copysign(1, decode_row(kinds[:1], zeros.max)[0]) == 1
+
+
+def test_a_set_of_partitions_meets_exactly_the_bounds_that_hold_one() -> None:
+    values = (None, 1, 2, 3)
+    for size in (1, 2):
+        for held in product(values, repeat=size):
+            meta = manifest_meta("m", 1, [entry("f", v) for v in held], INT)
+            known = [v for v in held if v is not None]
+            for asked in values:
+                made = PartitionSet([encode_row_with_arity(INT, [asked])], INT)
+                within = None in held if asked is None else bool(known) and min(known) <= asked <= max(known)
+                assert made.meets(meta) == within, (held, asked)
+                uncounted = replace(meta, partition_stats=replace(meta.partition_stats, null_counts=None))
+                assert made.meets(uncounted) == (asked is None or within)
+    assert not PartitionSet([], INT).meets(manifest_meta("m", 1, [entry("f", 1)], INT))
+    assert PartitionSet([EMPTY_ROW], []).meets(manifest_meta("m", 1, [entry("f", 1)], []))
+    assert not PartitionSet([], []).meets(manifest_meta("m", 1, [entry("f", 1)], []))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_small_manifests_are_merged_from_the_least_number_on(tmp_path: Path, count: int) -> None:
+    made = writer(tmp_path, merge_min_count="3")
+    metas = [meta for i in range(count) for meta in made.write([entry(f"f{i}", i)])]
+    merged = made.merge(metas)
+    assert len(merged) == (1 if count >= 3 else count)
+    names = [e.file.file_name for held in entries_of(tmp_path, merged) for e in held]
+    assert names == [f"f{i}" for i in range(count)]
+    if count < 3:
+        assert merged == metas
+
+
+def test_manifests_are_merged_as_soon_as_they_reach_the_target_together(tmp_path: Path) -> None:
+    plain = writer(tmp_path)
+    metas = [meta for i in range(5) for meta in plain.write([entry(f"f{i}", 7)])]
+    size = metas[0].file_size
+    assert {m.file_size for m in metas} == {size}
+    for target, runs in ((2 * size, [2, 2, 1]), (2 * size + 1, [3, 1, 1]), (3 * size, [3, 1, 1]), (size, [1] * 5)):
+        merged = writer(tmp_path, target_file_size=f"{target} b", merge_min_count="9").merge(metas)
+        assert [[e.file.file_name for e in held] for held in entries_of(tmp_path, merged)] == [
+            [f"f{i}" for i in range(sum(runs[:n]), sum(runs[: n + 1]))] for n in range(len(runs))
+        ]
+
+
+def test_a_full_merge_rewrites_what_deletes_can_touch(tmp_path: Path) -> None:
+    """From the threshold of size on; a large manifest of other partitions stays as it is."""
+    plain = writer(tmp_path)
+    (big_here,) = plain.write([entry("here", 1), entry("stays", 1), *(entry(f"h{i}", 1) for i in range(400))])
+    (big_there,) = plain.write([entry(f"t{i}", 2) for i in range(400)])
+    (small,) = plain.write([entry("gone", 1, kind=EntryKind.DELETE), entry("here", 1, kind=EntryKind.DELETE)])
+    target = min(big_here.file_size, big_there.file_size)
+    assert small.file_size < target
+    metas = [big_here, big_there, small]
+    for threshold, full in ((small.file_size, True), (small.file_size + 1, False)):
+        options = {"target_file_size": f"{target} b", "full_compaction_threshold_size": f"{threshold} b"}
+        merged = writer(tmp_path, **options).merge(metas)
+        held = [e for entries in entries_of(tmp_path, merged) for e in entries]
+        names = {e.file.file_name for e in held if e.kind is EntryKind.ADD}
+        assert (big_here in merged) == (not full) and big_there in merged
+        assert ("here" in names) == (not full) and "stays" in names and "t0" in names and "h399" in names
+        assert any(e.kind is EntryKind.DELETE for e in held) == (not full)
+
+
+def test_what_a_commit_wrote_is_deleted_back_to_a_mark(tmp_path: Path) -> None:
+    made = writer(tmp_path)
+    (first,) = made.write([entry("a")])
+    mark = made.mark()
+    (second,) = made.write([entry("b")])
+    name, size = made.write_list([first, second])
+    folder = tmp_path / "manifest"
+    assert (folder / name).stat().st_size == size
+    assert {p.name for p in folder.iterdir()} == {first.file_name, second.file_name, name}
+    made.discard(mark)
+    assert [p.name for p in folder.iterdir()] == [first.file_name]
+    held = made.release()
+    made.discard()
+    assert [p.name for p in folder.iterdir()] == [first.file_name] and made.mark() == 0
+    made.take_back(held)
+    made.discard()
+    assert list(folder.iterdir()) == []

@@ -1,0 +1,94 @@
+"""Planning some partitions of a table of very many files: as if all files had been looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import CountingStore
+from bitlake.snapshot import manifests, partitions
+from bitlake.snapshot.state import TableState
+from bitlake.table.index_access import forget_all
+
+CONDITIONS = [
+    "p = 3",
+    "p = 3 AND q = 'b'",
+    "p IN (1, 2, 99) AND q IN ('a', 'c')",
+    "p = 3 AND q = 'b' AND v > 2",
+    "p BETWEEN 2 AND 4 AND v = 1",
+    "p > 5",
+    "p IS NULL",
+    "p = 4 AND q IS NULL",
+    "p = 100",
+    "p = 1 AND p = 2",
+    "p = 1 OR p = 2",
+    "p <> 3",
+    "f = 0.0 AND p = 2 AND q = 'a'",
+    "q LIKE 'b%'",
+]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> bitlake.Table:
+    schema = pa.schema([("p", pa.int32()), ("q", pa.string()), ("v", pa.int64()), ("f", pa.float64())])
+    made = bitlake.connect(str(tmp_path)).create_table("t", schema, partition_by=["p", "q"])
+    for turn in range(4):
+        cells = [(p, q) for p in (*range(turn, turn + 4), None) for q in ("a", "b", "c", None)]
+        columns = {
+            "p": pa.array([p for p, _ in cells], pa.int32()),
+            "q": [q for _, q in cells],
+            "v": [turn] * len(cells),
+            "f": [-0.0] * len(cells),
+        }
+        made.append(pa.table(columns, schema=schema))
+    made.overwrite(pa.table({"p": [3], "q": ["b"], "v": [7], "f": [1.5]}, schema=schema), {"p": 3, "q": "b"})
+    return made
+
+
+def planned(table: bitlake.Table, where: str) -> tuple[list[str], Any]:
+    manifests.clear_caches()
+    forget_all()
+    plan = table.scan(where=where).plan()
+    return [f.path for f in plan.files], plan.metrics
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_the_same_files_are_planned(table: bitlake.Table, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted, whole = planned(table, where)
+    monkeypatch.setattr(partitions, "MANY_FILES", 1)
+    for many in (1, 5_000):
+        monkeypatch.setattr(manifests, "MANY_ENTRIES", many)
+        found, metrics = planned(table, where)
+        assert found == wanted
+        assert (metrics.files, metrics.rows, metrics.files_skipped) == (whole.files, whole.rows, whole.files_skipped)
+        assert table.scan(where=where).to_arrow().num_rows == metrics.rows_chosen or "v" in where or "f" in where
+
+
+def test_manifests_of_other_partitions_are_not_read(table: bitlake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "MANY_FILES", 1)
+    manifests.clear_caches()
+    scan = table.scan(where="p = 0 AND q = 'a'")  # only the first commit wrote to it
+    metrics = scan.plan().metrics
+    assert metrics.manifests_read < metrics.manifests
+    assert metrics.files_unseen == metrics.files - len(scan.plan().files) > 50
+    assert f"{metrics.files_unseen} files of other partitions were not looked at" in scan.explain()
+    assert scan.explain("dict")["manifests"]["files_unseen"] == metrics.files_unseen
+    store = CountingStore(LocalStore())
+    snapshot = table.snapshot
+    assert snapshot is not None
+    assert not manifests.is_cached(table.state().paths, snapshot)
+    again = partitions.files_to_plan(
+        TableState("t", table.state().paths, store, table.schema, snapshot), scan.predicate
+    )
+    assert len(again.files) == 1 and not store.calls  # known by now
+
+
+def test_small_tables_are_looked_at_as_a_whole(table: bitlake.Table) -> None:
+    manifests.clear_caches()
+    plan = table.scan(where="p = 0 AND q = 'a'").plan()
+    assert plan.metrics.files_unseen == 0 and len(plan.skipped) == plan.metrics.files - 1
