@@ -17,6 +17,7 @@ PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
 DOCS := .venv-docs
 DOCS_LOCK := scripts/requirements-docs.lock
 OLDEST := .venv-oldest
+LOWEST := .venv-lowest
 OLDEST_LOCK := tests/spark/requirements-oldest.lock
 # SEED=tree: a seed derived from the committed content, so that CI asks of a commit what its author can ask; a fixed one
 # without git.
@@ -24,7 +25,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify 'HEAD^{tree}' 2>/dev/null) &&
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop mutation lint format bench bench-paired counts docs lock clean python-version
+.PHONY: help demo test long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -96,6 +97,10 @@ interop: $(READY)
 	@$(BIN)/python tests/interop/paimon_java.py
 	$(BIN)/python -m pytest -q -m interop -n $(JOBS) --dist loadfile tests/interop $(ARGS)
 
+## lowest    the core's and the command line's tests on the lowest versions of dependencies that pyproject.toml declares
+lowest: $(LOWEST)/.ready
+	PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -q -n $(JOBS) $(KEPT) tests/codec tests/types tests/expressions tests/metadata tests/fileindex tests/tableindex tests/formats tests/io tests/cli/test_startup.py tests/cli/test_commands.py tests/cli/test_failures.py tests/cli/test_transfer.py $(ARGS)
+
 ## mutation  MUTANTS=300 one-operator changes of the engine, each of which a test must notice (SEED=, ROOMS= to choose)
 mutation: $(READY)
 	$(BIN)/python scripts/mutation.py --mutants $(or $(MUTANTS),300) $(if $(SEED),--seed $(SEED)) $(if $(ROOMS),--rooms $(ROOMS))
@@ -137,7 +142,7 @@ lock: $(READY)
 
 ## clean     remove the environments and everything generated
 clean:
-	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) $(DOCS) .site site .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutation spark-warehouse metastore_db
+	rm -rf $(VENV) $(PYPAIMON) $(OLDEST) $(LOWEST) $(DOCS) .site site .bench .pytest_cache .mypy_cache .ruff_cache .hypothesis .mutation spark-warehouse metastore_db
 
 python-version:
 	@command -v $(PYTHON) >/dev/null || { echo "bitlake needs Python >= 3.11, and '$(PYTHON)' was not found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
@@ -167,6 +172,13 @@ $(DOCS)/.ready: $(DOCS_LOCK)
 	@echo "[1/1] $(DOCS): mkdocs and a Jupyter kernel"
 	@rm -rf $(DOCS) && $(PYTHON) -m venv $(DOCS)
 	@$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(DOCS_LOCK)
+	@touch $@
+
+$(LOWEST)/.ready: pyproject.toml requirements.lock scripts/lowest.py | $(READY)
+	@echo "[1/1] $(LOWEST): the lowest declared versions"
+	@rm -rf $(LOWEST) && $(PYTHON) -m venv $(LOWEST)
+	@$(BIN)/python scripts/lowest.py > $(LOWEST)/requirements.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -r $(LOWEST)/requirements.txt
 	@touch $@
 
 # pypaimon pins pyarrow below 20 and pandas below 3, so it lives in an environment of its own.
