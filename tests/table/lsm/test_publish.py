@@ -273,3 +273,15 @@ def test_an_overwrites_files_go_to_the_highest_level(tmp_path: Path) -> None:
         table.overwrite(batches)
         assert {e.file.level for e in table.state().entries()} == levels, options
         assert read(table) == dict.fromkeys(range(5), "a") | dict.fromkeys(range(5, 15), "b")
+
+
+def test_a_change_of_the_hash_index_alone_is_committed_and_no_change_is_not(tmp_path: Path) -> None:
+    table = made(tmp_path, bucket="-1")
+    publisher, state, changes = written(table, rows_of(range(9), "v"))
+    nothing = [BucketChange(c.partition, c.bucket) for c in changes]
+    assert publisher.publish(state, nothing, operation="WRITE") is None and table.state().snapshot is None
+    index = [BucketChange(c.partition, c.bucket, index=c.index) for c in changes]
+    assert any(c.index for c in index)
+    snapshot = publisher.publish(state, index, operation="WRITE")
+    assert snapshot is not None and snapshot.index_manifest is not None
+    assert not table.state().entries()
