@@ -63,6 +63,7 @@ class Room:
 
 _KEYED_TESTS = (
     "tests/merge",
+    "tests/schema",
     "tests/table/lsm/test_[!k]*.py",
     "tests/table/lsm/test_kv_file.py",
     "tests/table/test_commit_lsm.py",
@@ -114,7 +115,7 @@ ROOMS = {
     "codec": Room(("bitlake/codec/*.py",), ("tests/codec",)),
     "tableindex": Room(("bitlake/tableindex/*.py",), ("tests/tableindex",)),
     "metadata": Room(("bitlake/metadata/*.py",), ("tests/metadata",)),
-    "merge": Room(("bitlake/merge/*.py",), _KEYED_TESTS),
+    "merge": Room(("bitlake/merge/*.py", "bitlake/schema/merge_spec.py", "bitlake/schema/validation.py"), _KEYED_TESTS),
     "lsm": Room(("bitlake/table/lsm/*.py",), _KEYED_TESTS),
     "planning": Room(
         (
@@ -133,8 +134,6 @@ ROOMS = {
             "bitlake/table/changes.py",
             "bitlake/table/commit.py",
             "bitlake/snapshot/index_files.py",
-            "bitlake/merge/interval_partition.py",
-            "bitlake/snapshot/manifests.py",
             "bitlake/snapshot/manifests.py",
         ),
         _TABLE_TESTS,
