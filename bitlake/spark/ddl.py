@@ -22,7 +22,7 @@ from bitlake.spark.dml.insert import COUNTS, store
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.query import other, query
 from bitlake.spark.show import like_names
-from bitlake.spark.types import from_spark_field, stored_type
+from bitlake.spark.types import comment_of, from_spark_field, stored_type
 from bitlake.spark.write.insert_cast import by_position
 from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
@@ -172,7 +172,7 @@ def create_table(context: EngineContext, statement: st.CreateTable) -> DataFrame
     frame: DataFrame | None = None
     if statement.query is not None:
         frame = query(context, statement.query)
-        columns = [ColumnSpec(f.name, stored_type(f)) for f in frame.schema.fields]
+        columns = [ColumnSpec(f.name, stored_type(f), comment_of(f)) for f in frame.schema.fields]
     if statement.replace and there:
         return _replace(context, name, statement, columns, frame)
     made = context.catalog.create_table(

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from bitlake.errors import InvalidRequest
+from bitlake.expressions.sql_text import quoted
 from bitlake.spark import ddl, partitions, show
 from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
@@ -16,6 +17,7 @@ from bitlake.spark.dml import insert
 from bitlake.spark.dml.copy_into import copy_into_folder, copy_into_table
 from bitlake.spark.dml.delete_update import delete, update
 from bitlake.spark.dml.merge import merge
+from bitlake.spark.errors import spark_errors
 from bitlake.spark.procedures.call import call, show_procedures
 from bitlake.spark.read.query import (
     cache_table,
@@ -31,7 +33,7 @@ from bitlake.spark.read.query import (
 from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import watched
 from bitlake.sql import statements as st
-from bitlake.sql.parameters import Args, SqlText, bind_parameters, literal
+from bitlake.sql.parameters import Args, SqlText, bind_parameters, has_named, in_brackets, literal, variable_name
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
 from bitlake.table.catalog import FileSystemCatalog
@@ -142,19 +144,30 @@ class SparkEngine:
         text = self.context.evaluate(statement.statement)
         if text is None:
             raise InvalidRequest(f"EXECUTE IMMEDIATE {statement.statement}: the statement is NULL")
-        names = [name for name, _ in statement.using]
-        values = [SqlText(f"({value})") for _, value in statement.using]
-        if any(names) and not all(names):
-            raise InvalidRequest("EXECUTE IMMEDIATE: parameters in USING have names, or none has")
         if statement.using:
-            text = bind_parameters(
-                text, {str(n): v for n, v in zip(names, values, strict=True)} if names[0] else values
-            )
+            text = bind_parameters(text, self._parameters(statement.using, has_named(text)))
         if not statement.into:
             return text
         if not isinstance(parse_statement(text), st.Query):
             raise InvalidRequest(f"EXECUTE IMMEDIATE … INTO takes a query, and this is another statement: {text}")
         return f"SET VAR ({', '.join(statement.into)}) = ({text})"
+
+    def _parameters(self, using: Sequence[tuple[str | None, str]], named: bool) -> Args:
+        """The values of USING: constants and variables, of which one without an alias has its own name if ``named``."""
+        listed = ", ".join(value for _, value in using)
+        with spark_errors(f"USING {listed}"):
+            # Spark refuses columns and subqueries, which it would find in the statement that the values go into.
+            _ = self.spark.sql(f"EXECUTE IMMEDIATE 'SELECT {', '.join('?' * len(using))}' USING {listed}").schema
+        names = [name or (variable_name(value) if named else None) for name, value in using]
+        if any(names) and not all(names):
+            raise InvalidRequest("EXECUTE IMMEDIATE: parameters in USING have names, or none has")
+        # In the statement, a column comes before a variable of its name.
+        variables = [variable_name(value) for _, value in using]
+        values = [
+            SqlText(in_brackets(value) if variable is None else f"system.session.{quoted(variable)}")
+            for variable, (_, value) in zip(variables, using, strict=True)
+        ]
+        return {str(n): v for n, v in zip(names, values, strict=True)} if names[0] else values
 
     def _watched(self, text: str) -> AbstractContextManager[None]:
         """What is done in the block, said by ``text``, shows how far it is."""

@@ -95,6 +95,12 @@ def char_metadata(made: DataType) -> dict[str, str] | None:
     return None
 
 
+def comment_of(field: T.StructField) -> str | None:
+    """The comment of a query's column, which is that of the table's column where the query takes it as it is."""
+    comment = (field.metadata or {}).get("comment")
+    return None if comment is None else str(comment)
+
+
 def from_spark_field(field: T.StructField) -> DataType:
     """The Paimon type of a query's column: :func:`from_spark`, and CHAR(n) or VARCHAR(n) where Spark marks it so."""
     marked = (field.metadata or {}).get(CHAR_VARCHAR)

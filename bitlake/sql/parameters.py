@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -21,6 +22,22 @@ from bitlake.sql.text import Edit, spliced
 Args = Mapping[str, Any] | Sequence[Any]
 _INT_MAX = (1 << 31) - 1
 _LONG_MAX = (1 << 63) - 1
+_VARIABLE = re.compile(r"(?:(?:system\s*\.\s*)?session\s*\.\s*)?(`(?:[^`]|``)+`|[A-Za-z_]\w*)", re.I)
+_CONSTANTS = frozenset(
+    (
+        "NULL",
+        "TRUE",
+        "FALSE",
+        "CURRENT_DATE",
+        "CURRENT_TIME",
+        "CURRENT_TIMESTAMP",
+        "CURRENT_USER",
+        "SESSION_USER",
+        "USER",
+    )
+    + ("LOCALTIMESTAMP", "CURRENT_CATALOG", "CURRENT_DATABASE", "CURRENT_SCHEMA")
+)
+"""Words that are values without brackets."""
 
 
 def bind_parameters(text: str, args: Args) -> str:
@@ -35,8 +52,27 @@ def bind_parameters(text: str, args: Args) -> str:
     return spliced(text, _named(text, tokens, args) if isinstance(args, Mapping) else _positional(text, tokens, args))
 
 
-def _named(text: str, tokens: Sequence[Token], args: Mapping[str, Any]) -> list[Edit]:
-    edits = []
+def has_named(text: str) -> bool:
+    """Whether a statement has parameters ``:name``."""
+    return any(True for _ in _named_places(text, tokenize(text)))
+
+
+def variable_name(expression: str) -> str | None:
+    """The name of the session variable that an expression is; None for other expressions."""
+    found = _VARIABLE.fullmatch(expression.strip())
+    if found is None or found.group(1).upper() in _CONSTANTS:
+        return None
+    name = found.group(1)
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
+def in_brackets(expression: str) -> str:
+    """The expression in brackets, unless it is one literal: Spark joins strings that stand side by side."""
+    return expression if len(tokenize(expression)) == 1 else f"({expression})"
+
+
+def _named_places(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, int, str]]:
+    """Where the parameters ``:name`` begin and end, and their names."""
     for sign, name in itertools.pairwise(tokens):
         word = text[name.start : name.end + 1]
         if sign.token_type is not TokenType.COLON or name.start != sign.end + 1 or not word.isidentifier():
@@ -44,9 +80,15 @@ def _named(text: str, tokens: Sequence[Token], args: Mapping[str, Any]) -> list[
         before = text[sign.start - 1 : sign.start]
         if before.isalnum() or before in ("_", "`", ")", "]"):
             continue  # v:path of a VARIANT
+        yield sign.start, name.end + 1, word
+
+
+def _named(text: str, tokens: Sequence[Token], args: Mapping[str, Any]) -> list[Edit]:
+    edits = []
+    for start, end, word in _named_places(text, tokens):
         if word not in args:
-            raise InvalidRequest(f"parameter ':{word}' has no value in args: {caret(text, sign.start)}")
-        edits.append((sign.start, name.end + 1, literal(args[word])))
+            raise InvalidRequest(f"parameter ':{word}' has no value in args: {caret(text, start)}")
+        edits.append((start, end, literal(args[word])))
     return edits
 
 

@@ -324,7 +324,7 @@ def _execute(c: Cursor) -> Statement | None:
             into.append(".".join(map(st.quote_name, c.parts("a variable"))))
     using: list[tuple[str | None, str]] = []
     if c.accept("USING"):
-        bracket = c.accept("(")
+        bracket = _bracketed(c) and c.accept("(")
         while True:
             value = c.until(",", "AS")
             using.append((c.name("a parameter") if c.accept("AS") else None, value))
@@ -334,6 +334,19 @@ def _execute(c: Cursor) -> Statement | None:
             c.expect(")")
     c.expect_end()
     return st.ExecuteImmediate(statement, tuple(into), tuple(using))
+
+
+def _bracketed(c: Cursor) -> bool:
+    """Whether the list of USING stands in brackets, which are not those of its first or only expression."""
+    depth = commas = ahead = 0
+    while c.i + ahead < len(c.tokens):
+        word = c.word(ahead)
+        depth += (word == "(") - (word == ")")
+        commas += depth == 1 and word in (",", "AS")
+        if depth == 0:
+            break
+        ahead += 1
+    return ahead > 0 and c.i + ahead == len(c.tokens) - 1 and commas > 0
 
 
 def _alter_database(c: Cursor) -> Statement:

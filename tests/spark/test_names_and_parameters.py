@@ -179,6 +179,44 @@ def test_execute_immediate(lake: bitlake.Lake) -> None:
     lake.sql("DROP TABLE ex")
 
 
+def test_execute_immediate_takes_constants_and_variables(lake: bitlake.Lake) -> None:
+    # The values went into the statement as they were written, where columns and subqueries were found in them.
+    lake.sql("DECLARE OR REPLACE VARIABLE a INT DEFAULT 2")
+    lake.sql("DECLARE OR REPLACE VARIABLE p INT DEFAULT 2")
+    for name in ("a", "session.a", "`a`", "system.session.A"):
+        assert ask(lake, f"EXECUTE IMMEDIATE 'SELECT b FROM t WHERE a = ?' USING {name}") == [["y"]]
+    assert ask(lake, "EXECUTE IMMEDIATE 'SELECT a FROM t WHERE a = :p' USING p") == [[2]]
+    assert ask(lake, "EXECUTE IMMEDIATE 'SELECT a FROM t WHERE a = :low' USING a AS low") == [[2]]
+    assert ask(lake, "EXECUTE IMMEDIATE 'SELECT ?, ?, typeof(?)' USING TRUE, NULL, 5Y") == [[True, None, "tinyint"]]
+    assert ask(lake, "EXECUTE IMMEDIATE 'SELECT b FROM t WHERE a = ?' USING abs(-p)") == [["y"]]
+    joined = "EXECUTE IMMEDIATE 'SELECT concat(:low ''1'', b) FROM t WHERE a = 1' USING 'c' AS low"
+    assert ask(lake, joined) == [["c1x"]]
+    for using in ("(1 + 1)", "(1 + 1) AS low", "(2 AS low)", "(2) AS low"):
+        mark = ":low" if "low" in using else "?"
+        assert ask(lake, f"EXECUTE IMMEDIATE 'SELECT b FROM t WHERE a = {mark}' USING {using}") == [["y"]]
+    assert ask(lake, "EXECUTE IMMEDIATE 'SELECT ?, ?' USING (1, 'x')") == [[1, "x"]]
+    for using in ("b", "(SELECT 1)", "missing"):
+        with pytest.raises(BitlakeError):
+            lake.sql(f"EXECUTE IMMEDIATE 'SELECT a FROM t WHERE ? = b' USING {using}")
+    with pytest.raises(InvalidRequest, match="have names, or none has"):
+        lake.sql("EXECUTE IMMEDIATE 'SELECT a FROM t WHERE a = :p' USING p, 'p'")
+    for variable in "ap":
+        lake.sql(f"DROP TEMPORARY VARIABLE {variable}")
+
+
+def test_comments_of_columns_are_kept(lake: bitlake.Lake) -> None:
+    # A query's columns had none, so that a table made of a query lost them; Paimon keeps them.
+    lake.sql("CREATE TABLE commented (k INT COMMENT 'the key', v STRING)")
+    described = [["k", "int", "the key"], ["v", "string", None]]
+    assert ask(lake, "DESCRIBE QUERY WITH s AS (SELECT * FROM commented) SELECT * FROM s") == described
+    lake.sql("CREATE TABLE copied AS SELECT * FROM commented")
+    lake.write(lake.read("copied"), "written")
+    for name in ("copied", "written"):
+        assert ask(lake, f"DESCRIBE {name}") == described
+        lake.sql(f"DROP TABLE {name}")
+    lake.sql("DROP TABLE commented")
+
+
 def test_variables_from_lake_tables(lake: bitlake.Lake) -> None:
     lake.sql("DECLARE OR REPLACE VARIABLE most INT")
     lake.sql("SET VAR most = (SELECT max(a) FROM t)")

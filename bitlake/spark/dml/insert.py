@@ -23,7 +23,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.partitions import partition_literal, partition_spec, static_values, whole_partition
 from bitlake.spark.read.query import query
-from bitlake.spark.types import spark_type, stored_type
+from bitlake.spark.types import comment_of, spark_type, stored_type
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import by_name, by_position, with_defaults
 from bitlake.spark.write.merge_schema import evolution, merged_state, merging
@@ -177,7 +177,7 @@ def write_dataframe(
     if exists and (partition_by or options):
         raise InvalidRequest(f"table '{name}' exists already; its partitioning and options are its own")
     if not exists:
-        columns = [ColumnSpec(f.name, stored_type(f)) for f in frame.schema.fields]
+        columns = [ColumnSpec(f.name, stored_type(f), comment_of(f)) for f in frame.schema.fields]
         context.catalog.create_table(name, columns, partition_keys=partition_by, options=options, names=context.names)
     table = context.session_table(name)
     state = table.state()

@@ -25,6 +25,7 @@ from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.read.metadata_only import answer, first_rows, shape_of, sorted_rows
 from bitlake.spark.read.scan import SparkReader, choose, is_forced, looked_at
+from bitlake.spark.types import comment_of
 from bitlake.sql import statements as st
 from bitlake.sql.aggregate_pushdown import Aggregates, TopRows, edited
 from bitlake.sql.analyzer import analyse_query
@@ -224,10 +225,7 @@ def other(context: EngineContext, text: str) -> DataFrame:
 
 def describe_query(context: EngineContext, statement: DescribeQuery) -> DataFrame:
     """DESCRIBE QUERY: the columns that a query returns."""
-    rows = [
-        (f.name, f.dataType.simpleString(), (f.metadata or {}).get("comment"))
-        for f in query(context, statement.query).schema.fields
-    ]
+    rows = [(f.name, f.dataType.simpleString(), comment_of(f)) for f in query(context, statement.query).schema.fields]
     return context.rows([(name, T.StringType()) for name in ("col_name", "data_type", "comment")], rows)
 
 

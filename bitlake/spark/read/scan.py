@@ -480,7 +480,10 @@ def _stored(plan: Plan, types: T.StructType) -> T.StructType:
 
 def _column(field: DataField, required: bool = False) -> T.StructField:
     # NULL is allowed inside: PySpark could not cast a NULL struct to a type with NOT NULL fields.
-    return T.StructField(field.name, nullable(spark_type(field.type)), not required, char_metadata(field.type))
+    metadata: dict[str, str] = char_metadata(field.type) or {}
+    if field.description is not None:
+        metadata = {**metadata, "comment": field.description}
+    return T.StructField(field.name, nullable(spark_type(field.type)), not required, metadata)
 
 
 def _required(scan: Scan) -> set[int]:
