@@ -30,7 +30,13 @@ class Answer:
             self.columns = [(f.name, _type(f.dataType)) for f in frame.schema.fields]
             rows = [tuple(map(plain, row)) for row in frame.collect()]
             self.rows = rows if ordered else sorted(rows, key=repr)
-        except (BitlakeError, PySparkException, Py4JJavaError) as e:
+        except (
+            BitlakeError,
+            PySparkException,
+            Py4JJavaError,
+            ValueError,
+            OverflowError,
+        ) as e:  # Python has fewer years
             self.error = f"{type(e).__name__}: {e}"
             self.condition = _condition(e)
 
