@@ -11,7 +11,9 @@ CLASSES := $(VENV)/spark-classes
 # that kill a writer at each step.  What passed is removed at once, so that little stays there.
 MEMORY := $(shell [ -w /dev/shm ] && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
 KEPT := -o tmp_path_retention_policy=failed -o tmp_path_retention_count=1
-PYTEST = PYTHONDONTWRITEBYTECODE= $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile $(KEPT)
+PROCESSES = PYTHONDONTWRITEBYTECODE= $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) $(BIN)/python -m pytest -q -n $(JOBS) $(KEPT)
+PYTEST = $(PROCESSES) --dist loadfile
+DOORS = $(PROCESSES) --dist loadscope --no-loadscope-reorder tests/spark/test_doors.py
 PYPAIMON := .venv-pypaimon
 PYPAIMON_LOCK := tests/interop/requirements-pypaimon.lock
 DOCS := .venv-docs
@@ -72,12 +74,12 @@ memory: $(READY)
 	$(BIN)/python tests/memory/measure.py $(if $(CASES),--cases $(CASES)) $(if $(FOLDER),--folder $(FOLDER))
 
 ## doors     tables through every kind of URI and catalog, each way of reading forced: every pair (SEED= to repeat)
-doors: $(READY)
-	BITLAKE_DOORS=pairs $(if $(SEED),BITLAKE_DOORS_SEED=$(CHOSEN_SEED)) $(BIN)/python -m pytest -q -s -n 0 tests/spark/test_doors.py $(ARGS)
+doors: $(READY) $(CLASSES)
+	BITLAKE_DOORS=pairs $(if $(SEED),BITLAKE_DOORS_SEED=$(CHOSEN_SEED)) $(DOORS) $(ARGS)
 
 ## doors-all every combination of those, with every question
-doors-all: $(READY)
-	BITLAKE_DOORS=all $(BIN)/python -m pytest -q -s -n 0 tests/spark/test_doors.py $(ARGS)
+doors-all: $(READY) $(CLASSES)
+	BITLAKE_DOORS=all $(DOORS) $(ARGS)
 
 ## cluster   a standalone Spark cluster of processes here: all kinds of work on two workers, and one killed in mid-write
 cluster: $(READY)

@@ -44,11 +44,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--dist loadfile``, Spark tests run in one process as long as there are others for the rest."""
-    if config.getvalue("dist") != "loadfile":
-        return None
-    from scheduling import SparkInOnePlace
+    from scheduling import CasesOfDoors, SparkInOnePlace
 
-    return SparkInOnePlace(config, log)
+    made = {"loadfile": SparkInOnePlace, "loadscope": CasesOfDoors}.get(config.getvalue("dist"))
+    return None if made is None else made(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ rows as one Parquet file; Paimon's by the answers that Paimon gave.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
 import random
 import shutil
 import sqlite3
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -43,31 +43,66 @@ Case = tuple[str, str, str]
 def pairwise(seed: int) -> list[Case]:
     """Combinations in which every door meets every way, every door every size, and every way every size.
 
-    Each new combination covers the most pairs that are still missing; of those that cover the same number, the
-    smaller size wins, and chance decides the rest.
+    Each door meets each way once, which is the fewest combinations that there can be.  A dear size goes once through
+    each door: by each way, and three times more by the cheaper ones.  The other ways get cheap sizes.  Of arrays that
+    chance makes, the cheapest wins.
     """
     chance = random.Random(seed)
-    missing = {
-        *(("door, way", d, w) for d in DOORS for w in WAYS),
-        *(("door, size", d, s) for d in DOORS for s in SIZES),
-        *(("way, size", w, s) for w in WAYS for s in SIZES),
-    }
-    out = []
-    while missing:
-        every = list(itertools.product(DOORS, WAYS, SIZES))
-        chance.shuffle(every)
-        best = max(every, key=lambda c: (len(_pairs(c) & missing), -_COST[c[2]]))
-        missing -= _pairs(best)
-        out.append(best)
-    return sorted(out, key=lambda c: (DOORS.index(c[0]), SIZES.index(c[2])))  # a door's copy is made once
+    found = min((_array(chance) for _ in range(_ARRAYS)), key=lambda cases: sum(map(_cost, cases)))
+    return _scheduled(found)
 
 
-def _pairs(case: Case) -> set[tuple[str, str, str]]:
+def _array(chance: random.Random) -> list[Case]:
+    """One such array, in any order."""
+    out: list[Case] = []
+    for size in DEAR:
+        ways = [*WAYS, *chance.sample(sorted(WAYS, key=_READS.__getitem__)[:5], len(DOORS) - len(WAYS))]
+        taken = {(door, way) for door, way, _ in out}
+        chance.shuffle(ways)
+        while taken.intersection(zip(DOORS, ways, strict=True)):
+            chance.shuffle(ways)
+        out += [(door, way, size) for door, way in zip(DOORS, ways, strict=True)]
+    return out + _cheap_ones(chance, out)
+
+
+def _cheap_ones(chance: random.Random, dear: Sequence[Case]) -> list[Case]:
+    """For each door, cheap sizes by the ways that it has not met: each size once, and each by every way once."""
+    while True:
+        out: list[Case] = []
+        for door in DOORS:
+            ways = [w for w in WAYS if w not in {way for d, way, _ in dear if d == door}]
+            sizes = [*CHEAP, *chance.choices(CHEAP, k=len(ways) - len(CHEAP))]
+            chance.shuffle(sizes)
+            out += [(door, way, size) for way, size in zip(ways, sizes, strict=True)]
+        if {(way, size) for _, way, size in out} == set(itertools.product(WAYS, CHEAP)):
+            return out
+
+
+def _cost(case: Case) -> float:
+    """About how many thousand files are opened; each takes several requests of a server in Python, if it is remote."""
     door, way, size = case
-    return {("door, way", door, way), ("door, size", door, size), ("way, size", way, size)}
+    return _READS[way] * _FILES[size] * (_REMOTE if door in ("s3", "hdfs") else 1)
 
 
-_COST = {"mb": 0, "fixtures": 1, "partitions": 2, "files": 3, "large": 4}
+def _scheduled(cases: Sequence[Case]) -> list[Case]:
+    """Cases of one door and size side by side, the longest first, and no two dear sizes: each is generated once."""
+
+    def place(case: Case) -> tuple[int, int, int]:
+        door, _, size = case
+        if size in CHEAP:
+            return len(DOORS), DOORS.index(door), CHEAP.index(size)
+        return rank[door], DEAR.index(size), 0
+
+    doors = sorted(DOORS, key=lambda d: -sum(_cost(c) for c in cases if c[0] == d))
+    rank = {door: n for n, door in enumerate(doors)}
+    return sorted(cases, key=place)
+
+
+DEAR, CHEAP = ("files", "partitions", "large"), ("mb", "fixtures")
+_FILES = {"mb": 0.1, "fixtures": 0.2, "partitions": 2, "files": 5, "large": 1}
+_READS = {"driver": 1, "spark": 1.5, "workers": 1.5, "source": 2, "process": 3, "merge": 2, "merge in process": 5}
+_REMOTE = 5
+_ARRAYS = 20
 
 # --- tables -----------------------------------------------------------------------------------------------------------
 
@@ -98,7 +133,6 @@ SCHEMA = pa.schema(
     ]
 )
 TABLE, MERGED = "t", "merged"
-TABLES = dict.fromkeys(GENERATED, (TABLE, MERGED))
 
 
 def rows_of(size: Size) -> pa.Table:
@@ -137,23 +171,26 @@ def generate(root: Path, name: str) -> None:
     pq.write_table(rows, root / "plain.parquet")
 
 
-_generated: dict[str, Path] = {}
+class Sources:
+    """Local folders of the sizes' tables in ``root``, each made once by one of the processes that share it."""
 
+    def __init__(self, root: Path) -> None:
+        self._root = root
 
-def source(size: str) -> Path:
-    """A local folder of a size's tables, made once in a process."""
-    if size == "fixtures":
-        return fixtures.warehouse()
-    if size not in _generated:
-        _generated[size] = Path(tempfile.mkdtemp(prefix=f"bitlake-doors-{size}-"))
-        generate(_generated[size], size)
-    return _generated[size]
-
-
-def clean() -> None:
-    """Remove what :func:`source` made."""
-    while _generated:
-        shutil.rmtree(_generated.popitem()[1], ignore_errors=True)
+    def folder(self, size: str) -> Path:
+        """The folder of a size, made if no process has."""
+        if size == "fixtures":
+            return fixtures.warehouse()
+        folder = self._root / f"doors-{size}"
+        with open(self._root / f"doors-{size}.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                partial = self._root / f"doors-{size}.partial"
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                generate(partial, size)
+                partial.rename(folder)
+        return folder
 
 
 # --- doors ------------------------------------------------------------------------------------------------------------
@@ -174,17 +211,42 @@ class Opened:
         return {**self.options, "path": f"{self.warehouse}/default.db/{table}"}
 
 
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """What to open: the tables ``names`` (all if empty) of a folder ``root``, copied into an empty ``folder``."""
+
+    root: Path
+    folder: Path
+    names: frozenset[str] = frozenset()
+
+    def tables(self) -> list[Path]:
+        """The folders of the tables."""
+        return [p for p in (self.root / "default.db").iterdir() if not self.names or p.name in self.names]
+
+    def files(self) -> list[tuple[str, Path]]:
+        """The tables' files, with their paths below the warehouse."""
+        every = (p for table in self.tables() for p in table.rglob("*") if p.is_file())
+        return [(p.relative_to(self.root).as_posix(), p) for p in every]
+
+    def copied(self, name: str) -> Path:
+        """A folder in ``folder`` of links: data files never change."""
+        to = self.folder / name
+        for table in self.tables():
+            shutil.copytree(table, to / "default.db" / table.name, copy_function=_linked)
+        return to
+
+    def uploaded(self, uri: str, options: Mapping[str, str]) -> None:
+        """Write the tables' files to a store."""
+        store = open_store(uri, options)
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda f: store.write(f"{uri}/{f[0]}", f[1].read_bytes()), self.files()))
+
+
 @contextmanager
-def opened(door: str, size: str, spark: Any, folder: Path, s3_endpoint: str | None) -> Iterator[Opened]:
-    """A copy of a size's tables, opened through a door; ``folder`` is an empty one."""
+def opened(door: str, what: Copying, spark: Any, s3_endpoint: str | None) -> Iterator[Opened]:
+    """A copy of tables, opened through a door."""
     with ExitStack() as stack:
-        yield _OPEN[door](stack, source(size), spark, folder, s3_endpoint)
-
-
-def _copied(root: Path, to: Path) -> Path:
-    """A copy of links: data files never change."""
-    shutil.copytree(root / "default.db", to / "default.db", copy_function=_linked)
-    return to
+        yield _OPEN[door](stack, what, spark, s3_endpoint)
 
 
 def _linked(old: str, new: str) -> None:
@@ -194,65 +256,58 @@ def _linked(old: str, new: str) -> None:
         shutil.copyfile(old, new)
 
 
-def _uploaded(root: Path, uri: str, options: Mapping[str, str]) -> None:
-    store = open_store(uri, options)
-    files = [p for p in (root / "default.db").rglob("*") if p.is_file()]
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda p: store.write(f"{uri}/{p.relative_to(root).as_posix()}", p.read_bytes()), files))
-
-
 def _local(form: str, name: str = "lake") -> Callable[..., Opened]:
-    def made(stack: ExitStack, root: Path, spark: Any, folder: Path, _: str | None) -> Opened:
-        warehouse = form.format(_copied(root, folder / name))
+    def made(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Opened:
+        warehouse = form.format(what.copied(name))
         return Opened(bitlake.connect(warehouse, spark=spark), warehouse)
 
     return made
 
 
-def _relative(stack: ExitStack, root: Path, spark: Any, folder: Path, _: str | None) -> Opened:
-    _copied(root, folder / "lake")
+def _relative(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Opened:
+    lake_folder = what.copied("lake")
     before = os.getcwd()
     stack.callback(os.chdir, before)
-    os.chdir(folder)
+    os.chdir(what.folder)
     lake = bitlake.connect("lake", spark=spark)
-    return Opened(lake, str(folder / "lake"))  # the data source's process has another working folder
+    return Opened(lake, str(lake_folder))  # the data source's process has another working folder
 
 
-def _symlink(stack: ExitStack, root: Path, spark: Any, folder: Path, _: str | None) -> Opened:
-    _copied(root, folder / "real")
-    (folder / "link").symlink_to(folder / "real")
-    return Opened(bitlake.connect(str(folder / "link"), spark=spark), str(folder / "link"))
+def _symlink(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Opened:
+    link = what.folder / "link"
+    link.symlink_to(what.copied("real"))
+    return Opened(bitlake.connect(str(link), spark=spark), str(link))
 
 
-def _s3(stack: ExitStack, root: Path, spark: Any, folder: Path, endpoint: str | None) -> Opened:
+def _s3(stack: ExitStack, what: Copying, spark: Any, endpoint: str | None) -> Opened:
     assert endpoint is not None
-    uri, options = f"s3://{s3_server.BUCKET}/{folder.name}", s3_server.options(endpoint)
-    _uploaded(root, uri, options)
+    uri, options = f"s3://{s3_server.BUCKET}/{what.folder.name}", s3_server.options(endpoint)
+    what.uploaded(uri, options)
     given = {k if k.startswith("s3.") else f"s3.{k}": v for k, v in options.items()}
     return Opened(bitlake.connect(uri, spark=spark, storage_options=options), uri, given)
 
 
-def _hdfs(stack: ExitStack, root: Path, spark: Any, folder: Path, _: str | None) -> Opened:
+def _hdfs(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Opened:
     cluster = stack.enter_context(webhdfs_server.running())
-    uri, options = f"webhdfs://{cluster.namenode}/{folder.name}", {"user": "me"}
-    _uploaded(root, uri, options)
+    uri, options = f"webhdfs://{cluster.namenode}/{what.folder.name}", {"user": "me"}
+    cluster.put({f"/{what.folder.name}/{path}": file.read_bytes() for path, file in what.files()})
     lake = bitlake.connect(uri, spark=spark, storage_options=options)
     return Opened(lake, uri, {"hdfs.user": "me"})
 
 
-def _jdbc(stack: ExitStack, root: Path, spark: Any, folder: Path, _: str | None) -> Opened:
-    warehouse, uri = str(_copied(root, folder / "lake")), f"sqlite:///{folder}/catalog.db"
+def _jdbc(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Opened:
+    warehouse, uri = str(what.copied("lake")), f"sqlite:///{what.folder}/catalog.db"
     lake = bitlake.connect(warehouse, spark=spark, catalog="jdbc", uri=uri)
     lake.create_database("default", if_not_exists=True)
-    with sqlite3.connect(folder / "catalog.db") as db:
-        names = [("jdbc", "default", p.name) for p in (root / "default.db").iterdir() if p.is_dir()]
+    with sqlite3.connect(what.folder / "catalog.db") as db:
+        names = [("jdbc", "default", p.name) for p in what.tables()]
         db.executemany("INSERT INTO paimon_tables (catalog_key, database_name, table_name) VALUES (?, ?, ?)", names)
     db.close()
     return Opened(lake, warehouse, {"catalog": "jdbc", "uri": uri})
 
 
-def _rest(stack: ExitStack, root: Path, spark: Any, folder: Path, _: str | None) -> Opened:
-    copied = _copied(root, folder / "lake")
+def _rest(stack: ExitStack, what: Copying, spark: Any, _: str | None) -> Opened:
+    copied = what.copied("lake")
     server = stack.enter_context(rest_server.running(copied))
     server.databases["default"] = {}
     for table in (copied / "default.db").iterdir():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from xdist.scheduler import LoadFileScheduling
+from xdist.scheduler import LoadFileScheduling, LoadScopeScheduling
 
 _ASKS_FOR_SESSION = re.compile(r"\bspark: Any\b")
 
@@ -34,3 +34,11 @@ class SparkInOnePlace(LoadFileScheduling):
             path = self.config.rootpath / file
             self._known[file] = "spark" in path.parts[:-1] or _ASKS_FOR_SESSION.search(path.read_text()) is not None
         return self._known[file]
+
+
+class CasesOfDoors(LoadScopeScheduling):
+    """With ``--dist loadscope``: cases of tests/spark/test_doors.py in one process if door and size are the same."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        name, _, values = nodeid.rstrip("]").partition("[")
+        return f"{name} {values.partition('-')[0]} {values.rpartition('-')[2]}"

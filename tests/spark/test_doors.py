@@ -1,8 +1,8 @@
 """Doors × sizes × ways of reading: the same questions through each way to name a warehouse, and by each way to read.
 
-``make test`` runs a few combinations, ``make doors`` a pairwise covering array with three questions each
-(``BITLAKE_DOORS=pairs``; the seed is printed, and ``BITLAKE_DOORS_SEED`` chooses it), ``make doors-all`` every
-combination with every question.
+``make test`` runs a few combinations, ``make doors`` a pairwise covering array with three questions each, or one of
+thousands of files (``BITLAKE_DOORS=pairs``; the seed is printed, and ``BITLAKE_DOORS_SEED`` chooses it), ``make
+doors-all`` every combination with every question.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import itertools
 import os
 import random
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import doors
@@ -27,7 +29,9 @@ from fixtures import expected
 from bitlake.spark.source.data_source import register
 
 MODE = os.environ.get("BITLAKE_DOORS", "few")
-SEED = int(os.environ.get("BITLAKE_DOORS_SEED") or random.SystemRandom().randrange(1 << 31)) if MODE == "pairs" else 1
+# The processes of a run have its id in common.
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID") or uuid.uuid4().hex
+SEED = int(os.environ.get("BITLAKE_DOORS_SEED") or int(_RUN[:7], 16)) if MODE == "pairs" else 1
 FEW: list[doors.Case] = [
     ("file://", "driver", "mb"),
     ("file://", "spark", "mb"),
@@ -43,10 +47,12 @@ CASES = {
 }[MODE]()
 PATHS = {"driver": "driver", "spark": "spark", "workers": "workers", "merge": "workers"}
 ON_SPARK = tuple(PATHS)
+_SIMPLE = re.compile(r"SELECT (\*|count\(\*\)) FROM (\w+)(?: WHERE (.*?))?(?: ORDER BY (\w+))?$")
 FORCED = "spark.paimon.read.spark-path"
 SHOWN = {"driver": "into a local relation", "spark": "by Spark's own Parquet reader", "workers": "in Python workers"}
-asked = 0
-"""Questions that were asked."""
+MANY_FILES = ("partitions", "files")
+Judge = Callable[[str, str], list[list[Any]]]
+"""The right answer, by size and query."""
 
 pytestmark = pytest.mark.spark
 
@@ -77,24 +83,27 @@ def questions(size: str) -> list[str]:
     return out
 
 
-@pytest.fixture(scope="module", autouse=True)
-def made() -> Iterator[None]:
-    """Remove what the module generated, and report what was asked."""
-    yield
-    doors.clean()
-    combined = f"{len(doors.DOORS)} doors, {len(doors.WAYS)} ways, {len(doors.SIZES)} sizes"
-    print(f"\ndoors: {len(CASES)} combinations ({MODE}, seed {SEED}) of {combined}; {asked} questions")
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> doors.Sources:
+    """The tables of each size, one folder for all processes of a run."""
+    base = tmp_path_factory.getbasetemp()
+    return doors.Sources(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
 
 
 _judged: dict[tuple[str, str], list[list[Any]]] = {}
 
 
-def judged(spark: Any, size: str, text: str) -> list[list[Any]]:
+@pytest.fixture(scope="module")
+def judged(spark: Any, sources: doors.Sources) -> Judge:
     """Plain Spark's answer over the same rows as one Parquet file."""
-    if (size, text) not in _judged:
-        spark.read.parquet(str(doors.source(size) / "plain.parquet")).createOrReplaceTempView("plain_rows")
-        _judged[size, text] = rows_of(spark.sql(re.sub(r"\bFROM t\b", "FROM plain_rows", text)))
-    return _judged[size, text]
+
+    def answer(size: str, text: str) -> list[list[Any]]:
+        if (size, text) not in _judged:
+            spark.read.parquet(str(sources.folder(size) / "plain.parquet")).createOrReplaceTempView("plain_rows")
+            _judged[size, text] = rows_of(spark.sql(re.sub(r"\bFROM t\b", "FROM plain_rows", text)))
+        return _judged[size, text]
+
+    return answer
 
 
 @contextmanager
@@ -108,8 +117,10 @@ def forced(behind: doors.Opened, way: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def open_door(spark: Any, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """Opens a size's tables through a door; the last one stays open for the next test."""
+def open_door(
+    spark: Any, sources: doors.Sources, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Any]:
+    """Opens a size's tables, those that are asked, through a door; the last one stays open for the next test."""
     with ExitStack() as last:
         held: dict[tuple[str, str], doors.Opened] = {}
 
@@ -118,61 +129,173 @@ def open_door(spark: Any, tmp_path_factory: pytest.TempPathFactory, request: pyt
                 last.close()
                 held.clear()
                 endpoint = request.getfixturevalue("s3_endpoint") if door == "s3" else None
-                folder = tmp_path_factory.mktemp("door")
-                held[door, size] = last.enter_context(doors.opened(door, size, spark, folder, endpoint))
+                ways = [w for d, w, s in CASES if (d, s) == (door, size)]
+                names = frozenset(t for w in ways for t in tables_asked(door, w, size))
+                what = doors.Copying(sources.folder(size), tmp_path_factory.mktemp("door"), names)
+                held[door, size] = last.enter_context(doors.opened(door, what, spark, endpoint))
             return held[door, size]
 
         yield opened
 
 
-@pytest.mark.parametrize(("door", "way", "size"), CASES)
-def test_answers(open_door: Any, spark: Any, door: str, way: str, size: str) -> None:
-    behind = open_door(door, size)
+def tables_asked(door: str, way: str, size: str) -> tuple[str, ...]:
+    """The tables that a combination asks; none: all of Paimon's."""
     if size == "fixtures":
-        _ask_fixtures(behind, spark, way, random.Random(f"{SEED} {door} {way}"))
+        return ()
+    if way.startswith("merge"):
+        return (doors.MERGED,)
+    if way != "source":
+        return (doors.TABLE,)
+    both = (doors.TABLE, doors.MERGED)
+    many = MODE == "pairs" and size in MANY_FILES
+    return (_chance(door, way, size).choice(both),) if many else both
+
+
+def _chance(*key: str) -> random.Random:
+    return random.Random(f"{SEED} {' '.join(key)}")
+
+
+@pytest.mark.parametrize(("door", "way", "size"), CASES)
+def test_answers(
+    open_door: Any, judged: Judge, spark: Any, record_property: Any, door: str, way: str, size: str
+) -> None:
+    behind = open_door(door, size)
+    asking = Asking(behind, judged, spark, door, way, size)
+    if size == "fixtures":
+        asking.fixtures()
     elif way in ON_SPARK:
-        _ask_spark(behind, spark, door, way, size)
+        asking.sql()
     elif way == "source":
-        _ask_source(behind, spark, door, size)
+        asking.source()
     else:
-        _ask_process(behind, spark, door, way, size)
+        asking.process()
+    record_property("doors", f"{MODE}, seed {SEED}")
+    record_property("questions", asking.asked)
 
 
-def _some(items: list[Any], key: str) -> list[Any]:
-    """All of them, or for ``make doors`` three that the seed chooses."""
-    return items if MODE != "pairs" else random.Random(f"{SEED} {key}").sample(items, min(3, len(items)))
+@dataclass
+class Asking:
+    """The questions of one combination; ``asked`` counts them."""
 
+    behind: doors.Opened
+    judged: Judge
+    spark: Any
+    door: str
+    way: str
+    size: str
+    asked: int = 0
 
-def _count(number: int = 1) -> None:
-    global asked
-    asked += number
+    def _some(self, items: list[Any]) -> list[Any]:
+        """All of them, or for ``make doors`` three that the seed chooses; one of thousands of files."""
+        if MODE != "pairs":
+            return items
+        return self._chance("items").sample(items, min(1 if self.size in MANY_FILES else 3, len(items)))
 
+    def _chance(self, what: str) -> random.Random:
+        return _chance(self.door, self.way, self.size, what)
 
-def _ask_spark(behind: doors.Opened, spark: Any, door: str, way: str, size: str) -> None:
-    table = doors.MERGED if way == "merge" else doors.TABLE
-    with forced(behind, way):
-        plan = behind.lake.sql(f"EXPLAIN SELECT sum(v) FROM {table}").collect()[0][0]
-        # Spark's wheel has no client of an object store: there, Python workers read.
-        foreign = way == "spark" and door in ("s3", "hdfs")
-        assert SHOWN["workers" if foreign else PATHS[way]] in plan, plan
-        for text in _some(questions(size), f"{door} {way} {size}"):
-            found = rows_of(behind.lake.sql(re.sub(r"\bFROM t\b", f"FROM {table}", text)))
-            assert found == judged(spark, size, text), text
-            _count()
-        if table == doors.TABLE and (MODE != "pairs" or door in _some(list(doors.DOORS), f"{way} {size}")):
-            _ask_places(behind, size)
+    def _table(self) -> str:
+        return doors.MERGED if self.way.startswith("merge") else doors.TABLE
 
+    def _is(self, found: Any, text: str) -> None:
+        assert found == self.judged(self.size, text), text
+        self.asked += 1
 
-def _ask_places(behind: doors.Opened, size: str) -> None:
-    """Where rows are: each row of each file once, under the paths that the table itself has."""
-    text = "SELECT __paimon_file_path f, count(*) n, sum(__paimon_row_index) i, min(id) FROM t GROUP BY f"
-    files = {e.file.file_name: e.file.row_count for e in behind.lake.table(doors.TABLE).state().entries()}
-    paths = {f.path for f in behind.lake.table(doors.TABLE).scan().plan().files}
-    found = behind.lake.sql(text).toArrow()
-    assert set(found["f"].to_pylist()) == paths
-    for path, count, places in zip(*(found[c].to_pylist() for c in ("f", "n", "i")), strict=True):
-        assert count == files[path.rsplit("/", 1)[-1]] and places == count * (count - 1) // 2
-    _count()
+    def sql(self) -> None:
+        """Queries, each read the way that is forced."""
+        lake, table = self.behind.lake, self._table()
+        with forced(self.behind, self.way):
+            plan = lake.sql(f"EXPLAIN SELECT sum(v) FROM {table}").collect()[0][0]
+            # Spark's wheel has no client of an object store: there, Python workers read.
+            foreign = self.way == "spark" and self.door in ("s3", "hdfs")
+            assert SHOWN["workers" if foreign else PATHS[self.way]] in plan, plan
+            for text in self._some(questions(self.size)):
+                self._is(rows_of(lake.sql(re.sub(r"\bFROM t\b", f"FROM {table}", text))), text)
+            shown = MODE != "pairs" or self.door in _chance(self.way, self.size).sample(doors.DOORS, 3)
+            if table == doors.TABLE and shown:
+                self._places()
+
+    def _places(self) -> None:
+        """Where rows are: each row of each file once, under the paths that the table itself has."""
+        text = "SELECT __paimon_file_path f, count(*) n, sum(__paimon_row_index) i, min(id) FROM t GROUP BY f"
+        table = self.behind.lake.table(doors.TABLE)
+        files = {e.file.file_name: e.file.row_count for e in table.state().entries()}
+        paths = {f.path for f in table.scan().plan().files}
+        found = self.behind.lake.sql(text).toArrow()
+        assert set(found["f"].to_pylist()) == paths
+        for path, count, places in zip(*(found[c].to_pylist() for c in ("f", "n", "i")), strict=True):
+            assert count == files[path.rsplit("/", 1)[-1]] and places == count * (count - 1) // 2
+        self.asked += 1
+
+    def process(self) -> None:
+        """Scans, counts, batches and the first rows in an order."""
+        table = self.behind.lake.table(self._table())
+        for condition in self._some(conditions(doors.GENERATED[self.size].rows)):
+            text = _totals_text(condition)
+            scan = table.scan(["id", "v", "s", "d"], condition)
+            self._is([_totals(scan.to_arrow())], text)
+            assert scan.count() == self.judged(self.size, text)[0][0], condition
+        for ask in self._some([self._batches, self._first]):
+            ask(table)
+
+    def _batches(self, table: Any) -> None:
+        batches = list(table.scan(["id", "v", "s", "d"], "k < 300").to_batches())
+        self._is([_totals(pa.Table.from_batches(batches))], _totals_text("k < 300"))
+
+    def _first(self, table: Any) -> None:
+        top = table.scan(["id", "k"], "s = 's7'").top_n([("k", "desc"), ("id", "asc")], 20).to_arrow()
+        self._is(arrow_rows(top), questions(self.size)[1])
+
+    def source(self) -> None:
+        """Spark's data source of a path or a catalog."""
+        register(self.spark)
+        for name in tables_asked(self.door, self.way, self.size):
+            self._open_source(name)
+            for condition in self._some(conditions(doors.GENERATED[self.size].rows)[::2]):
+                text = _totals_text(condition)
+                self._is(rows_of(self.spark.sql(text.replace("FROM t", "FROM through_source"))), text)
+
+    def _open_source(self, table: str) -> None:
+        frame = self.spark.read.format("bitlake").options(**self.behind.source_options(table)).load()
+        frame.createOrReplaceTempView("through_source")
+
+    def fixtures(self) -> None:
+        """Paimon's own tables: all that it answered on each (``make doors-all``), or one question of some tables."""
+        chance = self._chance("fixtures")
+        names = [n for n in expected() if not self.way.startswith("merge") or n.startswith("pk_")]
+        if MODE != "all":
+            names = sorted(chance.sample(names, min(8, len(names))))
+        for name in names:
+            queries = expected()[name] if MODE == "all" else [chance.choice(expected()[name])]
+            if self.way in ON_SPARK:
+                with forced(self.behind, self.way):
+                    check_sql(self.behind.lake, queries)
+                self.asked += len(queries)
+            elif self.way == "source":
+                self._fixture_source(name, queries)
+            else:
+                self._fixture_process(name)
+
+    def _fixture_source(self, name: str, queries: list[dict[str, Any]]) -> None:
+        register(self.spark)
+        self._open_source(name)
+        plain = [q for q in queries if re.search(rf"\bFROM {name}( |$)", q["sql"]) and "__paimon" not in q["sql"]]
+        check_sql(self.spark, [{**q, "sql": re.sub(rf"\b{name}\b", "through_source", q["sql"])} for q in plain])
+        self.asked += len(plain)
+
+    def _fixture_process(self, name: str) -> None:
+        """Those that a scan answers by itself."""
+        for query in expected()[name]:
+            match = _SIMPLE.match(query["sql"])
+            if match is None or match[2] != name or re.search(r"st\.x|m\[|GROUP|LIMIT", query["sql"]):
+                continue
+            scan = self.behind.lake.table(name).scan(where=match[3])
+            if match[1] != "*":
+                assert scan.count() == query["rows"][0][0], query["sql"]
+            else:
+                found, wanted = arrow_rows(scan.to_arrow()), [expected_value(r) for r in query["rows"]]
+                assert sorted(found, key=repr) == sorted(wanted, key=repr), query["sql"]
+            self.asked += 1
 
 
 def _totals(rows: pa.Table) -> list[Any]:
@@ -184,98 +307,22 @@ def _totals_text(condition: str | None) -> str:
     return f"SELECT count(*), sum(id), sum(v), min(s), max(d) FROM t{f' WHERE {condition}' if condition else ''}"
 
 
-def _ask_process(behind: doors.Opened, spark: Any, door: str, way: str, size: str) -> None:
-    table = behind.lake.table(doors.MERGED if way.startswith("merge") else doors.TABLE)
-    for condition in _some(conditions(doors.GENERATED[size].rows), f"{door} {way} {size}"):
-        (wanted,) = judged(spark, size, _totals_text(condition))
-        scan = table.scan(["id", "v", "s", "d"], condition)
-        assert _totals(scan.to_arrow()) == wanted, condition
-        assert scan.count() == wanted[0]
-        _count()
-    batches = list(table.scan(["id", "v", "s", "d"], "k < 300").to_batches())
-    assert _totals(pa.Table.from_batches(batches)) == judged(spark, size, _totals_text("k < 300"))[0]
-    top = table.scan(["id", "k"], "s = 's7'").top_n([("k", "desc"), ("id", "asc")], 20).to_arrow()
-    assert arrow_rows(top) == judged(spark, size, questions(size)[1])
-    _count(2)
-
-
-def _ask_source(behind: doors.Opened, spark: Any, door: str, size: str) -> None:
-    register(spark)
-    for name in (doors.TABLE, doors.MERGED):
-        frame = spark.read.format("bitlake").options(**behind.source_options(name)).load()
-        frame.createOrReplaceTempView("through_source")
-        for condition in _some(conditions(doors.GENERATED[size].rows)[::2], f"{door} {name} {size}"):
-            text = _totals_text(condition)
-            found = rows_of(spark.sql(text.replace("FROM t", "FROM through_source")))
-            assert found == judged(spark, size, text), text
-            _count()
-
-
-def _ask_fixtures(behind: doors.Opened, spark: Any, way: str, chance: random.Random) -> None:
-    """Paimon's own tables: all that it answered on each (``make doors-all``), or one question of some tables."""
-    merged = way.startswith("merge")
-    names = [n for n in expected() if not merged or n.startswith("pk_")]
-    if MODE != "all":
-        names = sorted(chance.sample(names, min(8, len(names))))
-    for name in names:
-        queries = expected()[name] if MODE == "all" else [chance.choice(expected()[name])]
-        if way in ON_SPARK:
-            with forced(behind, way):
-                check_sql(behind.lake, queries)
-        elif way == "source":
-            _check_source(behind, spark, name, queries)
-        else:
-            queries = expected()[name]
-            _check_process(behind, name, queries)
-        _count(len(queries))
-
-
-def _check_source(behind: doors.Opened, spark: Any, name: str, queries: list[dict[str, Any]]) -> None:
-    register(spark)
-    spark.read.format("bitlake").options(**behind.source_options(name)).load().createOrReplaceTempView("through_source")
-    plain = [q for q in queries if re.search(rf"\bFROM {name}( |$)", q["sql"]) and "__paimon" not in q["sql"]]
-    texts = [{**q, "sql": re.sub(rf"\b{name}\b", "through_source", q["sql"])} for q in plain]
-
-    class Session:
-        def sql(self, text: str) -> Any:
-            return spark.sql(text)
-
-    check_sql(Session(), texts)
-
-
-_SIMPLE = re.compile(r"SELECT (\*|count\(\*\)) FROM (\w+)(?: WHERE (.*?))?(?: ORDER BY (\w+))?$")
-
-
-def _check_process(behind: doors.Opened, name: str, queries: list[dict[str, Any]]) -> None:
-    """Those that a scan answers by itself."""
-    for query in queries:
-        match = _SIMPLE.match(query["sql"])
-        if match is None or match[2] != name or re.search(r"st\.x|m\[|GROUP|LIMIT", query["sql"]):
-            continue
-        scan = behind.lake.table(name).scan(where=match[3])
-        if match[1] != "*":
-            assert scan.count() == query["rows"][0][0], query["sql"]
-            continue
-        found, wanted = arrow_rows(scan.to_arrow()), [expected_value(r) for r in query["rows"]]
-        assert sorted(found, key=repr) == sorted(wanted, key=repr), query["sql"]
-
-
 def test_the_pairs_are_all_covered() -> None:
     cases = doors.pairwise(7)
-    assert cases == doors.pairwise(7) and len(cases) < 120
+    assert cases == doors.pairwise(7) and len(cases) == len(doors.DOORS) * len(doors.WAYS)
     for at, values in ((0, doors.DOORS), (1, doors.WAYS), (2, doors.SIZES)):
         for other, more in ((0, doors.DOORS), (1, doors.WAYS), (2, doors.SIZES)):
             if at < other:
                 assert {(c[at], c[other]) for c in cases} == set(itertools.product(values, more))
 
 
-def test_the_generated_rows_are_what_they_are_said_to_be() -> None:
+def test_the_generated_rows_are_what_they_are_said_to_be(sources: doors.Sources) -> None:
     large = doors.GENERATED["large"]
     assert large.rows >= 3_000_000 and doors.GENERATED["partitions"].partitions == 2000
     assert doors.GENERATED["files"].buckets == 5000
     rows = doors.rows_of(doors.GENERATED["mb"])
     assert rows.equals(doors.rows_of(doors.GENERATED["mb"])) and 0 < rows["v"].null_count < len(rows) // 10
-    files = list((doors.source("mb") / "default.db/t").rglob("*.parquet"))
+    files = list((sources.folder("mb") / "default.db/t").rglob("*.parquet"))
     assert sum(p.stat().st_size for p in files) > 1_000_000
     assert sum(pq.read_metadata(p).num_rows for p in files) == len(rows)
     assert np.all(np.diff(rows["id"].to_numpy()) == 1)

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.io import Store
-from bitlake.spark.runner import OPEN_BYTES, TARGET_BYTES, dumps, loads
+from bitlake.spark.runner import TARGET_BYTES, dumps, loads
 from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.spark.types import spark_arrow_schema, spark_batches
 from bitlake.table.change_scan import ChangeScan, ChangeTask, read_changes
@@ -28,6 +28,9 @@ from bitlake.table.history import When
 from bitlake.table.read import ReadCounts, ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.table.scan import Scan
 from bitlake.table.table import Table
+
+OPEN_BYTES = 1 << 20
+"""What opening a file counts for: 128 small files are a task.  A worker begins and ends one in the time of 40 files."""
 
 
 def batch_scan(options: SourceOptions) -> Scan:
