@@ -279,7 +279,9 @@ class Asking:
     def _fixture_source(self, name: str, queries: list[dict[str, Any]]) -> None:
         register(self.spark)
         self._open_source(name)
-        plain = [q for q in queries if re.search(rf"\bFROM {name}( |$)", q["sql"]) and "__paimon" not in q["sql"]]
+        # Spark refuses time travel on a view.
+        plain = [q for q in queries if re.search(rf"\bFROM {name}(?! (VERSION|TIMESTAMP) AS OF)( |$)", q["sql"])]
+        plain = [q for q in plain if "__paimon" not in q["sql"]]
         check_sql(self.spark, [{**q, "sql": re.sub(rf"\b{name}\b", "through_source", q["sql"])} for q in plain])
         self.asked += len(plain)
 
