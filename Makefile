@@ -21,9 +21,9 @@ DOCS_LOCK := scripts/requirements-docs.lock
 OLDEST := .venv-oldest
 LOWEST := .venv-lowest
 OLDEST_LOCK := tests/spark/requirements-oldest.lock
-# SEED=tree: a seed derived from the committed content, so that CI asks of a commit what its author can ask; a fixed one
+# SEED=tree: a seed derived from the committed product, so that CI asks of a commit what its author can ask; a fixed one
 # without git.
-TREE_SEED = $(shell tree=$$(git rev-parse --verify 'HEAD^{tree}' 2>/dev/null) && printf %d "0x$$(printf %.7s "$$tree")" || echo 202647)
+TREE_SEED = $(shell tree=$$(git rev-parse --verify HEAD:bitlake 2>/dev/null) && printf %d "0x$$(printf %.7s "$$tree")" || echo 202647)
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
