@@ -101,7 +101,7 @@ interop: $(READY)
 
 ## lowest    the core's and the command line's tests on the lowest versions of dependencies that pyproject.toml declares
 lowest: $(LOWEST)/.ready
-	PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -q -n $(JOBS) $(KEPT) tests/codec tests/types tests/expressions tests/metadata tests/fileindex tests/tableindex tests/formats tests/io tests/cli/test_startup.py tests/cli/test_commands.py tests/cli/test_failures.py tests/cli/test_transfer.py -m "not spark" $(ARGS)
+	PYTHONPATH=$(CURDIR) $(LOWEST)/bin/python -m pytest -q -n $(JOBS) $(KEPT) tests/codec tests/types tests/expressions tests/metadata tests/fileindex tests/tableindex tests/formats tests/io tests/cli/test_startup.py tests/cli/test_commands.py tests/cli/test_failures.py tests/cli/test_transfer.py -m "not spark and not long" $(ARGS)
 
 ## mutation  MUTANTS=300 one-operator changes of the engine, each of which a test must notice (SEED=, ROOMS= to choose)
 mutation: $(READY)
