@@ -8,7 +8,9 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
    is refused.  A hold that a death leaves is ignored after a day;
 2. ``snapshot-<L+1>``, the **fence**, created only if absent: **the rollback**.  It has the files of T and nothing else.
    Before it readers see L, after it T.  A writer that started from L loses the race for this id and starts again from
-   the fence; a commit that takes the id first is one more snapshot to roll back;
+   the fence; a commit that takes the id first is one more snapshot to roll back.  Rollback looks for the journal of a
+   fast-forward between reading L and creating the fence, and is refused beside one: a fence on the switch of a
+   fast-forward would bring back a snapshot that this is about to replace;
 3. the LATEST hint names the fence;
 4. ``snapshot/.removed-<millis>-<id>`` records the snapshots T+1 to L
    (:mod:`bitlake.snapshot.removal_markers`): their ids may be
@@ -126,6 +128,8 @@ class _Rollback:
         """The fence, once it is the latest snapshot; None if the target is the latest one already."""
         while True:
             latest = latest_snapshot(self._store, self._paths)
+            # A fast-forward that begins after this look needs the id of the fence, too: one of the two loses it.
+            check_no_fast_forward(self._store, self._paths, self._state.name, "rollback")
             self._check_target(latest)
             if latest is None or latest == self._target:
                 return None
