@@ -9,8 +9,9 @@ Here the new rows become visible by one step, and only then is the history repla
    drop of the table deletes it first, and no step creates it again.  How far the
    fast-forward is, after steps 3 and 4, is in ``snapshot/.fast-forward-progress``.  Paimon passes over both.  While
    the journal exists, the branch cannot be deleted or renamed, nor main rolled back.  Who deletes or renames a branch
-   creates ``branch/.leaving-<millis>-<id>-<name>`` before looking for a journal, and fast-forward looks for that after
-   creating the journal: one of the two sees the other and is refused.
+   creates ``branch/.leaving-<millis>-<id>-<name>`` before looking for a journal, and a rollback creates its hold.
+   Fast-forward looks for both after creating the journal: one of the two sees the other and is refused.  What a death
+   leaves of them is ignored after ten minutes.
    A hold, as a rollback makes it (:mod:`bitlake.snapshot.rollback`), keeps snapshots from expiring from step 4's f on.
 2. Schemas that only the branch has are copied.  A schema of main that has other columns than the branch's of the same
    id is deleted: its data files fail to be read, instead of being read wrongly, until step 4.
@@ -59,7 +60,16 @@ from bitlake.metadata.paths import TablePaths, check_file_names, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.manifests import ManifestWriter, restore_snapshot, snapshot_manifests
-from bitlake.snapshot.removal_markers import HOLD, RemovalRecord, create_snapshot, load_line, name_of, new_hold, on_base
+from bitlake.snapshot.removal_markers import (
+    HOLD,
+    ROLLBACK_MS,
+    RemovalRecord,
+    create_snapshot,
+    load_line,
+    name_of,
+    new_hold,
+    on_base,
+)
 from bitlake.snapshot.versions import (
     JOURNAL,
     branch_names,
@@ -291,6 +301,12 @@ class FastForward:
             raise CommitConflict(
                 f"table '{self.name}': branch '{journal.branch}' is being deleted or renamed; nothing was changed; if "
                 f"who did that died, try again {_LEAVING_MS // 60_000} minutes later"
+            )
+        if load_line(self.store, self.main).has_rollback(journal.uuid):
+            self._forget(journal)
+            raise CommitConflict(
+                f"table '{self.name}': fast_forward is refused while a rollback runs; nothing was changed; try again, "
+                f"or {ROLLBACK_MS // 60_000} minutes later if the rollback was killed"
             )
         return journal
 

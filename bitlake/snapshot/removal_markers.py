@@ -224,6 +224,8 @@ PREFIX = ".expiring-"
 HOLD = ".rolling-back-"
 HOLD_MS = 86_400_000
 """After a day the rollback that made a hold has died."""
+ROLLBACK_MS = 600_000
+"""The age at which fast-forward ignores a rollback's hold; rollback changes nothing after half of it."""
 T = TypeVar("T")
 _LOOKS = 20
 _PAUSE = 0.006  # seconds; all pauses together are a second and a bit
@@ -249,6 +251,11 @@ class Line:
         """The first snapshot that a rollback under way needs; None without one."""
         since = _clock.now_ms() - HOLD_MS
         return min((target for target, ms in map(parse_hold, self.holds) if ms > since), default=None)
+
+    def has_rollback(self, uuid: str) -> bool:
+        """Whether a rollback is running, as its hold shows; ``uuid``: the fast-forward whose own hold is ignored."""
+        since = _clock.now_ms() - ROLLBACK_MS
+        return any(parse_hold(name)[1] > since for name in self.holds if not name.endswith(uuid))
 
     @property
     def announced(self) -> int:

@@ -5,12 +5,13 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
 1. ``snapshot/.rolling-back-<T>-<millis>-<id>``, the **hold**, whose text is snapshot T.  Expiry takes no snapshot from
    T on and no file that T names while there is a hold.  Expiry announces itself before it looks for holds, and rollback
    looks for announcements after the hold: one of the two sees the other, and a rollback to a snapshot that is expiring
-   is refused.  A hold that a death leaves is ignored after a day;
+   is refused.  The journal of a fast-forward is such an announcement, too: rollback looks for it after creating the
+   hold, fast-forward looks for holds after creating the journal.  So the two never run at once, and no step below meets
+   a history that is being replaced.  If rollback dies, its hold remains: expiry ignores it after a day, fast-forward
+   after ten minutes, and therefore a rollback that has run for five minutes skips the rest of steps 5 to 9;
 2. ``snapshot-<L+1>``, the **fence**, created only if absent: **the rollback**.  It has the files of T and nothing else.
    Before it readers see L, after it T.  A writer that started from L loses the race for this id and starts again from
-   the fence; a commit that takes the id first is one more snapshot to roll back.  Rollback looks for the journal of a
-   fast-forward between reading L and creating the fence, and is refused beside one: a fence on the switch of a
-   fast-forward would bring back a snapshot that this is about to replace;
+   the fence; a commit that takes the id first is one more snapshot to roll back;
 3. the LATEST hint names the fence;
 4. ``snapshot/.removed-<millis>-<id>`` records the snapshots T+1 to L
    (:mod:`bitlake.snapshot.removal_markers`): their ids may be
@@ -44,14 +45,21 @@ from dataclasses import replace
 from functools import partial
 
 from bitlake import _clock
-from bitlake.errors import InvalidRequest, NotFound
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound
 from bitlake.io import Store
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot.fast_forward import check_no_fast_forward, is_switch
 from bitlake.snapshot.manifests import restore_snapshot, rolled_back_to
-from bitlake.snapshot.removal_markers import RemovalRecord, create_snapshot, load_line, new_hold, on_base
+from bitlake.snapshot.removal_markers import (
+    ROLLBACK_MS,
+    RemovalRecord,
+    create_snapshot,
+    load_line,
+    new_hold,
+    on_base,
+)
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import (
     existing_snapshots,
@@ -62,6 +70,9 @@ from bitlake.snapshot.versions import (
     tag_names,
     tag_snapshot,
 )
+
+_LONGEST_MS = ROLLBACK_MS // 2
+"""The longest time that a rollback changes snapshots: half of the time for which fast-forward respects its hold."""
 
 
 def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
@@ -92,6 +103,7 @@ class _Rollback:
         self._uuid = uuid
         self._removed = RemovalRecord(state.paths, uuid, state.store.write)
         self._only_tagged = False
+        self._began_ms = _clock.now_ms()
 
     def run(self) -> list[int]:
         fence = self._publish_fence()
@@ -107,12 +119,15 @@ class _Rollback:
         return gone
 
     def _clear(self, gone: Sequence[int], fence: Snapshot) -> bool:
-        """Delete the snapshots between the target and the fence; False if another rollback replaced the fence."""
+        """Delete the snapshots between the target and the fence; False if interrupted.
+
+        Another rollback may have replaced the fence, or this one has run for too long.
+        """
         filler = self._make_filler(fence)
-        if filler is not None and self._is_there(fence):
+        if filler is not None and not self._is_overdue() and self._is_there(fence):
             self._store.write(self._paths.snapshot(filler.id), filler.to_json().encode())
         for number in reversed(gone):
-            if not self._is_there(fence):
+            if self._is_overdue() or not self._is_there(fence):
                 return False
             if filler is None or number != filler.id:
                 self._store.delete(self._paths.snapshot(number))
@@ -127,9 +142,14 @@ class _Rollback:
     def _publish_fence(self) -> Snapshot | None:
         """The fence, once it is the latest snapshot; None if the target is the latest one already."""
         while True:
-            latest = latest_snapshot(self._store, self._paths)
-            # A fast-forward that begins after this look needs the id of the fence, too: one of the two loses it.
+            # After the hold was created: a fast-forward that begins later finds it and is refused.
             check_no_fast_forward(self._store, self._paths, self._state.name, "rollback")
+            if self._is_overdue():
+                raise CommitConflict(
+                    f"table '{self._state.name}': rollback took longer than {_LONGEST_MS // 60_000} minutes; nothing "
+                    "was changed; try again"
+                )
+            latest = latest_snapshot(self._store, self._paths)
             self._check_target(latest)
             if latest is None or latest == self._target:
                 return None
@@ -167,7 +187,7 @@ class _Rollback:
     def _remove_fence(self, fence: Snapshot) -> None:
         """Make the target the latest snapshot, unless there are commits after the fence."""
         store, paths, target = self._store, self._paths, self._target
-        if snapshot_ids(store, paths)[-1:] != [fence.id] or not self._is_there(fence):
+        if self._is_overdue() or snapshot_ids(store, paths)[-1:] != [fence.id] or not self._is_there(fence):
             return
         self._removed.add([fence])
         if self._only_tagged:
@@ -200,6 +220,10 @@ class _Rollback:
 
     def _load(self, ids: Iterable[int]) -> list[Snapshot | None]:
         return LocalRunner(REQUESTS).run(list(ids), partial(_loaded, self._store, self._paths))
+
+    def _is_overdue(self) -> bool:
+        """Whether a fast-forward may soon take the hold for one that a death left."""
+        return _clock.now_ms() > self._began_ms + _LONGEST_MS
 
     def _is_there(self, snapshot: Snapshot) -> bool:
         return _loaded(self._store, self._paths, snapshot.id) == snapshot

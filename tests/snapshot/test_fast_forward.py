@@ -16,8 +16,10 @@ import pytest
 from faults import Between, each_call_failing, forget
 
 import bitlake
-from bitlake.errors import CommitConflict, InvalidRequest, NotFound
+from bitlake import _clock
+from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import REMOVED
 from bitlake.snapshot.versions import JOURNAL
@@ -235,3 +237,57 @@ def test_another_branch_waits_until_it_is_complete(tmp_path: Path) -> None:
         else:
             assert ids(done.table) == [1, 2]
     assert refused > 3
+
+
+def test_it_is_refused_while_a_rollback_runs(tmp_path: Path) -> None:
+    """A rollback that published its fence before the journal removed the switch afterwards: both had returned."""
+    template = tmp_path / "template"
+    prepared(template, 3, 1).delete_tag("main-2")
+    done = []
+    for at in range(100):
+        root = tmp_path / "lake"
+        shutil.copytree(template, root)
+        forget()
+        table = bitlake.connect(str(root)).table("t")
+        outcomes: list[str] = []
+
+        def fast_forward(table: Table = table, outcomes: list[str] = outcomes) -> None:
+            try:
+                table.fast_forward("b")
+                outcomes.append("done")
+            except CommitConflict as e:
+                assert "while a rollback runs; nothing was changed" in str(e)  # noqa: PT017
+                outcomes.append("refused")
+
+        store = Between(LocalStore(), at, fast_forward)
+        try:
+            Table(table.name, table.path, store).rollback(4)
+            outcomes.append("rolled back")
+        except (InvalidRequest, NotFound):
+            outcomes.append("no rollback")
+        if not store.done:
+            break
+        assert not Path(table.path, "snapshot", JOURNAL).exists()
+        assert ids(table) == ([1, 2, 10, 11] if outcomes[0] == "refused" else [1, 2, 20])
+        done.append(outcomes)
+        shutil.rmtree(root)
+    kinds = [outcome for outcome, _ in done]
+    assert kinds.count("refused") > 10, done
+    # Only before the hold is created, and after it is deleted.
+    running = kinds[kinds.index("refused") : len(kinds) - kinds[::-1].index("refused")]
+    assert set(running) == {"refused"}, done
+
+
+def test_a_killed_rollback_delays_it_for_ten_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = prepared(tmp_path, 2, 1)
+    table.delete_tag("main-1")
+    dying = Table(table.name, table.path, FaultyStore(table.store, 3, dead=True, only=WRITES))
+    with pytest.raises(StorageUnavailable):
+        dying.rollback(3)
+    with pytest.raises(CommitConflict, match="or 10 minutes later if the rollback was killed"):
+        table.fast_forward("b")
+    assert not Path(table.path, "snapshot", JOURNAL).exists()
+    now = _clock.now_ms()
+    monkeypatch.setattr(_clock, "now_ms", lambda: now + 600_001)
+    table.fast_forward("b")
+    assert ids(table) == [1, 2, 20]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -320,6 +321,35 @@ def test_a_hold_is_ignored_after_a_day(template: Path, tmp_path: Path, monkeypat
     assert line.ids == (8,) and not line.holds
     table.remove_orphan_files()
     assert ids(table) == [1, 2, 99]
+
+
+def test_a_suspended_rollback_stops_before_its_hold_is_ignored(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fast-forward ignores a hold after ten minutes: rollback changes no history after five."""
+    refused, cut_short = 0, 0
+    for at in range(100):
+        root = tmp_path / "lake"
+        shutil.copytree(template, root)
+        table = bitlake.connect(str(root)).table("t")
+        with monkeypatch.context() as clock:
+            later = _clock.now_ms() + 300_500
+            store = Between(table.store, at, partial(clock.setattr, _clock, "now_ms", lambda now=later: now))
+            try:
+                Table(table.name, table.path, store).rollback(3)
+            except CommitConflict as e:
+                assert "rollback took longer than 5 minutes; nothing was changed; try again" in str(e)  # noqa: PT017
+                assert ids(table) == [5, 6]
+                refused += 1
+            else:
+                assert ids(table) == [3]
+                cut_short += load_line(table.store, table.state().paths).ids != (1, 2, 3)
+        if not store.done:
+            break
+        table.rollback(3)
+        assert ids(table) == [3] and load_line(table.store, table.state().paths).ids[:3] == (1, 2, 3)
+        shutil.rmtree(root)
+    assert refused >= 1 and cut_short >= 4
 
 
 @pytest.mark.parametrize("later", [0, 1, 2])
