@@ -7,15 +7,15 @@ Source: Paimon's ``docs/static/rest-catalog-open-api.yaml``; what it leaves open
     lists                        → {"databases": […], "nextPageToken": …}; ?pageToken=… asks for what follows
     failures                     → {"message", "resourceType", "resourceName", "code"}
     401 403 → AccessDenied   400 → InvalidRequest   404 → NotFound   409 → AlreadyExists   501 → UnsupportedFeature
-    429 503 → tried again, after ``Retry-After`` if that is there            anything else → StorageUnavailable
+    anything else → StorageUnavailable
 
-A request that changes something is sent again only if the server cannot have seen it, or answered 429 or 503.
+:class:`~bitlake.io.http.HttpClient` retries: reads and deletions after lost connections, 429 and 503, anything else
+only where the server cannot have acted on it, both after ``Retry-After`` if the server sends it.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,12 +30,11 @@ from bitlake.errors import (
     StorageUnavailable,
     UnsupportedFeature,
 )
-from bitlake.io.http import MAX_RETRIES, RETRY_SECONDS, Answer, Broken, Unreachable, attempts, exchange
+from bitlake.io.http import MAX_RETRIES, RETRY_SECONDS, Broken, HttpClient, Response, Unreachable
 
 _HEADER = "header."
 _TAKEN = ("token", "token.provider", "prefix")
 _LONGEST_REASON = 500
-_LONGEST_WAIT = 10.0
 _MOST_PAGES = 100_000
 
 
@@ -88,6 +87,7 @@ class RestClient:
 
     def __init__(self, options: RestOptions) -> None:
         self.options = options
+        self._http = HttpClient(max_retries=options.max_retries, retry_seconds=options.retry_seconds, proxies=True)
         self._base = f"{options.uri}/v1"
         found = self._call("GET", f"config?{urlencode({'warehouse': options.warehouse}, quote_via=quote)}")
         defaults, overrides = (_texts(found.get(name)) for name in ("defaults", "overrides"))
@@ -122,9 +122,12 @@ class RestClient:
             seen.add(token)
         raise self._odd("the same page comes again and again")
 
-    def post(self, body: Mapping[str, Any], *path: str, repeatable: bool = True) -> dict[str, Any]:
-        """Change something; what is not ``repeatable`` is never sent twice if the server may have seen it."""
-        return self._call("POST", _joined(path), json.dumps(body).encode(), repeatable)
+    def post(self, body: Mapping[str, Any], *path: str) -> dict[str, Any]:
+        """Change something.  The server receives the request at most once, unless it refuses it by 429.
+
+        Raises :class:`StorageUnavailable` if the outcome stays unknown.
+        """
+        return self._call("POST", _joined(path), json.dumps(body).encode())
 
     def delete(self, *path: str) -> None:
         """Delete what is at a path; raises :class:`NotFound`."""
@@ -132,65 +135,50 @@ class RestClient:
 
     # --- one request -----------------------------------------------------------------------------------------------
 
-    def _call(self, method: str, path: str, body: bytes | None = None, repeatable: bool = True) -> dict[str, Any]:
+    def _call(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         options = self.options
         headers = {"Accept": "application/json", **options.headers}
         if options.token:
             headers["Authorization"] = f"Bearer {options.token}"
         if body is not None:
             headers["Content-Type"] = "application/json"
-        failed: StorageUnavailable | None = None
-        unknown = False
-        for _ in attempts(options.max_retries, options.retry_seconds):
-            try:
-                answer = exchange(method, f"{self._base}/{path}", body, headers)
-            except Unreachable as e:
-                failed = StorageUnavailable(f"the catalog at {options.uri} cannot be reached: {e}")
-                continue
-            except Broken as e:
-                failed = StorageUnavailable(f"the catalog at {options.uri} did not answer: {e}")
-                if method == "POST":
-                    raise StorageUnavailable(f"{failed}; whether it did what it was asked to is unknown") from None
-                unknown = True
-                continue
-            if answer.status in (429, 503):
-                failed = StorageUnavailable(self._told(answer))
-                if not repeatable:
-                    raise failed
-                unknown = True
-                time.sleep(_retry_after(answer))
-                continue
-            if answer.status < 300:
-                return self._parsed(answer)
-            meaning = self._meaning(answer)
-            if method == "DELETE" and unknown and isinstance(meaning, NotFound):
-                return {}  # the try whose answer got lost has done it
-            raise meaning
-        raise failed or StorageUnavailable(f"the catalog at {options.uri} was not asked")
+        try:
+            response = self._http.request(method, f"{self._base}/{path}", body, headers)
+        except Unreachable as e:
+            raise StorageUnavailable(f"the catalog at {options.uri} cannot be reached: {e}") from None
+        except Broken as e:
+            unknown = "; whether it did what it was asked to is unknown" if method == "POST" else ""
+            raise StorageUnavailable(f"the catalog at {options.uri} did not answer: {e}{unknown}") from None
+        if response.status < 300:
+            return self._parsed(response)
+        error = self._meaning(response)
+        if method == "DELETE" and response.repeated and isinstance(error, NotFound):
+            return {}  # an earlier try, whose response got lost, deleted it
+        raise error
 
-    def _parsed(self, answer: Answer) -> dict[str, Any]:
-        if not answer.body.strip():
+    def _parsed(self, response: Response) -> dict[str, Any]:
+        if not response.body.strip():
             return {}
         try:
-            found = json.loads(answer.body)
+            found = json.loads(response.body)
         except (ValueError, RecursionError):
             raise self._odd("it is no JSON; is this the address of a Paimon REST catalog?") from None
         if not isinstance(found, dict):
             raise self._odd("it is no JSON object")
         return found
 
-    def _meaning(self, answer: Answer) -> BitlakeError:
-        code, told = _error(answer)[0], self._told(answer)
+    def _meaning(self, response: Response) -> BitlakeError:
+        code, told = _error(response)[0], self._told(response)
         if code in (401, 403):
             return AccessDenied(f"{told}; check the catalog option 'token', and what it allows")
         kinds = {400: InvalidRequest, 404: NotFound, 409: AlreadyExists, 501: UnsupportedFeature}
         return kinds.get(code, StorageUnavailable)(told)
 
-    def _told(self, answer: Answer) -> str:
-        code, message = _error(answer)
+    def _told(self, response: Response) -> str:
+        code, message = _error(response)
         if self.options.token:
             message = message.replace(self.options.token, "***")
-        request = answer.headers.get("x-request-id")
+        request = response.headers.get("x-request-id")
         return (
             f"the catalog at {self.options.uri} answered {code}"
             + (f": {message[:_LONGEST_REASON]}" if message else "")
@@ -205,22 +193,16 @@ def _joined(path: tuple[str, ...]) -> str:
     return "/".join(quote(part, safe="") for part in path)
 
 
-def _error(answer: Answer) -> tuple[int, str]:
+def _error(response: Response) -> tuple[int, str]:
     """The code and message of a failure; a code in the body is nearer to the cause than a proxy's status."""
     try:
-        found = json.loads(answer.body)
+        found = json.loads(response.body)
         code = found.get("code")
         message = str(found.get("message") or "").strip()
     except (ValueError, AttributeError, RecursionError):
-        code, message = None, answer.body[: 2 * _LONGEST_REASON].decode("utf-8", "replace").strip()
-    return (code if isinstance(code, int) and 400 <= code < 600 else answer.status), " ".join(message.split())
+        code, message = None, response.body[: 2 * _LONGEST_REASON].decode("utf-8", "replace").strip()
+    return (code if isinstance(code, int) and 400 <= code < 600 else response.status), " ".join(message.split())
 
 
 def _texts(found: object) -> dict[str, str]:
     return {str(k): str(v) for k, v in found.items() if v is not None} if isinstance(found, dict) else {}
-
-
-def _retry_after(answer: Answer) -> float:
-    """Seconds that the server wants one to wait, within reason; a date is passed over."""
-    text = answer.headers.get("retry-after", "")
-    return min(float(text), _LONGEST_WAIT) if text.isdigit() else 0.0

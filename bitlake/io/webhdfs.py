@@ -21,11 +21,12 @@ from __future__ import annotations
 
 import contextlib
 import getpass
-import http.client
 import json
 import os
 import re
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
@@ -42,17 +43,16 @@ from bitlake.errors import (
 )
 from bitlake.io.base import number_option
 from bitlake.io.http import (
+    MAX_RESPONSE_BYTES,
     MAX_RETRIES,
     RETRY_SECONDS,
     TIMEOUT,
-    Answer,
     Broken,
+    HttpClient,
+    Response,
+    TooLarge,
     Unreachable,
     attempts,
-    connect,
-    exchange,
-    read_answer,
-    reason,
 )
 
 T = TypeVar("T")
@@ -61,6 +61,9 @@ _QUOTA = ("QuotaExceededException", "QuotaByStorageTypeExceededException")
 _ELSEWHERE = ("StandbyException", "ObserverRetryOnActiveException")
 _LATER = ("RetriableException", "SafeModeException", "ServerTooBusy", "NoRouteToHostException", "ConnectException")
 _LONGEST_REASON = 300
+_REDIRECTS = (302, 303, 307)
+_ERROR_BYTES = 1 << 20
+_PIPE_BYTES = 1 << 20
 
 
 class TryAgain(Exception):
@@ -77,6 +80,7 @@ class WebHdfs:
     def __init__(self, options: HdfsOptions) -> None:
         self.options = options
         self._active = 0
+        self._http = HttpClient(options.timeout)
 
     # --- asking ----------------------------------------------------------------------------------------------------
 
@@ -100,17 +104,17 @@ class WebHdfs:
             f"cannot {action} {shown}: {why}; is WebHDFS of the namenode at {where} (dfs.namenode.http-address)?"
         )
 
-    def ask(self, method: str, op: str, path: str, shown: str, **arguments: str) -> Answer:
+    def ask(self, method: str, op: str, path: str, shown: str, **arguments: str) -> Response:
         """One request to a namenode, once; raises :class:`TryAgain` or what the answer means."""
-        return self._checked(self._send(method, op, path, shown, arguments), op, shown)
+        return self.checked(self._send(method, op, path, shown, arguments), op, shown)
 
-    def fetch(self, path: str, shown: str, offset: int, length: int | None) -> bytes:
+    def fetch(self, path: str, shown: str, offset: int, length: int) -> bytes:
         """Bytes of a file from ``offset`` on, fewer only where it ends."""
-        arguments = {"offset": str(offset)} | ({} if length is None else {"length": str(length)})
-        answer = self._send("GET", "OPEN", path, shown, arguments)
-        if answer.status in (302, 303, 307):
-            answer = self._once("GET", _location(answer), None)
-        return self._checked(answer, "OPEN", shown).body
+        answer = self._send("GET", "OPEN", path, shown, {"offset": str(offset), "length": str(length)})
+        if answer.status in _REDIRECTS:
+            # What is longer than asked for is an error's text, or no datanode's answer.
+            answer = self.once("GET", _location(answer), limit=max(length, _ERROR_BYTES))
+        return self.checked(answer, "OPEN", shown).body
 
     def put(self, path: str, shown: str, data: bytes) -> None:
         """Make a file with these bytes, in which parents are made; raises :class:`AlreadyExists`.
@@ -118,19 +122,19 @@ class WebHdfs:
         Not atomic: who looks sees the file before its bytes are there.
         """
         answer = self._send("PUT", "CREATE", path, shown, {"overwrite": "false"})
-        if answer.status in (302, 303, 307):
-            answer = self._once("PUT", _location(answer), data)
-        self._checked(answer, "CREATE", shown)
+        if answer.status in _REDIRECTS:
+            answer = self.once("PUT", _location(answer), data)
+        self.checked(answer, "CREATE", shown)
 
     def upload(self, path: str, shown: str) -> Upload:
         """Begin a file, replacing one that is there, whose bytes follow."""
         answer = self._send("PUT", "CREATE", path, shown, {"overwrite": "true"})
-        if answer.status not in (302, 303, 307):
-            self._checked(answer, "CREATE", shown)
+        if answer.status not in _REDIRECTS:
+            self.checked(answer, "CREATE", shown)
             raise StorageUnavailable(f"cannot write {shown}: the namenode did not say to which datanode")
         return Upload(self, _location(answer), shown)
 
-    def _send(self, method: str, op: str, path: str, shown: str, arguments: dict[str, str]) -> Answer:
+    def _send(self, method: str, op: str, path: str, shown: str, arguments: dict[str, str]) -> Response:
         who = {"delegation": self.options.token} if self.options.token else {"user.name": self.options.user}
         query = urlencode({"op": op, **{k: v for k, v in who.items() if v}, **arguments}, quote_via=quote)
         try:
@@ -140,7 +144,7 @@ class WebHdfs:
         number = self._active
         address = self.options.addresses[number % len(self.options.addresses)]
         try:
-            answer = self._once(method, f"{address}/webhdfs/v1{place}?{query}", None)
+            answer = self.once(method, f"{address}/webhdfs/v1{place}?{query}")
         except TryAgain:
             self._active = number + 1
             raise
@@ -148,16 +152,20 @@ class WebHdfs:
             self._active = number + 1
         return answer
 
-    def _once(self, method: str, url: str, body: bytes | None) -> Answer:
+    def once(self, method: str, url: str, body: Any = None, limit: int = MAX_RESPONSE_BYTES) -> Response:
+        """One request, whatever its answer means; raises :class:`TryAgain` for a lost connection."""
         headers = {} if body is None else {"Content-Type": "application/octet-stream"}
         try:
-            return exchange(method, url, body, headers, self.options.timeout)
+            return self._http.send(method, url, body, headers, limit)
+        except TooLarge as e:
+            raise StorageUnavailable(f"cannot use an answer of the cluster: {e}; is this WebHDFS?") from None
         except Unreachable as e:
             raise TryAgain(str(e), unknown=False) from None
         except Broken as e:
             raise TryAgain(str(e), unknown=True) from None
 
-    def _checked(self, answer: Answer, op: str, shown: str) -> Answer:
+    def checked(self, answer: Response, op: str, shown: str) -> Response:
+        """The answer, unless it is a failure; raises :class:`TryAgain` or what the failure means."""
         if answer.status < 300:
             return answer
         kind, message = _remote(answer)
@@ -165,7 +173,7 @@ class WebHdfs:
             raise TryAgain(self._told(kind, message, answer.status), unknown=answer.status >= 500)
         raise self._meaning(kind, message, answer, op, shown)
 
-    def _meaning(self, kind: str, message: str, answer: Answer, op: str, shown: str) -> BitlakeError:
+    def _meaning(self, kind: str, message: str, answer: Response, op: str, shown: str) -> BitlakeError:
         told = self._told(kind, message, answer.status)
         if kind == "FileAlreadyExistsException":
             return AlreadyExists(f"{shown} exists already")
@@ -192,45 +200,42 @@ class WebHdfs:
 
 
 class Upload:
-    """A file on its way to a datanode, in chunks."""
+    """A file on its way to a datanode: a thread sends, in chunks, what is written into a pipe."""
 
     def __init__(self, client: WebHdfs, location: str, shown: str) -> None:
         self._client = client
         self._shown = shown
+        self._answer: Future[Response] = Future()
+        source, sink = os.pipe()
+        self._sink = open(sink, "wb", _PIPE_BYTES)  # noqa: SIM115 - closed by close()
+        threading.Thread(target=self._send, args=(location, source), name="bitlake-hdfs-upload", daemon=True).start()
+
+    def _send(self, location: str, source: int) -> None:
+        # The pipe's end closes with the request, so that whoever writes sees that nobody reads any more.
         try:
-            self._connection = connect(location, client.options.timeout)
-            self._connection.putrequest("PUT", "/" + location.split("/", 3)[3])
-            self._connection.putheader("Content-Type", "application/octet-stream")
-            self._connection.putheader("Transfer-Encoding", "chunked")
-            self._connection.endheaders()
-        except (Unreachable, OSError, http.client.HTTPException) as e:
-            raise self._failed(e) from None
+            with open(source, "rb", 0) as body:
+                answer = self._client.once("PUT", location, body)
+        except BaseException as e:  # noqa: BLE001 - raised where the answer is asked for
+            self._answer.set_exception(e)
+        else:
+            self._answer.set_result(answer)
 
     def write(self, data: memoryview) -> None:
         """Send bytes; raises :class:`StorageUnavailable`."""
-        if not len(data):
-            return  # an empty chunk would end the file
         try:
-            self._connection.send(b"%x\r\n" % len(data))
-            self._connection.send(data)
-            self._connection.send(b"\r\n")
-        except (OSError, http.client.HTTPException) as e:
-            self._connection.close()
-            raise self._failed(e) from None
+            self._sink.write(data)
+        except OSError:
+            self.close()
+            raise StorageUnavailable(f"cannot write {self._shown}: the datanode ended the request") from None
 
     def close(self) -> None:
         """Send the end and wait until the datanodes have it all; raises :class:`StorageUnavailable`."""
+        with contextlib.suppress(OSError):  # of which the answer says more
+            self._sink.close()
         try:
-            self._connection.send(b"0\r\n\r\n")
-            answer = read_answer(self._connection)
-        except (OSError, http.client.HTTPException) as e:
-            raise self._failed(e) from None
-        finally:
-            self._connection.close()
-        try:
-            self._client._checked(answer, "write", self._shown)
+            self._client.checked(self._answer.result(), "write", self._shown)
         except TryAgain as e:
-            raise self._failed(e) from None
+            raise StorageUnavailable(f"cannot write {self._shown}: {e}") from None
 
     def abort(self) -> None:
         """Give up: what was sent stays under the file's name until it is deleted.
@@ -240,12 +245,8 @@ class Upload:
         with contextlib.suppress(BitlakeError):
             self.close()
 
-    def _failed(self, error: Exception) -> StorageUnavailable:
-        said = str(error) if isinstance(error, Unreachable | TryAgain) else reason(error)
-        return StorageUnavailable(f"cannot write {self._shown}: {said}")
 
-
-def _location(answer: Answer) -> str:
+def _location(answer: Response) -> str:
     """Where a redirect leads.  It may hold a token, so no text shows it."""
     place = answer.headers.get("location", "")
     if not re.match(r"https?://[^/]+/", place):
@@ -253,7 +254,7 @@ def _location(answer: Answer) -> str:
     return place
 
 
-def _remote(answer: Answer) -> tuple[str, str]:
+def _remote(answer: Response) -> tuple[str, str]:
     """The exception's bare name and the first line of its message; two empty texts for another kind of answer."""
     try:
         found = json.loads(answer.body)["RemoteException"]
@@ -266,7 +267,7 @@ def _remote(answer: Answer) -> tuple[str, str]:
     return (inner.group(1) if inner else kind), message[:_LONGEST_REASON]
 
 
-def member(answer: Answer, *path: str) -> Any:
+def member(answer: Response, *path: str) -> Any:
     """A member of a JSON answer; raises :class:`StorageUnavailable` when it is not there."""
     try:
         found = json.loads(answer.body)

@@ -115,7 +115,7 @@ class RestStore(ResolvingStore):
             "snapshot": json.loads(data),
             "statistics": partition_statistics(self, paths, snapshot),
         }
-        done = client.post(body, *table.path, "commit", repeatable=False).get("success")
+        done = client.post(body, *table.path, "commit").get("success")
         if done is True:
             return True
         if not self.exists(path) and not self.exists(paths.snapshot(number + 1)):

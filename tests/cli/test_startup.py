@@ -23,6 +23,7 @@ HEAVY = (
     "sqlglot",
     "fastavro",
     "obstore",
+    "urllib3",
     "prompt_toolkit",
     "rich",
     "bitlake.table.writes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from store_checks import check_one_creates, check_ranges
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store, has_cheap_rename, open_store
 from bitlake.io.remote_files import PART_BYTES
-from bitlake.io.webhdfs import hdfs_options
+from bitlake.io.webhdfs import Upload, WebHdfs, hdfs_options
 from bitlake.lake import connect
 
 QUICK = {"retry_timeout": "2", "timeout": "5"}
@@ -292,6 +293,21 @@ def test_what_never_works_ends_and_says_where(cluster: hdfs.Cluster) -> None:
         open_store("hdfs://127.0.0.1:1/x", {"http-address": "127.0.0.1:1", "max_retries": "0"}).list(
             "hdfs://127.0.0.1:1/x"
         )
+
+
+def test_a_datanode_that_ends_an_upload_ends_the_writer(cluster: hdfs.Cluster) -> None:
+    """Its answer is what the error names, also when it comes before all bytes are sent."""
+    store, root = store_of(cluster)
+    cluster.plan = lambda op, path, number: hdfs.REFUSE if op == "DATA-CREATE" else hdfs.PASS
+    with pytest.raises(AccessDenied, match="Permission denied"), store.open_output(f"{root}/f") as out:
+        out.write(b"x" * (2 * PART_BYTES))
+    with socket.create_server(("127.0.0.1", 0)) as closing:
+        address = f"127.0.0.1:{closing.getsockname()[1]}"
+        threading.Thread(target=lambda: closing.accept()[0].close(), daemon=True).start()  # noqa: PLW0108
+        upload = Upload(WebHdfs(hdfs_options("webhdfs://h:1/x", {})), f"http://{address}/webhdfs/v1/x", "x")
+        with pytest.raises(StorageUnavailable, match="cannot write x"):
+            upload.write(memoryview(bytes(64 << 20)))
+    assert not store.exists(f"{root}/f")
 
 
 def test_the_other_namenode_is_asked_when_one_is_standby_or_gone(cluster: hdfs.Cluster) -> None:

@@ -191,6 +191,34 @@ def test_a_lost_commit_is_found_or_made_again_and_never_twice(
     assert ids(lake) == [1, 2]
 
 
+def test_a_commit_whose_response_is_lost_is_found_by_its_uuid(lake: Lake, server: rest_server.Server) -> None:
+    """The server acts and closes the socket: the request is not sent again, the table says what became of it."""
+    table = lake.create_table("t", ROWS)
+    server.plan = first("commit", rest_server.LOSE_ANSWER)
+    table.append(rows(1))
+    assert len(server.commits) == 1 and ids(lake) == [1]
+
+
+def test_creations_and_renames_whose_responses_are_lost_are_not_sent_again(
+    lake: Lake, server: rest_server.Server
+) -> None:
+    lake.create_table("first", ROWS)
+    for name, change in (
+        ("tables", lambda: lake.create_table("t", ROWS)),
+        ("rename", lambda: lake.rename_table("t", "u")),
+        ("databases", lambda: lake.create_database("d")),
+        ("first", lambda: lake.table("first").add_column("n", "INT")),
+    ):
+        start = len(server.seen)
+        server.plan = first(name, rest_server.LOSE_ANSWER)
+        with pytest.raises(StorageUnavailable, match="dropped; whether it did what it was asked to is unknown"):
+            change()
+        sent = [path.rpartition("/")[2] for method, path in server.seen[start:] if method == "POST"]
+        assert sent == [name]
+    assert lake.tables() == ["first", "u"] and "d" in lake.databases()
+    assert [f.name for f in lake.table("first").schema.fields] == ["id", "p", "n"]
+
+
 def test_a_commit_that_never_gets_through_leaves_the_table_as_it_was(lake: Lake, server: rest_server.Server) -> None:
     table = lake.create_table("t", ROWS, options={"commit.max-retries": "1"})
     table.append(rows(1))
