@@ -87,7 +87,7 @@ def _analyse(text: str, tables: _Tables, timezone: str, quoted_patterns: bool) -
         made = _analyse_text(taken.text, mentions, tables, timezone)
         uses = tuple(replace(u, file_metadata=taken.fields.get(u.start, ())) for u in made.tables)
         named = None if taken.named is None else _analyse_text(taken.named, mentions, tables, timezone)
-        return QueryAnalysis(uses, taken.text, taken.by_spark, named)
+        return QueryAnalysis(uses, taken.text, taken.by_spark, named, made.projects_subqueries)
     return _analyse_tree(text, names, mentions, tree, tables, timezone)
 
 
@@ -126,7 +126,10 @@ def _analyse_tree(
     else:
         found = _from_tree(tree, names, tables, timezone)
     alone = len(found) == 1
-    return QueryAnalysis(tuple(_use(found[start], mentions, tables, alone) for start in sorted(found)), text)
+    uses = tuple(_use(found[start], mentions, tables, alone) for start in sorted(found))
+    # Without a tree, any query in brackets may be one.
+    subqueries = text.count("(") > 0 if tree is None else scope.projects_subqueries(tree)
+    return QueryAnalysis(uses, text, projects_subqueries=subqueries)
 
 
 @dataclass(frozen=True, slots=True)

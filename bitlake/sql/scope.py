@@ -270,6 +270,22 @@ def unnamed_tables(tree: exp.Expr) -> set[int]:
     return out
 
 
+def projects_subqueries(tree: exp.Expr) -> bool:
+    """Whether an expression outside WHERE has a subquery: a scalar one, EXISTS or IN."""
+    return any(
+        not isinstance(node.find_ancestor(exp.Where, exp.Select), exp.Where)
+        for node in tree.find_all(exp.Exists, exp.In, exp.Subquery)
+        if _is_subquery_expression(node)
+    )
+
+
+def _is_subquery_expression(node: exp.Expr) -> bool:
+    if isinstance(node, exp.In):
+        return node.args.get("query") is not None
+    relations = (exp.From, exp.Join, exp.Lateral, exp.CTE, exp.SetOperation, exp.Subquery)
+    return not (isinstance(node, exp.Subquery) and (node.parent is None or isinstance(node.parent, relations)))
+
+
 def _renames(source: exp.Expr) -> bool:
     """Whether an alias names columns too, by their position."""
     alias = source.args.get("alias")

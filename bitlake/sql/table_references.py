@@ -253,12 +253,14 @@ class QueryAnalysis:
 
     ``by_spark``: the text has ``input_file_name()`` or the like, which only Spark's own file reader sets.  ``named``
     is a query of the same columns under the names that Spark makes of the text, where an edit changed these.
+    ``projects_subqueries``: an expression outside WHERE has a subquery, or may have one.
     """
 
     tables: tuple[TableUse, ...]
     text: str
     by_spark: bool = False
     named: QueryAnalysis | None = None
+    projects_subqueries: bool = False
 
 
 def replace_tables(

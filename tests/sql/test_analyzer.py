@@ -122,3 +122,25 @@ def test_a_star_never_means_metadata_columns(text: str, left: str) -> None:
     made = analyse_query(text, resolve)
     assert made.text == left
     assert ("__paimon_bucket" in (made.tables[0].columns or ())) == ("__paimon" in text)
+
+
+@pytest.mark.parametrize(
+    ("text", "projected"),
+    [
+        ("SELECT a FROM t", False),
+        ("SELECT a FROM (SELECT a FROM t) x JOIN (SELECT a FROM u) y USING (a)", False),
+        ("WITH c AS (SELECT a FROM t) SELECT a FROM c UNION ALL (SELECT a FROM u)", False),
+        ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.a = t.a) AND a IN (SELECT a FROM u)", False),
+        ("SELECT a FROM t, LATERAL (SELECT a AS b FROM u WHERE u.a = t.a)", False),
+        ("SELECT a IN (1, 2) FROM t", False),
+        ("SELECT EXISTS (SELECT 1 FROM u WHERE u.a = t.a) FROM t", True),
+        ("SELECT a IN (SELECT a FROM u) FROM t", True),
+        ("SELECT 1 + (SELECT max(a) FROM u WHERE u.x < t.a) FROM t", True),
+        ("SELECT a FROM t ORDER BY (SELECT max(a) FROM u WHERE u.x < t.a)", True),
+        ("SELECT a FROM t WHERE a = (SELECT count(EXISTS (SELECT 1 FROM u WHERE u.a = x.a)) FROM t x)", True),
+        ("FROM t |> WHERE a = 1", False),
+        ("FROM t |> SELECT EXISTS (SELECT 1 FROM u WHERE u.a = t.a)", True),
+    ],
+)
+def test_subqueries_in_expressions_outside_of_where_are_found(text: str, projected: bool) -> None:
+    assert analyse_query(text, resolve).projects_subqueries is projected

@@ -94,9 +94,14 @@ def _scan(context: EngineContext, use: TableUse, scan: Scan) -> Scan:
     return scan.where_bound(bound)
 
 
-def query(context: EngineContext, text: str) -> DataFrame:
-    """Run a query; returns Spark's lazy DataFrame."""
+def query(context: EngineContext, text: str, for_view: bool = False) -> DataFrame:
+    """Run a query; returns Spark's lazy DataFrame.
+
+    ``for_view``: queries that are not known yet read the DataFrame under a name.
+    """
     prepared = prepare(context, text)
+    if for_view:
+        prepared = replace(prepared, analysis=replace(prepared.analysis, projects_subqueries=True))
     if isinstance(prepared.shape, Aggregates):
         run = functools.partial(_edited, context, prepared)
         answered = answer(context, prepared.shape, prepared.scans[0], run)
@@ -118,9 +123,9 @@ def query(context: EngineContext, text: str) -> DataFrame:
 
 
 def _over_tables(context: EngineContext, prepared: PreparedQuery) -> DataFrame:
-    reader = SparkReader(context.spark, context.catalog.store)
     frames = []
     analysis = prepared.analysis
+    reader = SparkReader(context.spark, context.catalog.store, projects_subqueries=analysis.projects_subqueries)
     for use, scan in zip(analysis.tables, prepared.scans, strict=True):
         if use.file_metadata or analysis.by_spark:
             frames.append(reader.frame_with_files(scan, use.file_metadata, analysis.by_spark))
@@ -193,7 +198,7 @@ def _near_table(context: EngineContext, name: str) -> str:
 
 def create_view(context: EngineContext, statement: st.CreateView) -> DataFrame:
     """CREATE TEMPORARY VIEW … AS: the view keeps the tables' files as they are now."""
-    frame = query(context, statement.query)
+    frame = query(context, statement.query, for_view=True)
     with spark_errors(f"creating view '{statement.name}'"):
         if statement.replace:
             frame.createOrReplaceTempView(statement.name)

@@ -63,6 +63,7 @@ from bitlake.types.datatypes import AtomicType, DataField, Root
 DRIVER_BYTES = 32 * 1024 * 1024
 DRIVER_ROWS = 200_000
 DRIVER_FILES = 64
+_ANY_PARTITIONS = 1 << 30
 # Spark's reader decodes faster than Python picks rows, unless most of a file can be left out.
 SELECTIVE_SHARE = 0.05
 RANGE_ROWS = 50_000
@@ -255,11 +256,15 @@ def _same_columns(plan: Plan, written: int) -> bool:
 
 
 class SparkReader:
-    """Turns scans into DataFrames of one session."""
+    """Turns scans into DataFrames of one session.
 
-    def __init__(self, spark: SparkSession, store: Store) -> None:
+    ``projects_subqueries``: a query may select subqueries from the DataFrames.
+    """
+
+    def __init__(self, spark: SparkSession, store: Store, *, projects_subqueries: bool = False) -> None:
         self._spark = spark
         self._store = store
+        self._projects_subqueries = projects_subqueries
 
     def frame(self, scan: Scan, exact: bool = True, file_names: bool = False) -> DataFrame:
         """The scan's rows; the plan is made here, the data is read when Spark needs it (or now, if it is little).
@@ -294,7 +299,7 @@ class SparkReader:
             parts.append(self._native(plan, choice.native, types, root))
         if choice.selective:
             parts.append(self._selective(scan, plan, choice.selective, types))
-        frame = parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        frame = self._union(parts)
         return _limited(frame, scan) if exact and scan.row_limit is not None else frame
 
     def frame_with_files(self, scan: Scan, fields: Sequence[str], by_spark: bool = False) -> DataFrame:
@@ -335,7 +340,18 @@ class SparkReader:
             wide = frame_schema(wider)
             rows = self._selective(wider, plan, rest, wide) if choice.selective else self.local(wider, wide)
             parts.append(self._beside_files(rows, rest, types, fields))
-        return parts[0] if len(parts) == 1 else parts[0].unionByName(parts[1])
+        return self._union(parts)
+
+    def _union(self, parts: Sequence[DataFrame]) -> DataFrame:
+        """The rows of one or two DataFrames.
+
+        Spark's rule PushProjectionThroughUnion fails for a projection with a correlated subquery ("key not found").
+        A coalesce to more partitions than there are moves no row and stops the rule; filters and columns pass.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        union = parts[0].unionByName(parts[1])
+        return union.coalesce(_ANY_PARTITIONS) if self._projects_subqueries else union
 
     def _beside_files(
         self, rows: DataFrame, files: Sequence[PlannedFile], types: T.StructType, fields: Sequence[str]

@@ -66,3 +66,33 @@ def test_spark_knows_that_a_table_of_which_nothing_is_left_is_empty(lake: bitlak
     plan = lake.sql("EXPLAIN EXTENDED SELECT id, s FROM t WHERE id > 7").collect()[0][0]
     assert "LocalRelation <empty>" in plan and "LogicalRDD" not in plan
     assert lake.sql("SELECT count(*), max(id) FROM t WHERE id > 7 AND id < 100").collect()[0][:] == (0, None)
+
+
+def test_subqueries_are_selected_from_files_that_are_read_in_two_ways(lake: bitlake.Lake) -> None:
+    """Over a UNION ALL Spark's optimiser fails for a projection with a correlated subquery: "key not found"."""
+    lake.sql("CREATE TABLE t (id INT, k INT) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
+    lake.sql("INSERT INTO t VALUES (1, 1), (2, 9), (3, 3)")
+    lake.sql("INSERT INTO t VALUES (4, 4), (5, 8)")
+    lake.sql("CREATE TABLE u (id INT)")
+    lake.sql("INSERT INTO u VALUES (1), (2), (4), (8)")
+    lake.sql("DELETE FROM t WHERE id = 3")
+    lake.spark.conf.set("spark.paimon.read.spark-path", "spark")
+    try:
+        lake.sql("CREATE OR REPLACE TEMPORARY VIEW v AS SELECT * FROM t")
+        for name in ("t", "v"):
+            for expression, expected in (
+                ("EXISTS (SELECT 1 FROM u WHERE u.id = x.k)", [True, False, True, True]),
+                ("k IN (SELECT u.id FROM u WHERE u.id < x.id + 4)", [True, False, True, True]),
+                ("(SELECT max(u.id) FROM u WHERE u.id < x.k)", [None, 8, 2, 4]),
+                ("count(*) OVER (PARTITION BY (SELECT max(u.id) FROM u WHERE u.id < x.k))", [1, 1, 1, 1]),
+            ):
+                rows = lake.sql(f"SELECT id, {expression} FROM {name} x ORDER BY id").collect()
+                assert [r[1] for r in rows] == expected, (name, expression)
+        pipe = lake.sql("FROM t x |> SELECT id, EXISTS (SELECT 1 FROM u WHERE u.id = x.k) AS e |> ORDER BY id")
+        assert [r.e for r in pipe.collect()] == [True, False, True, True]
+        # Filters and columns still reach the files.
+        plan = lake.sql("EXPLAIN SELECT id IN (SELECT id FROM u) FROM t WHERE k = 4").collect()[0][0]
+        assert "EqualTo(k,4)" in plan
+    finally:
+        lake.spark.conf.unset("spark.paimon.read.spark-path")
+        lake.sql("DROP VIEW IF EXISTS v")
