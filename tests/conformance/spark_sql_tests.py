@@ -38,11 +38,43 @@ _MAY_FILL = re.compile(r"(?:INSERT|WITH|FROM)\b", re.I)
 _QUERY = re.compile(r"\s*(?:--[^\n]*\n\s*)*(SELECT|WITH|FROM|TABLE|VALUES|\(|DESCRIBE\s+QUERY|EXECUTE)", re.I)
 _IMMEDIATE_WRITE = re.compile(r"EXECUTE\s+IMMEDIATE\s+'\s*(INSERT|CREATE|DROP)", re.I)
 _OF_SESSION = re.compile(r"\s*(SET|RESET|DECLARE|DROP\s+TEMPORARY\s+(VARIABLE|FUNCTION))\b", re.I)
+_IMPORT = re.compile(r"^--IMPORT (.+)$", re.M)
+_SET = re.compile(r"^--SET (.+)$", re.M)
+_DELIMITED = re.compile(r"^--QUERY-DELIMITER-(?:START|END).*$", re.M)
 _UNSTABLE = re.compile(
     r"\b(rand\w*|uuid|now|current_(?:timestamp|date|time|user|database|schema|catalog)|localtimestamp|first|last|any_value"
     r"|monotonically_increasing_id|input_file_\w+|spark_partition_id|tablesample|shuffle|version|explain)\b",
     re.I,
 )
+
+
+def read_file(path: Path, root: Path) -> tuple[dict[str, str], list[str] | None]:
+    """A file's settings and statements, with those of the files that it imports; None where they cannot be split.
+
+    ``--IMPORT`` names a file, ``--SET`` settings, and ``--QUERY-DELIMITER`` encloses a statement with semicolons.
+    """
+    text = path.read_text(encoding="utf-8")
+    settings = {"spark.sql.ansi.enabled": "false"} if "nonansi" in path.relative_to(root).parts else {}
+    statements: list[str] = []
+    for name in _IMPORT.findall(text):
+        imported, more = read_file(root / name.strip(), root)
+        if more is None:
+            return settings, None
+        settings = imported | settings
+        statements += more
+    for line in _SET.findall(text):
+        pairs = (pair.split("=", 1) for pair in line.split(","))
+        settings |= {key.strip(): value.strip() for key, value in pairs}
+    for i, part in enumerate(_DELIMITED.split(text)):
+        part = "\n".join(line for line in part.split("\n") if not line.startswith("--"))
+        if i % 2:
+            statements.append(part.strip().removesuffix(";"))
+            continue
+        try:
+            statements += split_statements(part)
+        except InvalidRequest:
+            return settings, None
+    return settings, statements
 
 
 class Files:
@@ -55,18 +87,22 @@ class Files:
         self.counts: Counter[str] = Counter()
         self.number = 0
 
-    def run(self, path: Path, shown: str) -> None:
+    def run(self, path: Path, root: Path, shown: str) -> None:
         """Run a file's statements in both."""
         self.number += 1
         self.plain, own = self.base.newSession(), self.base.newSession()
         self.lake = bitlake.connect(f"{self.folder}/lake{self.number}", spark=own)
         self.mine: set[str] = set()
-        text = "\n".join(line for line in path.read_text(encoding="utf-8").split("\n") if not line.startswith("--"))
-        try:
-            statements = split_statements(text)
-        except InvalidRequest:
+        self.changed: dict[str, str] = {}
+        settings, statements = read_file(path, root)
+        if statements is None:
             self.counts["files not split"] += 1
             return
+        text = ";".join(statements)
+        for session in (self.plain, own):
+            for key, value in settings.items():
+                session.conf.set(key, value)
+            session.udf.register("udf", lambda value: None if value is None else str(value), "string")
         for name, create in self.tables.items():
             if re.search(rf"\b{name}\b", text, re.I):
                 self._statement(create, shown)
@@ -86,10 +122,14 @@ class Files:
     def _statement(self, text: str, shown: str) -> None:
         made, dropped = _MADE.match(text), _DROPPED.match(text)
         filled = _FILLED.findall(text) if _MAY_FILL.match(text) else []
+        if not (made or filled):
+            # Once for a run of INSERTs.
+            for name, statement in self.changed.items():
+                self._copy(name, statement)
+            self.changed.clear()
         if made or filled:
             if self._quiet(lambda: self.plain.sql(text).collect()):
-                for name in [made.group(3)] if made else filled:
-                    self._copy(name.lower())
+                self.changed |= dict.fromkeys([made.group(3).lower()] if made else map(str.lower, filled), text)
         elif dropped:
             name = dropped.group(1).lower()
             self._quiet(lambda: self.plain.sql(text))
@@ -103,13 +143,17 @@ class Files:
         else:
             self.counts["not compared"] += 1
 
-    def _copy(self, name: str) -> None:
-        """The rows of a name of the plain session as a table of the lake; as a view if the lake has no such types."""
+    def _copy(self, name: str, statement: str) -> None:
+        """The rows of a name of the plain session as a table of the lake; as a view if the lake has no such types.
+
+        What cannot be read, the statement makes in the lake too.
+        """
         self.mine.add(name)
         self._quiet(lambda: self.lake.sql(f"DROP TABLE IF EXISTS {name}"))
         self._quiet(lambda: self.lake.spark.sql(f"DROP VIEW IF EXISTS {name}"))
         if not self._quiet(lambda: self.plain.table(name)):
             self.counts["not compared"] += 1  # CREATE TABLE IDENTIFIER(…)
+            self._quiet(lambda: self.lake.sql(statement))
             return
         rows = self.plain.table(name)
         # The same rows in the other session, which sees none of this one's views.
@@ -154,7 +198,7 @@ def main() -> int:
         for path in files[given.skip :]:
             if time.monotonic() > end:
                 break
-            runs.run(path, str(path.relative_to(given.folder)))
+            runs.run(path, given.folder, str(path.relative_to(given.folder)))
             done += 1
             print(f"{done} of {len(files)} files, {runs.counts}", file=sys.stderr, flush=True)
         print(f"{done} of {len(files)} files: " + ", ".join(f"{n} {what}" for what, n in sorted(runs.counts.items())))
