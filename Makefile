@@ -59,7 +59,7 @@ history: $(READY)
 
 ## history-each  each store call of these operations fails, and meets each other operation, in this process (an hour)
 history-each: $(READY)
-	BITLAKE_HISTORY=1 HISTORY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/table/test_history_under_fire.py tests/snapshot/test_fast_forward.py tests/table/test_replaced_table.py tests/snapshot/test_rollback.py tests/table/test_history_crash.py $(ARGS)
+	BITLAKE_HISTORY=1 HISTORY_STEP=1 $(BIN)/python -m pytest -q -n $(JOBS) tests/snapshot/test_history_under_fire.py tests/snapshot/test_fast_forward.py tests/write/test_replaced_table.py tests/snapshot/test_rollback.py tests/snapshot/test_history_crash.py $(ARGS)
 
 ## maintenance  expiry and orphan removal beside a writer, a reader and a tagger, SECONDS=120 in each of MODES (tests/stress/maintenance.py)
 maintenance: $(READY)
@@ -67,7 +67,7 @@ maintenance: $(READY)
 
 ## model     primary-key tables against a dictionary: 20 seeds of STEPS=300 steps
 model: $(READY)
-	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/table/lsm/test_model.py $(ARGS)
+	BITLAKE_MODEL_STEPS=$(or $(STEPS),300) $(BIN)/python -m pytest -q -n $(JOBS) tests/mergetree/test_model.py $(ARGS)
 
 ## memory    peak memory of reads, UPDATE and DELETE over files of 256 MB: fails above 400 MB (CASES=, FOLDER= keeps the tables)
 memory: $(READY)

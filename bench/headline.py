@@ -18,12 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bitlake.table.catalog import FileSystemCatalog
+
 import bitlake
 from bench.measure import Result, noise, samples
 from bench.wide import wide_orders
 from bitlake.io import open_store
 from bitlake.io.wrappers import CountingStore
-from bitlake.table.catalog import FileSystemCatalog
 
 if TYPE_CHECKING:
     from bench.cases import Bench

@@ -169,9 +169,10 @@ def _head(source: pq.ParquetFile, rows: int) -> pa.RecordBatchReader:
 
 
 def _forget() -> None:
-    from bitlake.snapshot import manifests
     from bitlake.table.index_access import forget_all
     from bitlake.table.read import forget_footers
+
+    from bitlake.snapshot import manifests
 
     manifests.clear_caches()
     forget_footers()

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from bitlake.table.lsm.states import LiveBuckets
 
 import bitlake
 from bench.measure import Result, print_report
@@ -28,7 +29,6 @@ from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.snapshot import manifests as live
 from bitlake.table import index_access
-from bitlake.table.lsm.states import LiveBuckets
 
 if TYPE_CHECKING:
     from bench.cases import Bench

@@ -10,14 +10,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bitlake.catalog.factory import REST, connect_catalog
+from bitlake.catalog.filesystem import DEFAULT_DATABASE
+from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.lookup import locate, open_state
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.metadata.locations import DeferredRoots
 from bitlake.snapshot.state import TableState
-from bitlake.table.catalog import DEFAULT_DATABASE
-from bitlake.table.catalogs import REST, connect_catalog
 from bitlake.table.opening import open_table
-from bitlake.table.relation import Identifier, locate, open_state
 
 # Slow imports are in the functions that need them, so that questions about names and schemas are answered at once.
 if TYPE_CHECKING:
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from bitlake.scan.plan import Plan
+    from bitlake.scan.scan import Scan
     from bitlake.spark.dml.merge import MergeBuilder
     from bitlake.spark.engine import SparkEngine
-    from bitlake.table.explanation import QueryExplanation
-    from bitlake.table.plan import Plan
-    from bitlake.table.scan import Scan
     from bitlake.table.table import Table
     from bitlake.tools.advise.advice import Advice
+    from bitlake.tools.explain.explanation import QueryExplanation
     from bitlake.tools.report import TableReport
     from bitlake.tools.verify import VerifyReport
 
@@ -126,7 +127,7 @@ class Lake:
             catalog, self.path, uri, catalog_options, storage_options, settings, self._external_paths
         )
         if record_scans is not None or os.environ.get("BITLAKE_RECORD_SCANS"):
-            from bitlake.table.scan_recorder import open_recorder
+            from bitlake.tools.scan_log import open_recorder
 
             self.catalog.recorder = open_recorder(record_scans, None if scan_log is None else _absolute(scan_log))
         self.catalog.shows_progress = progress
@@ -141,7 +142,7 @@ class Lake:
         return f"Lake({self.path!r})"
 
     def _repr_html_(self) -> str:
-        from bitlake.table.notebook import lake_html
+        from bitlake.tools.notebook import lake_html
 
         return lake_html(self.path, self.catalog, self.database)
 

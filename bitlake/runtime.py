@@ -21,6 +21,19 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
+class Recorder(Protocol):
+    """Records scans, where a lake wants that (:mod:`bitlake.tools.scan_log`)."""
+
+    def add(self, plan: Any, paths: Any, store: Any, *, engine: str = "python", was_read: bool = True) -> None:
+        """Record a :class:`~bitlake.scan.plan.Plan` after its rows were read; returns at once."""
+
+    def flush(self) -> None:
+        """Store what was recorded so far."""
+
+    def log_of(self, table: str, paths: Any, store: Any) -> Any:
+        """The :class:`~bitlake.tools.scan_log.ScanLog` of a table."""
+
+
 _MOST_REMEMBERED = 256
 
 

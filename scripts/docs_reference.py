@@ -226,7 +226,7 @@ def _split(text: str) -> list[str]:
 
 FORMATS = (
     ("Files of a table", ("metadata.paths", "metadata.snapshot", "metadata.schema", "snapshot.branches",
-                          "snapshot.tags", "snapshot.consumers", "snapshot.removal_markers", "table.scan_log")),
+                          "snapshot.tags", "snapshot.consumers", "snapshot.removal_markers", "tools.scan_log")),
     ("Manifests", ("metadata.manifest", "metadata.index_manifest", "metadata.stats", "codec.binary_row")),
     ("File indexes", ("fileindex.container", "fileindex.keys", "fileindex.bloom_filter", "fileindex.bitmap",
                       "fileindex.range_bitmap", "fileindex.bsi", "fileindex.lazy_bytes")),

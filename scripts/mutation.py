@@ -61,51 +61,26 @@ class Room:
     tests: tuple[str, ...]
 
 
-_KEYED_TESTS = (
+_MERGETREE_TESTS = (
     "tests/merge",
     "tests/schema",
-    "tests/table/lsm/test_[!k]*.py",
-    "tests/table/lsm/test_kv_file.py",
-    "tests/table/test_commit_lsm.py",
-    "tests/table/test_create_primary_key.py",
-    "tests/table/test_fixture_pk.py",
-    "tests/table/test_upsert*.py",
+    "tests/mergetree/test_[!k]*.py",
+    "tests/mergetree/test_key_value_file.py",
 )
 """The tests of merging and of LSM trees; rooms with the same tests share one coverage run.
 
 Tests that start processes are left out: their processes load no mutant.
 """
-_TABLE_TESTS = tuple(
-    f"tests/{folder}/test_{name}.py"
-    for folder in ("schema", "merge", "snapshot", "catalog", "scan", "write", "mergetree", "table")
-    for name in (
-        "append_compact",
-        "append_delete",
-        "arrange",
-        "bad_history",
-        "commit",
-        "commit_lsm",
-        "create",
-        "cross_checks",
-        "expiring",
-        "explain",
-        "external_paths",
-        "fixture_scans",
-        "headline",
-        "index_changes",
-        "key_ranges",
-        "live",
-        "maintenance",
-        "manifests",
-        "page_*",
-        "partition*",
-        "prune",
-        "read",
-        "replaced_table",
-        "rollback",
-        "topn",
-        "upsert*",
-    )
+_TABLE_TESTS = (
+    *(f"tests/{room}/test_{name}.py" for room in ("schema", "merge") for name in ("create", "key_ranges")),
+    "tests/scan/test_[!s]*.py",
+    "tests/scan/test_s[!t]*.py",
+    *(f"tests/snapshot/test_{name}.py" for name in ("bad_history", "expiring", "index_changes", "live", "manifests")),
+    *(f"tests/snapshot/test_{name}.py" for name in ("partition*", "rollback")),
+    *(f"tests/write/test_{name}.py" for name in ("append_*", "commit", "replaced_table")),
+    *(f"tests/mergetree/test_{name}.py" for name in ("commit_conflicts", "upsert*")),
+    *(f"tests/table/test_{name}.py" for name in ("external_paths", "maintenance")),
+    "tests/tools/explain/test_text.py",
 )
 """The tests of planning and of commits, without those that start processes."""
 
@@ -115,24 +90,25 @@ ROOMS = {
     "codec": Room(("bitlake/codec/*.py",), ("tests/codec",)),
     "tableindex": Room(("bitlake/tableindex/*.py",), ("tests/tableindex",)),
     "metadata": Room(("bitlake/metadata/*.py",), ("tests/metadata",)),
-    "merge": Room(("bitlake/merge/*.py", "bitlake/schema/merge_spec.py", "bitlake/schema/validation.py"), _KEYED_TESTS),
-    "lsm": Room(("bitlake/table/lsm/*.py",), _KEYED_TESTS),
+    "merge": Room(
+        ("bitlake/merge/*.py", "bitlake/schema/merge_spec.py", "bitlake/schema/validation.py"), _MERGETREE_TESTS
+    ),
+    "mergetree": Room(("bitlake/mergetree/*.py",), _MERGETREE_TESTS),
     "planning": Room(
         (
-            "bitlake/table/arrange.py",
+            "bitlake/scan/split_planner.py",
             "bitlake/snapshot/file_columns.py",
-            "bitlake/table/page_planning.py",
-            "bitlake/table/page_pruning.py",
+            "bitlake/scan/page_pruning.py",
             "bitlake/snapshot/partitions.py",
-            "bitlake/table/plan*.py",
-            "bitlake/table/prune.py",
+            "bitlake/scan/plan*.py",
+            "bitlake/scan/pruning.py",
         ),
         _TABLE_TESTS,
     ),
     "commit": Room(
         (
-            "bitlake/table/changes.py",
-            "bitlake/table/commit.py",
+            "bitlake/write/commit_plan.py",
+            "bitlake/write/commit.py",
             "bitlake/snapshot/index_files.py",
             "bitlake/snapshot/manifests.py",
         ),

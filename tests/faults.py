@@ -13,13 +13,13 @@ from bitlake.errors import StorageUnavailable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
+from bitlake.scan.index_reader import forget_all
+from bitlake.scan.reader import forget_footers
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
-from bitlake.table.commit import OutcomeUnknown
-from bitlake.table.index_access import forget_all
-from bitlake.table.read import forget_footers
 from bitlake.table.table import Table
+from bitlake.write.commit import OutcomeUnknown
 
 
 @dataclass(frozen=True)

@@ -13,17 +13,15 @@ from lsm_model import Bucket, Change, Row, is_add, merged
 
 from bitlake.fileindex.selection import Selection
 from bitlake.merge.engine import merge_rows
+from bitlake.mergetree.bucket_reader import BucketReader
+from bitlake.mergetree.commit_message import Compaction
+from bitlake.mergetree.compaction import compact_unit
+from bitlake.mergetree.universal_compaction import Run, Unit, full, pick, sorted_runs
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.scan.column_reader import MergeTask, ReadCounts
+from bitlake.scan.reader import ReadRequest, read_merged
 from bitlake.schema.merge_spec import MergeSpec, max_level
 from bitlake.snapshot.index_files import read_vectors
-from bitlake.table.fetch import MergeTask, ReadCounts
-from bitlake.table.lsm.bucket_read import BucketReader
-from bitlake.table.lsm.compact import compact_unit
-from bitlake.table.lsm.model import Compaction
-from bitlake.table.lsm.pick import Unit, full, pick
-from bitlake.table.lsm.runs import Run, sorted_runs
-from bitlake.table.merge_read import read_merged
-from bitlake.table.read import ReadRequest
 
 COLUMNS = [("k", "INT NOT NULL"), ("x", "STRING NOT NULL"), *[(c, "BIGINT") for c in "abg"], ("t", "STRING")]
 

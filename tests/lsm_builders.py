@@ -11,13 +11,13 @@ import pyarrow as pa
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
+from bitlake.mergetree.commit_message import BucketState, LsmContext
+from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.schema.merge_spec import row_schema
 from bitlake.snapshot.index_files import write_vectors
-from bitlake.table.lsm.kv_file import KeyValueWriter
-from bitlake.table.lsm.model import BucketState, LsmContext
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types.datatypes import parse_type
 

@@ -26,8 +26,8 @@ from bitlake.metadata.manifest import (
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.manifests import manifest_meta
 from bitlake.snapshot.partitions import PartitionReader
-from bitlake.table.analyze import ColumnFacts, save_statistics
 from bitlake.table.table import Table
+from bitlake.write.analyze import ColumnFacts, save_statistics
 
 ROWS = pa.schema([pa.field("id", pa.int64()), ("v", pa.string()), ("x", pa.float64()), ("p", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("n", pa.int32())])

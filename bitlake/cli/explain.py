@@ -144,8 +144,8 @@ def report(
 
     It is made of metadata alone: no data is read. With --json the same is printed, and a page is only written to FILE.
     """
-    from bitlake.table.scan_log import default_log
     from bitlake.tools.report import gather
+    from bitlake.tools.scan_log import default_log
 
     found = run.state(table)
     recorder = run.lake().catalog.recorder

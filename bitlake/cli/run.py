@@ -18,8 +18,8 @@ from bitlake.cli.startup import LightCommand
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
+    from bitlake.scan.scan import Scan
     from bitlake.snapshot.state import TableState
-    from bitlake.table.scan import Scan
     from bitlake.table.table import Table
 
 Found = TypeVar("Found")
@@ -115,8 +115,8 @@ class Run:
         """All of a table at a moment, to be read; what writes, which comes with tables, is not loaded for that."""
         if "$" in name:  # maybe a system table, which has no state of its own
             return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
+        from bitlake.scan.scan import Scan
         from bitlake.snapshot.time_travel import When
-        from bitlake.table.scan import Scan
 
         state = When(snapshot, tag, timestamp).of(self.state(name), self.options.timezone)
         return Scan(state, state.store, state.schema.field_names, timezone=self.options.timezone)

@@ -48,8 +48,9 @@ def tables(
 
 
 def _table_row(lake: Lake, database: str, name: str) -> dict[str, Any]:
+    from bitlake.catalog.identifier import Identifier
+    from bitlake.catalog.lookup import open_state
     from bitlake.errors import BitlakeError
-    from bitlake.table.relation import Identifier, open_state
 
     row: dict[str, Any] = {"database": database, "table": name, "error": None}
     try:
@@ -198,9 +199,9 @@ def files(
 
     With --json all files are listed, whatever --limit says.
     """
+    from bitlake.scan.index_location import index_name
     from bitlake.snapshot.partitions import PartitionReader, files_of_partitions
     from bitlake.snapshot.time_travel import When
-    from bitlake.table.index_names import index_name
 
     state = When(snapshot, tag, timestamp).of(run.state(table), run.options.timezone)
     entries = files_of_partitions(state, partitions, run.options.timezone)

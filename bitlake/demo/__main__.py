@@ -29,8 +29,8 @@ from rich.text import Text
 import bitlake
 from bitlake.demo.data import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS, orders
 from bitlake.formatting import counted, human_bytes
-from bitlake.table.explain import describe_choice
-from bitlake.table.plan import Plan
+from bitlake.scan.plan import Plan
+from bitlake.tools.explain.text import describe_choice
 
 _INDEXED = {
     "file-index.bitmap.columns": "status,region",

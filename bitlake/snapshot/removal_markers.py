@@ -5,7 +5,7 @@ Strays
 A stray is a snapshot whose base a rollback or fast-forward has removed, and whose writer died before it could see that.
 
 A commit is right only on the base that it was computed from.  Its writer creates the snapshot, then looks at the base
-again, and withdraws the snapshot if that is gone (:mod:`bitlake.table.commit`).  If it dies between these two steps,
+again, and withdraws the snapshot if that is gone (:mod:`bitlake.write.commit`).  If it dies between these two steps,
 the snapshot stays: after a gap in the ids, or, when later commits reach it, on a snapshot that it does not follow.
 No caller was told that the commit succeeded, and the snapshot lacks later commits.  Readers therefore ignore it:
 

@@ -25,7 +25,7 @@ Order of writes, for a rollback from snapshot L to snapshot T, and what a death 
    the filler stay, and the ids between them stay unused;
 8. snapshots that do not follow T without a gap are recorded and deleted: their writers started from the fence before it
    went.  These commits took place before the rollback ended, and were rolled back.  A writer that checks its base
-   snapshot after that (:mod:`bitlake.table.commit`) withdraws its snapshot and starts again;
+   snapshot after that (:mod:`bitlake.write.commit`) withdraws its snapshot and starts again;
 9. the same is done with the filler: T is the latest snapshot, and the next commit is T+1.  A filler that a commit
    follows stays;
 10. the hint LATEST is written, the hold deleted.

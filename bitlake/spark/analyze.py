@@ -14,9 +14,9 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.sql import statements as st
-from bitlake.table.analyze import ColumnFacts, save_statistics
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root
+from bitlake.write.analyze import ColumnFacts, save_statistics
 
 _LENGTHS = {
     Root.BOOLEAN: 1,

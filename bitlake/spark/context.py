@@ -16,10 +16,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.lookup import relation_exists
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
 from bitlake.metadata.names import Names
+from bitlake.scan.fallback_branch import listed_entries
+from bitlake.scan.scan import Scan
 from bitlake.snapshot.partitions import max_partition
 from bitlake.snapshot.state import TableState
 from bitlake.spark.errors import spark_errors
@@ -33,11 +38,7 @@ from bitlake.sql.parser import parse_table_name
 from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.statements import TableName
 from bitlake.sql.time_travel import Relation, take_relations
-from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.fallback_branch import listed_entries
 from bitlake.table.opening import open_table
-from bitlake.table.relation import Identifier, relation_exists
-from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
 _numbers = itertools.count()

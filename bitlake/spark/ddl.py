@@ -11,6 +11,10 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from bitlake.catalog.filesystem import DEFAULT_DATABASE
+from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.jdbc import View
+from bitlake.catalog.lookup import open_state, relation_exists
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import assign_ids, near
@@ -28,11 +32,8 @@ from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import whole_names
 from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TableName, TagChange
-from bitlake.table.catalog import DEFAULT_DATABASE
-from bitlake.table.jdbc_views import View
-from bitlake.table.partition_spec import overwrite_scope
-from bitlake.table.relation import Identifier, open_state, relation_exists
 from bitlake.table.table import Table
+from bitlake.write.partition_spec import overwrite_scope
 
 log = logging.getLogger("bitlake")
 

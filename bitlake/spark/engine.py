@@ -8,8 +8,11 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
+from bitlake.scan.scan import Scan
 from bitlake.spark import ddl, partitions, show
 from bitlake.spark.analyze import analyze
 from bitlake.spark.context import EngineContext
@@ -36,9 +39,6 @@ from bitlake.sql import statements as st
 from bitlake.sql.parameters import Args, SqlText, bind_parameters, has_named, in_brackets, literal, variable_name
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CopyIntoFolder, CopyIntoTable
-from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.relation import Identifier
-from bitlake.table.scan import Scan
 
 Handler = Callable[[EngineContext, Any], DataFrame]
 

@@ -11,11 +11,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import escape, render_value
 from bitlake.metadata.schema import near
+from bitlake.scan.fallback_branch import listed_entries
 from bitlake.snapshot.partitions import PartitionReader, files_by_partition
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
@@ -24,8 +26,6 @@ from bitlake.spark.types import spark_schema
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
-from bitlake.table.fallback_branch import listed_entries
-from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.tree import Predicate
 from bitlake.formatting import one_line
@@ -13,12 +15,10 @@ from bitlake.sql import statements as st
 from bitlake.sql.analyzer import Resolve, analyse_query
 from bitlake.sql.parser import parse_statement, split_statements
 from bitlake.sql.statements import TableName
-from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.relation import Identifier
-from bitlake.table.scan_log import ScanRecord
 from bitlake.table.table import Table
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.advise.questions import Query, not_understood
+from bitlake.tools.scan_log import ScanRecord
 from bitlake.types import DataField
 
 _SHORT = 80

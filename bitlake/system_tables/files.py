@@ -18,6 +18,7 @@ from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.partition import render_value
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
+from bitlake.scan.fallback_branch import listed_entries
 from bitlake.schema.evolution import map_fields
 from bitlake.schema.merge_spec import key_fields
 from bitlake.snapshot.file_columns import columns_of_files
@@ -26,7 +27,6 @@ from bitlake.snapshot.manifests import read_manifest_list, snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
 from bitlake.system_tables.rows import Metadata, array_of, as_text, by_rows, columns
-from bitlake.table.fallback_branch import listed_entries
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import parse_type
 

@@ -19,11 +19,11 @@ from bitlake.fileindex.registry import IndexReader
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.runtime import LocalRunner
+from bitlake.scan.index_reader import index_name, open_for
 from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
 from bitlake.system_tables.rows import Metadata, array_of, as_text, by_rows, columns, row_of
-from bitlake.table.index_access import index_name, open_for
 from bitlake.tableindex.deletion_vectors import decode_frame, frame_bytes
 from bitlake.tableindex.vector_range import VectorRange
 

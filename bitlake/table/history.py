@@ -12,16 +12,8 @@ from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavai
 from bitlake.expressions.tree import Predicate
 from bitlake.io import Store
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.snapshot import branches, tags
-from bitlake.snapshot.branches import MAIN
-from bitlake.snapshot.rollback import rollback
-from bitlake.snapshot.state import TableState, state_at
-from bitlake.snapshot.tag_files import Tag, load_tag
-from bitlake.snapshot.time_travel import Time, epoch_millis, first_snapshot_from, snapshot_at_time, state_of
-from bitlake.snapshot.time_travel import When as When
-from bitlake.snapshot.versions import existing_snapshots, has_schema, latest_snapshot_id, snapshot_ids, tag_names
-from bitlake.table.change_scan import ChangeScan
-from bitlake.table.incremental import (
+from bitlake.scan.change_scan import ChangeScan
+from bitlake.scan.incremental import (
     Between,
     FilesState,
     changed_files,
@@ -31,7 +23,15 @@ from bitlake.table.incremental import (
     new_files,
     of_files,
 )
-from bitlake.table.scan import Scan
+from bitlake.scan.scan import Scan
+from bitlake.snapshot import branches, tags
+from bitlake.snapshot.branches import MAIN
+from bitlake.snapshot.rollback import rollback
+from bitlake.snapshot.state import TableState, state_at
+from bitlake.snapshot.tag_files import Tag, load_tag
+from bitlake.snapshot.time_travel import Time, epoch_millis, first_snapshot_from, snapshot_at_time, state_of
+from bitlake.snapshot.time_travel import When as When
+from bitlake.snapshot.versions import existing_snapshots, has_schema, latest_snapshot_id, snapshot_ids, tag_names
 
 Moment = int | str | Tag
 """An end of a range of changes: a snapshot's id, or a tag."""
@@ -93,7 +93,7 @@ class TableHistory:
         """What was committed after ``start`` up to ``end`` (default: the latest snapshot).
 
         Both are snapshot ids, or tags.  ``mode`` is ``delta``, ``changelog``, ``diff`` or ``auto`` (see
-        :mod:`bitlake.table.incremental`).  With ``kinds`` rows begin with a column ``rowkind``, and those that were
+        :mod:`bitlake.scan.incremental`).  With ``kinds`` rows begin with a column ``rowkind``, and those that were
         deleted or replaced are there too, else only rows that are there; ``packed``: as ``$binlog`` shows them.
         Raises :class:`NotFound` for snapshots and tags that are not there (any more).
         """

@@ -28,10 +28,10 @@ from bitlake.snapshot.removal_markers import delete_strays, load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.tags import create_automatic_tags
 from bitlake.snapshot.versions import branch_names, earliest_snapshot_id, snapshot_ids, tag_names
-from bitlake.table.append_delete import discard_index, read_all, vector_change, vector_files
-from bitlake.table.changes import CommitPlan
-from bitlake.table.commit import commit
 from bitlake.table.history import TableHistory
+from bitlake.write.append_dml import discard_index, read_all, vector_change, vector_files
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan
 
 if TYPE_CHECKING:
     from bitlake.tools.verify import VerifyReport

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bitlake import _clock
+from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.identifier import Identifier
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.formats.column_bounds import physical_values
@@ -30,14 +32,12 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.progress import job, of_items
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.create import ColumnSpec
-from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.changes import CommitPlan
-from bitlake.table.commit import OutcomeUnknown, commit
-from bitlake.table.data_file import FileMaker
 from bitlake.table.opening import open_table
-from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
+from bitlake.write.commit import OutcomeUnknown, commit
+from bitlake.write.commit_plan import CommitPlan
+from bitlake.write.data_file_writer import FileMaker
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.lookup import shown_name, taken_apart
 from bitlake.metadata.names import Names
 from bitlake.runtime import LocalRunner, Runner
-from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.relation import Identifier, shown_name, taken_apart
 
 if TYPE_CHECKING:
-    from bitlake.table.scan import ToSpark
+    from bitlake.scan.scan import ToSpark
     from bitlake.table.table import Table
 
 
@@ -24,7 +25,7 @@ def open_table(
     runner: Callable[[], Runner] = LocalRunner,
     names: Names = Names.FOLDED,
 ) -> Table:
-    """The table of a name, in which ``$`` may stand (see :mod:`bitlake.table.relation`).
+    """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.identifier`).
 
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
@@ -51,6 +52,6 @@ def open_table(
     table.shows_progress = catalog.shows_progress
     if system is None:
         return table
-    from bitlake.system_tables.tables import SystemTable
+    from bitlake.table.system_table import SystemTable
 
     return SystemTable(table, system)

@@ -16,6 +16,8 @@ from bitlake.deletion import check_history
 from bitlake.errors import AlreadyExists, CommitConflict, InvalidRequest, NotFound
 from bitlake.expressions.tree import IsNull, Predicate
 from bitlake.io import Store
+from bitlake.mergetree.deletion_vector_mode import switch_deletion_vectors
+from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
 from bitlake.metadata.locations import check_roots
@@ -26,7 +28,9 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
-from bitlake.runtime import LocalRunner, Runner
+from bitlake.runtime import LocalRunner, Recorder, Runner
+from bitlake.scan.fallback_branch import check_branch_option
+from bitlake.scan.scan import Scan, ToSpark
 from bitlake.schema.create import check_options, warn_of_misspelt
 from bitlake.schema.evolution import (
     ColumnName,
@@ -45,19 +49,13 @@ from bitlake.snapshot.schema_commit import check_postponed, write_schema
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.time_travel import Time
 from bitlake.snapshot.versions import branch_names
-from bitlake.table.backfill import backfill
-from bitlake.table.fallback_branch import check_branch_option
 from bitlake.table.history import Moment, When
 from bitlake.table.maintenance import TableMaintenance
-from bitlake.table.modes import switch_deletion_vectors
-from bitlake.table.notebook import table_html
-from bitlake.table.rescale import rescale
-from bitlake.table.rewrite_index import Rewritten
-from bitlake.table.scan import Scan, ToSpark
-from bitlake.table.scan_log import ScanLog, ScanRecord, default_log
-from bitlake.table.scan_recorder import ScanRecorder
 from bitlake.table.writes import TableWrites
+from bitlake.tools.notebook import table_html
+from bitlake.tools.scan_log import ScanLog, ScanRecord, default_log
 from bitlake.types import arrow_schema
+from bitlake.write.index_rewrite import Rewritten, backfill
 
 if TYPE_CHECKING:
     from bitlake.tools.inspect.inspection import Inspection
@@ -86,7 +84,7 @@ class Table(TableWrites, TableMaintenance):
         runner: Callable[[], Runner] = LocalRunner,
         branch: str | None = None,
         opened: bool = False,
-        recorder: ScanRecorder | None = None,
+        recorder: Recorder | None = None,
         external_roots: Sequence[str] = (),
     ) -> None:
         """``opened``: whether the table is known to be there; ``recorder`` takes its scans down.
@@ -250,7 +248,8 @@ class Table(TableWrites, TableMaintenance):
         if self._recorder is None:
             return default_log(self._paths, self.store)
         self._recorder.flush()
-        return self._recorder.log_of(self.name, self._paths, self.store)
+        log: ScanLog = self._recorder.log_of(self.name, self._paths, self.store)
+        return log
 
     def inspect(self, path: str, **asked: Any) -> Inspection:
         """What is in a file of the table: a path, one relative to the table's folder, or just a name.

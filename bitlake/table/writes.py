@@ -11,25 +11,24 @@ import pyarrow as pa
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import Predicate
 from bitlake.io import Store
+from bitlake.mergetree import dml
+from bitlake.mergetree.commit import Publisher, once_of
+from bitlake.mergetree.writer import Rows, batches_of
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import Runner
+from bitlake.scan.scan import Scan
 from bitlake.schema.create import check_options
 from bitlake.snapshot.expiry import expire_after_commit
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
-from bitlake.table import keyed, keyed_rewrite
-from bitlake.table.append_compact import compact_append
-from bitlake.table.append_delete import RowsGone
-from bitlake.table.append_update import delete_rows, discard_all, retrying, update_rows
-from bitlake.table.commit import CommitPlan, Overwrite, commit
-from bitlake.table.lsm.publish import Publisher, once_of
-from bitlake.table.partition_spec import overwrite_scope, physical_partition
-from bitlake.table.scan import Scan
-from bitlake.table.upsert import Rows, batches_of
-from bitlake.table.write import write_rows
+from bitlake.write.append_compaction import compact_append
+from bitlake.write.append_dml import RowsGone, delete_rows, discard_all, retrying, update_rows
+from bitlake.write.commit import CommitPlan, Overwrite, commit
+from bitlake.write.partition_spec import overwrite_scope, physical_partition
+from bitlake.write.writer import write_rows
 
 
 class TableWrites:
@@ -73,8 +72,8 @@ class TableWrites:
         Returns the last snapshot; None for no rows.
         """
         if isinstance(rows, pa.Table | pa.RecordBatch):
-            return retrying(self.state, lambda _: keyed.upsert(self, rows, kinds))
-        return keyed.upsert(self, rows, kinds)  # batches that come one by one cannot be read again
+            return retrying(self.state, lambda _: dml.upsert(self, rows, kinds))
+        return dml.upsert(self, rows, kinds)  # batches that come one by one cannot be read again
 
     @tracked("overwriting")
     def overwrite(self, rows: Rows, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
@@ -85,7 +84,7 @@ class TableWrites:
         state = self.state()
         scope = overwrite_scope(state.schema, physical_partition(self.name, state.schema, partition))
         if state.schema.primary_keys:
-            return keyed.upsert(self, rows, None, operation="OVERWRITE", overwrite=scope)
+            return dml.upsert(self, rows, None, operation="OVERWRITE", overwrite=scope)
         self.check_writable(state)
         return self.commit_files(state, write_rows(state, batches_of(rows), self.store), "OVERWRITE", scope)
 
@@ -99,11 +98,11 @@ class TableWrites:
 
         def step(state: TableState) -> int:
             scan = self.scan_of(state, where)
-            if keyed.deletes_by_rows(state):
-                return keyed.delete(self, scan)
+            if dml.deletes_by_rows(state):
+                return dml.delete(self, scan)
             self.check_writable(state, keyed=True)
-            if keyed_rewrite.rewrites(state):
-                return keyed_rewrite.delete(
+            if dml.rewrites(state):
+                return dml.delete_by_rewrite(
                     self, state, lambda now: self.scan_of(now, where), self._runner(), self.commit_rows
                 )
             return delete_rows(scan, self._runner(), self.commit_rows)
@@ -120,7 +119,7 @@ class TableWrites:
         def step(state: TableState) -> int:
             scan = self.scan_of(state, where)
             if state.schema.primary_keys:
-                return keyed.update(self, scan, values)
+                return dml.update(self, scan, values)
             self.check_writable(state)
             return update_rows(scan, values, self._runner(), self.commit_rows)
 
@@ -144,7 +143,7 @@ class TableWrites:
         def step(state: TableState) -> Snapshot | None:
             files = self.partition_files(state, where)
             if state.schema.primary_keys:
-                made = keyed.compact(self, state, files, full)
+                made = dml.compact(self, state, files, full)
             else:
                 self.check_writable(state)
                 made = compact_append(state, files, self.state, self._runner(), self._commit_user(state), full)
@@ -195,7 +194,7 @@ class TableWrites:
     ) -> Snapshot | None:
         """Make new data files visible in one snapshot; they are deleted if surely none is made.
 
-        Raises :class:`bitlake.table.commit.OutcomeUnknown`, and keeps the files, if it may have been made all the same.
+        Raises :class:`bitlake.write.commit.OutcomeUnknown`, and keeps the files, if it may have been made all the same.
         """
         if not files and (overwrite is None or overwrite.dynamic):
             self.expire_due(state, identifier)

@@ -13,7 +13,7 @@ from bitlake.expressions.tree import Comparison, In, Op
 from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
 from bitlake.fileindex.cost import Asked, CostGuide, expected_bytes, expected_share, pages_spared
 from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter
-from bitlake.table.plan import PlannedFile
+from bitlake.scan.plan import PlannedFile
 from bitlake.types import parse_type
 
 ROWS = 200_000

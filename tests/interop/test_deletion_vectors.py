@@ -13,7 +13,7 @@ import pytest
 
 import bitlake
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, encode_index_manifest
-from bitlake.table.vectors import clear_vectors
+from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.tableindex.deletion_vectors import DeletionVector, encode_index_file
 
 pytestmark = pytest.mark.interop

@@ -15,11 +15,11 @@ from fixtures import warehouse
 from interop.rows import rows_of
 
 import bitlake
+from bitlake.catalog.identifier import Identifier
 from bitlake.snapshot.consumers import reset_consumer
 from bitlake.system_tables.tables import TABLES, VIEWS
-from bitlake.table.analyze import ColumnFacts, save_statistics
 from bitlake.table.migrate import migrate_folder
-from bitlake.table.relation import Identifier
+from bitlake.write.analyze import ColumnFacts, save_statistics
 
 pytestmark = pytest.mark.interop
 

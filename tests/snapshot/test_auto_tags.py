@@ -12,7 +12,7 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
-from bitlake.table import commit as commits
+from bitlake.write import commit as commits
 
 
 def _table(tmp_path: Path, **options: str) -> bitlake.Table:

@@ -25,9 +25,9 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_files import read_vectors, write_hashes, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
-from bitlake.table.commit import CommitPlan, IndexChange, Overwrite, commit
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type
+from bitlake.write.commit import CommitPlan, IndexChange, Overwrite, commit
 
 STORE = LocalStore()
 ROWS = 100

@@ -13,8 +13,8 @@ import pytest
 import bitlake
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.mergetree import dml
 from bitlake.schema.partition_age import PartitionAge
-from bitlake.table import keyed
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.string())])
@@ -202,7 +202,7 @@ def test_a_table_without_partitions_is_left_alone(aged: Any) -> None:
 def test_truncate_and_batches_of_streams_expire_nothing(aged: Any) -> None:
     table = aged({**KEYED, **AFTER_COMMIT})
     table.truncate({"a": NEW[0], "b": NEW[1]})
-    keyed.upsert(table.written_by("stream"), rows(4), identifier=3)
+    dml.upsert(table.written_by("stream"), rows(4), identifier=3)
     assert ids(table) == [0, 4]
 
 

@@ -11,9 +11,9 @@ import pytest
 import bitlake
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import CountingStore
+from bitlake.scan.index_reader import forget_all
 from bitlake.snapshot import manifests, partitions
 from bitlake.snapshot.state import TableState
-from bitlake.table.index_access import forget_all
 
 CONDITIONS = [
     "p = 3",

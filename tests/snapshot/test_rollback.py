@@ -21,13 +21,13 @@ from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store
 from bitlake.io.wrappers import WRITES, FaultyStore
+from bitlake.scan.stream_offsets import Feed, Position
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import BASE, REMOVED, load_line
 from bitlake.snapshot.versions import read_hint
-from bitlake.table.changes import CommitPlan, Overwrite
-from bitlake.table.commit import commit
-from bitlake.table.feed import Feed, Position
 from bitlake.table.table import Table
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan, Overwrite
 
 SCHEMA = pa.schema([("id", pa.int64())])
 ALL = Retention(1, 1, 1 << 60, 1000)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from answers import rows_of
-from table.test_fallback_branch import keyed_branch
+from scan.test_fallback_branch import keyed_branch
 
 import bitlake
 

@@ -12,6 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import bitlake
+from bitlake.mergetree.bucket_assignment import Assigners
+from bitlake.mergetree.bucket_states import LiveBuckets, hash_buckets
+from bitlake.mergetree.commit import publish
+from bitlake.mergetree.cross_partition import BUCKET
 from bitlake.snapshot import manifests
 from bitlake.snapshot import partitions as partition_files
 from bitlake.snapshot.index_files import read_hashes
@@ -19,12 +23,8 @@ from bitlake.snapshot.state import TableState
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.write import primary_key
 from bitlake.spark.write.primary_key import AssignJob
-from bitlake.table.lsm.assign import Assigners
-from bitlake.table.lsm.cross_partition import BUCKET
-from bitlake.table.lsm.publish import publish
-from bitlake.table.lsm.states import LiveBuckets, hash_buckets
-from bitlake.table.sizing import rows_per_file
 from bitlake.table.table import Table
+from bitlake.write.rolling_files import rows_per_file
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string()), ("day", pa.string())])

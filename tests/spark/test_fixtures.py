@@ -1,7 +1,7 @@
 """Every query that Paimon's Spark connector answered on its append tables, asked through ``lake.sql``.
 
 The tables with an index have the same queries: here each is asked some of them, by ``make versions`` all.  That every
-table answers every query without Spark is shown by ``tests/table/test_fixture_scans.py``.
+table answers every query without Spark is shown by ``tests/scan/test_fixtures.py``.
 """
 
 from __future__ import annotations

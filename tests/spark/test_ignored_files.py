@@ -10,8 +10,8 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.scan.column_reader import forget_footers
 from bitlake.spark.read import scan as spark_scan
-from bitlake.table.fetch import forget_footers
 
 pytestmark = pytest.mark.spark
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 import bitlake
 from bitlake.errors import CorruptError
+from bitlake.mergetree import dml
 from bitlake.spark.write import primary_key
-from bitlake.table import keyed
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_batch_write_gives_postponed_rows_buckets(
 def test_postponed_rows_are_seen_once_compacted(
     lake: bitlake.Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keyed, "place_postponed", None)  # the driver's way
+    monkeypatch.setattr(dml, "place_postponed", None)  # the driver's way
     lake.sql("DROP TABLE IF EXISTS t")
     lake.sql(
         "CREATE TABLE t (id BIGINT, p STRING, v INT, PRIMARY KEY (id, p) NOT ENFORCED) PARTITIONED BY (p) "
@@ -144,7 +144,7 @@ def test_postponed_rows_are_seen_once_compacted(
 
 
 def test_placed_rows_keep_kinds_and_values(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed, "place_postponed", None)
+    monkeypatch.setattr(dml, "place_postponed", None)
     inner = pa.struct([("x", pa.int32()), ("y", pa.list_(pa.timestamp("ms")))])
     rows = {
         "id": pa.array([0.0, -0.0, float("nan"), 1.5, 1.5], pa.float64()),

@@ -14,16 +14,16 @@ from pyspark.sql import types as T
 
 import bitlake
 from bitlake import _clock
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.mergetree.task_writes import TaskResult
 from bitlake.snapshot.consumers import consumers
 from bitlake.spark.source import stream as streams
 from bitlake.spark.source.data_source import BitlakeDataSource
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.write import Message, StreamWriter
 from bitlake.spark.write.streaming import StreamTarget, query_id
-from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
-from bitlake.table.task_writes import TaskResult
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

@@ -41,8 +41,8 @@ from bitlake.snapshot.consumers import clear_consumers, reset_consumer
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.removal_markers import load_line
-from bitlake.table.analyze import ColumnFacts, save_statistics
 from bitlake.table.table import Table
+from bitlake.write.analyze import ColumnFacts, save_statistics
 
 INDEXED = {"file-index.bitmap.columns": "n", "file-index.in-manifest-threshold": "0 b", "manifest.merge-min-count": "3"}
 MODES = {

@@ -22,11 +22,11 @@ from bitlake.errors import BitlakeError, CorruptError, NotFound, StorageUnavaila
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.scan import planner
+from bitlake.scan.index_reader import forget_all
+from bitlake.scan.reader import forget_footers
 from bitlake.snapshot import manifests
-from bitlake.table import planner
-from bitlake.table.commit import CommitPlan, commit
-from bitlake.table.index_access import forget_all
-from bitlake.table.read import forget_footers
+from bitlake.write.commit import CommitPlan, commit
 
 INDEXES = {"file-index.bitmap.columns": "status", "file-index.bloom-filter.columns": "id"}
 BITMAP = {**INDEXES, "file-index.in-manifest-threshold": "1 mb"}

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import bitlake
+from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io.wrappers import FaultyStore
-from bitlake.table.catalog import FileSystemCatalog
 from bitlake.table.migrate import migrate_folder
-from bitlake.table.relation import Identifier
 
 TARGET = Identifier("default", "m")
 

@@ -22,7 +22,7 @@ import bitlake
 from bitlake.errors import AccessDenied, StorageUnavailable
 from bitlake.snapshot import manifests
 from bitlake.snapshot.expiry import Retention
-from bitlake.table.commit import OutcomeUnknown
+from bitlake.write.commit import OutcomeUnknown
 
 APPENDS, BATCH = 12, 20
 _APPENDER = """

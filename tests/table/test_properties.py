@@ -17,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bitlake
+from bitlake.catalog.identifier import Identifier
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.registry import INDEX_TYPES
+from bitlake.scan import reader as read
+from bitlake.scan.planner import physical_array
 from bitlake.schema.create import ColumnSpec
-from bitlake.table import read
-from bitlake.table.commit import CommitPlan, Overwrite, commit
-from bitlake.table.planner import physical_array
-from bitlake.table.relation import Identifier
 from bitlake.types import DataField, arrow_schema, parse_type
+from bitlake.write.commit import CommitPlan, Overwrite, commit
 
 FLOATS = [float("nan"), -0.0, 0.0, 1.5, -1.5, float("inf"), float("-inf")]
 TEXTS = [

@@ -14,10 +14,10 @@ import bitlake
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.io.local import LocalStore
 from bitlake.metadata.java_json import JSON_BYTES
+from bitlake.scan.column_reader import forget_footers
+from bitlake.scan.deletion_vectors import clear_vectors
+from bitlake.scan.index_reader import forget_all
 from bitlake.snapshot.manifests import clear_caches
-from bitlake.table.fetch import forget_footers
-from bitlake.table.index_access import forget_all
-from bitlake.table.vectors import clear_vectors
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,10 @@ from answers import arrow_rows
 from builders import EVERY_TYPE, UTC, events, every_type
 
 import bitlake
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.scan.plan import SkipReason
 from bitlake.schema.create import ColumnSpec
-from bitlake.table.plan import SkipReason
-from bitlake.table.relation import Identifier
 from bitlake.types import parse_type
 
 BITMAP = {"file-index.bitmap.columns": "status,region"}

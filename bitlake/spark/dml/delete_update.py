@@ -5,7 +5,7 @@ finds and writes them again with the values of SET.
 
 In a primary-key table both write rows with their kinds, as INSERT writes rows.  Where the merge engine cannot take -D
 rows, DELETE marks rows as in append tables if the table has deletion vectors, and otherwise writes files again
-(:mod:`bitlake.table.keyed_rewrite`).
+(:mod:`bitlake.mergetree.dml`).
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from bitlake.errors import InvalidRequest, StorageUnavailable
 from bitlake.expressions.parser import from_sqlglot
 from bitlake.expressions.spark_dialect import SparkSql
 from bitlake.expressions.sql_text import quoted
+from bitlake.mergetree import dml
+from bitlake.mergetree.commit import publish
 from bitlake.metadata import options as opt
 from bitlake.runtime import LocalRunner, Runner
+from bitlake.scan.scan import Scan
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER, is_cross_partition
 from bitlake.spark.context import EngineContext
 from bitlake.spark.dml.target import DRIVER_ROWS, Target, counts, gather, set_values
@@ -38,11 +41,7 @@ from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import assigned, with_defaults
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
-from bitlake.table import keyed, keyed_rewrite
-from bitlake.table.append_delete import Hits, bytes_to_ask, find_hits, live_hits, only_hits, take_out
-from bitlake.table.append_update import retrying
-from bitlake.table.lsm.publish import publish
-from bitlake.table.scan import Scan
+from bitlake.write.append_dml import Hits, bytes_to_ask, find_hits, live_hits, only_hits, retrying, take_out
 
 MOST_HITS = 1 << 20
 """Of so many rows the driver reads the keys, and writes that they are deleted."""
@@ -54,14 +53,14 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
     target = Target.of(context, statement.table, statement.alias, statement.with_)
 
     def step(now: Target) -> int:
-        if keyed.deletes_by_rows(now.state):
+        if dml.deletes_by_rows(now.state):
             hits = keyed_hits(now, statement.condition)
             return delete_keyed(now, statement.condition) if hits is None else delete_hits(now, hits)
         now.table.check_writable(now.state, keyed=True)
-        if keyed_rewrite.rewrites(now.state):
-            now = replace(now, state=keyed_rewrite.settled(now.table, now.state))
+        if dml.rewrites(now.state):
+            now = replace(now, state=dml.settled(now.table, now.state))
         hits = condition_hits(now, statement.condition)
-        gone = keyed_rewrite.take_out_rows(now.state, hits, SparkRunner(context.spark))
+        gone = dml.take_out_rows(now.state, hits, SparkRunner(context.spark))
         if gone.rows:
             now.table.commit_rows(now.state, gone, "DELETE")
         return gone.rows
@@ -81,7 +80,7 @@ def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
     """The rows of a table, by position, for which a statement's condition is TRUE; some may be deleted already."""
     scan = whole_condition(target, condition)
     if scan is not None:
-        scan = keyed_rewrite.positioned(scan)
+        scan = dml.positioned(scan)
         return find_hits(scan, runner_for(target, scan))
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
     after = f"WHERE {condition}"
@@ -197,8 +196,8 @@ KIND = "__bitlake_kind"
 def delete_keyed(target: Target, condition: str | None) -> int:
     """Write a -D row for every row that satisfies the condition; returns how many."""
     schema = target.state.schema
-    keyed.check_keyed(target.table.name, schema)
-    keyed.check_kinds(target.table.name, schema)
+    dml.check_keyed(target.table.name, schema)
+    dml.check_kinds(target.table.name, schema)
     # Whole rows, as Paimon writes them: the audit log and streams of changes show what was deleted.
     items = [f"{target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(condition))
@@ -208,21 +207,21 @@ def delete_keyed(target: Target, condition: str | None) -> int:
 def delete_hits(target: Target, hits: Hits) -> int:
     """Write a -D row for each of these rows, in this process; returns how many."""
     schema = target.state.schema
-    keyed.check_keyed(target.table.name, schema)
-    keyed.check_kinds(target.table.name, schema)
+    dml.check_keyed(target.table.name, schema)
+    dml.check_kinds(target.table.name, schema)
     if not hits:
         return 0
-    return keyed.delete_found(target.table, only_hits(target.scan(None).select(schema.field_names), hits))
+    return dml.delete_found(target.table, only_hits(target.scan(None).select(schema.field_names), hits))
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:
     """Write a +U row for every row that satisfies the condition; returns how many."""
     schema, name = target.state.schema, target.table.name
-    keyed.check_keyed(name, schema)
-    keyed.check_changes(name, schema, "UPDATE")
+    dml.check_keyed(name, schema)
+    dml.check_changes(name, schema, "UPDATE")
     target.context.names.check(name, schema.field_names)
     values = set_values(target, statement.assignments)
-    keyed.check_set(name, schema, values)
+    dml.check_set(name, schema, values)
     items = [f"{values.get(f.name) or target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(statement.condition))
     rows = with_defaults(name, assigned(name, frame, schema.fields, target.context.names), schema.fields, values)

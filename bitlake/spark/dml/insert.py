@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
+from bitlake.mergetree.commit import publish
 from bitlake.metadata.names import Names
 from bitlake.schema.create import ColumnSpec
 from bitlake.schema.evolution import PREFIX, MergeSchema
@@ -30,13 +32,11 @@ from bitlake.spark.write.merge_schema import evolution, merged_state, merging
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
 from bitlake.sql.rewrite import default_as_null
-from bitlake.table.append_update import retrying
-from bitlake.table.commit import Overwrite
-from bitlake.table.lsm.publish import publish
-from bitlake.table.partition_spec import overwrite_scope
-from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 from bitlake.types import DataField
+from bitlake.write.append_dml import retrying
+from bitlake.write.commit import Overwrite
+from bitlake.write.partition_spec import overwrite_scope
 
 COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))
 _MODE = "spark.sql.sources.partitionOverwriteMode"

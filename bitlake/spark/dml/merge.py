@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 
 from bitlake.errors import CommitConflict, InvalidRequest
 from bitlake.expressions.sql_text import quoted
+from bitlake.mergetree import dml
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import DELETE, UPDATE_AFTER
 from bitlake.spark.context import EngineContext
@@ -59,9 +60,7 @@ from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.merge_schema import evolution, merged_state, merging
 from bitlake.sql import statements as st
-from bitlake.table import keyed
-from bitlake.table.append_delete import take_out
-from bitlake.table.append_update import discard_all
+from bitlake.write.append_dml import discard_all, take_out
 
 _RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monotonically_increasing_id)\s*\(", re.I)
 _CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)
@@ -275,9 +274,9 @@ _KINDS = {st.MergeAction.UPDATE: UPDATE_AFTER, st.MergeAction.DELETE: DELETE, st
 def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merged:
     """Run a MERGE; raises :class:`InvalidRequest` for what the table's merge engine cannot take."""
     schema, name = target.state.schema, target.table.name
-    keyed.check_keyed(name, schema)
-    keyed.check_changes(name, schema, "MERGE")
-    if any(c.action is st.MergeAction.DELETE for c in statement.clauses) and not keyed.deletes_by_rows(target.state):
+    dml.check_keyed(name, schema)
+    dml.check_changes(name, schema, "MERGE")
+    if any(c.action is st.MergeAction.DELETE for c in statement.clauses) and not dml.deletes_by_rows(target.state):
         raise InvalidRequest(
             f"table '{name}': its merge engine takes no deletes; set 'partial-update.remove-record-on-delete', "
             "or leave THEN DELETE out"
@@ -286,7 +285,7 @@ def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merg
     same = equal_columns(target, source, statement.condition)
     matched = [_keeping_keys(target, source, clause, same) for clause in matched]
     for clause in (*matched, *left):
-        keyed.check_set(name, schema, clause.values)
+        dml.check_set(name, schema, clause.values)
     near = replace(target, pushed=key_predicates(target, source, statement.condition))
     on = f"ON ({statement.condition})"
     frames: list[DataFrame] = []

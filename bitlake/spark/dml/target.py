@@ -26,6 +26,8 @@ from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
+from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
+from bitlake.scan.scan import Scan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -37,11 +39,9 @@ from bitlake.sql import statements as st
 from bitlake.sql.scope import Mentions
 from bitlake.sql.statements import TableName
 from bitlake.sql.table_references import replace_tables
-from bitlake.table.append_delete import Hits, only_hits
-from bitlake.table.read import FILE_PATH, PARTITION, ROW_INDEX
-from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 from bitlake.types import DataField, RowType
+from bitlake.write.append_dml import Hits, only_hits
 
 
 def counts(context: EngineContext, **rows: int) -> DataFrame:

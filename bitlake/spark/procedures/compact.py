@@ -4,7 +4,7 @@
 rows of an append table, or sorts all rows.  The work runs on the executors, bucket by bucket and group by group;
 options of the call hold for it alone.
 
-Sort compaction orders an append table by columns, or along a curve through several (:mod:`bitlake.table.curves`).
+Sort compaction orders an append table by columns, or along a curve through several (:mod:`bitlake.write.z_order`).
 Spark sorts and writes; the new files replace the old ones in one COMPACT snapshot.  Rows that others append meanwhile
 stay as they are; if others replaced a file or deleted rows of it, nothing changes and the compaction runs again.
 """
@@ -24,11 +24,14 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.mergetree import dml
+from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.option_types import parse_duration_ms
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.scan.scan import Scan
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
@@ -37,16 +40,13 @@ from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
 from bitlake.spark.write.primary_key import place_postponed, write_changes
-from bitlake.table import keyed
-from bitlake.table.append_compact import compact_append, swap
-from bitlake.table.append_update import retrying
-from bitlake.table.commit import Overwrite
-from bitlake.table.curves import bits_for, bounds_of, hilbert, ranks, zorder
-from bitlake.table.rescale import rescale, rescale_partitions
-from bitlake.table.scan import Scan
-from bitlake.table.sizing import target_file_size
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root
+from bitlake.write.append_compaction import compact_append, swap
+from bitlake.write.append_dml import retrying
+from bitlake.write.commit import Overwrite
+from bitlake.write.rolling_files import target_file_size
+from bitlake.write.z_order import bits_for, bounds_of, hilbert, ranks, zorder
 
 NAMES = (
     "table",
@@ -95,7 +95,7 @@ def compact(context: EngineContext, table: Table, arguments: Mapping[str, Any]) 
             wanted = _numbers(table.name, state.schema, buckets)
             entries = [e for e in entries if e.bucket in wanted]
         if state.schema.primary_keys:
-            keyed.compact(table, state, entries, full, partial(place_postponed, context))
+            dml.compact(table, state, entries, full, partial(place_postponed, context))
         else:
             user = table.publisher(state).user
             compact_append(state, entries, table.state, SparkRunner(context.spark), user, full)

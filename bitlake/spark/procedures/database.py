@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata import options as opt
@@ -36,9 +37,8 @@ from bitlake.spark.procedures.procedure import (
 )
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.statements import CreateTableLike
-from bitlake.table.merge_branch import merge_branch
-from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
+from bitlake.write.merge_branch import merge_branch
 
 log = logging.getLogger("bitlake")
 Arguments = dict[str, Any]

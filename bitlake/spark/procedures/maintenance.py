@@ -12,6 +12,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata.options import Option, Options
@@ -42,7 +43,6 @@ from bitlake.spark.runner import SparkRunner
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.workload import advise_for
 from bitlake.table.migrate import migrate_folder
-from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.verify.repair import Indexes, Repair

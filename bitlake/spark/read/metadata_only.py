@@ -17,6 +17,8 @@ from pyspark.sql import types as T
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import MapKey, Predicate, columns_of
+from bitlake.scan.metadata_only import Answers, NeedsData
+from bitlake.scan.scan import Scan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
 from bitlake.spark.read.scan import DRIVER_FILES, choose, frame_schema
@@ -24,8 +26,6 @@ from bitlake.spark.types import spark_type
 from bitlake.sql import aggregate_pushdown as sh
 from bitlake.sql.table_references import QueryAnalysis
 from bitlake.sql.text import Edit
-from bitlake.table.index_only import Answers, NeedsData
-from bitlake.table.scan import Scan
 from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
 
 MAX_GROUPS = 100_000

@@ -21,6 +21,8 @@ from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
 from bitlake.expressions.sql_text import quoted
 from bitlake.metadata.schema import near
+from bitlake.scan.plan import SkipReason
+from bitlake.scan.scan import Scan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import MissingTable, spark_errors
 from bitlake.spark.read.metadata_only import answer, first_rows, shape_of, sorted_rows
@@ -33,9 +35,7 @@ from bitlake.sql.parser import parse_statement
 from bitlake.sql.statements import CacheTable, ClearCache, DescribeQuery, TableName, UncacheTable
 from bitlake.sql.table_references import QueryAnalysis, TableUse, replace_tables
 from bitlake.sql.text import Edit
-from bitlake.table.explanation import QueryExplanation
-from bitlake.table.plan import SkipReason
-from bitlake.table.scan import Scan
+from bitlake.tools.explain.explanation import QueryExplanation
 from bitlake.types import DataField
 
 _RUN_AT_ONCE = re.compile(r"(SET|DECLARE|INSERT|(CREATE|CREATE\s+OR\s+REPLACE|REPLACE)\s+TABLE)\b", re.I)

@@ -34,16 +34,9 @@ from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
 from bitlake.runtime import Cache, LocalRunner
-from bitlake.schema.evolution import map_fields
-from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
-from bitlake.spark.read.local_relation import local_frame
-from bitlake.spark.runner import dumps, few_listing_tasks, loads, pack
-from bitlake.spark.types import char_metadata, nullable, spark_batches, spark_schema, spark_type, worker_schema
-from bitlake.sql.file_metadata import METADATA
-from bitlake.table.append_delete import matching_rows
-from bitlake.table.change_scan import ChangeScan, read_changes
-from bitlake.table.plan import Plan, PlannedFile
-from bitlake.table.read import (
+from bitlake.scan.change_scan import ChangeScan, read_changes
+from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.scan.reader import (
     BUCKET,
     FILE_PATH,
     PARTITION,
@@ -55,8 +48,15 @@ from bitlake.table.read import (
     read_file,
     tasks_of,
 )
-from bitlake.table.scan import Scan
+from bitlake.scan.scan import Scan
+from bitlake.schema.evolution import map_fields
+from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
+from bitlake.spark.read.local_relation import local_frame
+from bitlake.spark.runner import dumps, few_listing_tasks, loads, pack
+from bitlake.spark.types import char_metadata, nullable, spark_batches, spark_schema, spark_type, worker_schema
+from bitlake.sql.file_metadata import METADATA
 from bitlake.types.datatypes import AtomicType, DataField, Root
+from bitlake.write.append_dml import matching_rows
 
 # Reading this much on the driver takes tens of milliseconds; starting a Spark stage of Python workers takes 110-180 ms
 # on the machine it was measured on.  Beyond it, the executors' cores win.

@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata import options as opt
+from bitlake.scan.scan import Scan
 from bitlake.snapshot.branches import MAIN
 from bitlake.spark.errors import spark_errors
 from bitlake.sql.time_travel import Changes, Relation
 from bitlake.table.history import When
-from bitlake.table.relation import Identifier
-from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
 if TYPE_CHECKING:

@@ -11,19 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bitlake.catalog.factory import connect_catalog, open_store_for
+from bitlake.catalog.filesystem import DEFAULT_DATABASE
+from bitlake.catalog.identifier import Identifier, split_relation
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.io.object_options import KINDS
 from bitlake.metadata.paths import TablePaths
+from bitlake.scan.sort_order import OrderItem
 from bitlake.schema.evolution import PREFIX
 from bitlake.snapshot.versions import has_schema
 from bitlake.sql.parser import parse_table_name
-from bitlake.system_tables.tables import SystemTable
-from bitlake.table.catalog import DEFAULT_DATABASE
-from bitlake.table.catalogs import connect_catalog, open_store_for
 from bitlake.table.opening import open_table
-from bitlake.table.order import OrderItem
-from bitlake.table.relation import Identifier, split_relation
+from bitlake.table.system_table import SystemTable
 from bitlake.table.table import Table
 
 PLACE = (

@@ -19,14 +19,14 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.io import Store
+from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
+from bitlake.scan.column_reader import FileTask
+from bitlake.scan.reader import ReadCounts, ReadRequest, bytes_to_read, read_file, tasks_of
+from bitlake.scan.scan import Scan
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads
 from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.spark.types import spark_arrow_schema, spark_batches
-from bitlake.table.change_scan import ChangeScan, ChangeTask, read_changes
-from bitlake.table.fetch import FileTask
 from bitlake.table.history import When
-from bitlake.table.read import ReadCounts, ReadRequest, bytes_to_read, read_file, tasks_of
-from bitlake.table.scan import Scan
 from bitlake.table.table import Table
 
 OPEN_BYTES = 1 << 20

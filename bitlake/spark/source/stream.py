@@ -1,7 +1,8 @@
 """Streaming reads: where a query begins, how much a micro-batch takes, what its tasks read.
 
 The reader lives in a Python process beside the driver as long as the query runs; Spark keeps its offsets (positions of
-:mod:`bitlake.table.feed`) in the checkpoint.  Rows of one bucket are read by one task, in the order of their snapshots.
+:mod:`bitlake.scan.stream_offsets`) in the checkpoint.  Rows of one bucket are read by one task, in the order of their
+snapshots.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.scan.change_scan import ChangeScan, ChangeTask
+from bitlake.scan.scan import Scan
+from bitlake.scan.stream_offsets import Feed, Limits, Position
 from bitlake.snapshot.consumers import consumers, reset_consumer
 from bitlake.snapshot.time_travel import epoch_millis, first_snapshot_from
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.read import Part, packed_groups, parts_of, read_partition, refined, time_option
-from bitlake.system_tables.tables import SystemTable
-from bitlake.table.change_scan import ChangeScan, ChangeTask
-from bitlake.table.feed import Feed, Limits, Position
-from bitlake.table.scan import Scan
+from bitlake.table.system_table import SystemTable
 from bitlake.table.table import Table
 
 admission: Any = None

@@ -18,19 +18,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.metadata.schema import TableSchema
-from bitlake.schema.evolution import MergeSchema
-from bitlake.snapshot.state import TableState
-from bitlake.snapshot.versions import load_snapshot, snapshot_ids
-from bitlake.spark.runner import dumps, loads
-from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
-from bitlake.spark.write.merge_schema import merged_with
-from bitlake.table.changes import BatchCommitted
-from bitlake.table.commit import Overwrite
-from bitlake.table.partition_spec import overwrite_scope, physical_partition
-from bitlake.table.stream_commits import is_committed
-from bitlake.table.table import Table
-from bitlake.table.task_writes import (
+from bitlake.mergetree.task_writes import (
     TaskJob,
     TaskResult,
     check_tasks,
@@ -39,7 +27,18 @@ from bitlake.table.task_writes import (
     discard_tasks,
     write_task,
 )
+from bitlake.metadata.schema import TableSchema
+from bitlake.schema.evolution import MergeSchema
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
+from bitlake.spark.runner import dumps, loads
+from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
+from bitlake.spark.write.merge_schema import merged_with
+from bitlake.table.table import Table
 from bitlake.types import arrow_type
+from bitlake.write.commit import Overwrite, is_committed
+from bitlake.write.commit_plan import BatchCommitted
+from bitlake.write.partition_spec import overwrite_scope, physical_partition
 
 _QUERY = "sql.streaming.queryId"
 """The task property in which Spark says of which streaming query a task is; a checkpoint keeps it."""

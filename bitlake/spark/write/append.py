@@ -45,6 +45,7 @@ from bitlake.expressions import spark_dialect
 from bitlake.expressions.sql_text import quoted
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.io import Store, has_cheap_rename
+from bitlake.mergetree.postpone_bucket import bucket_numbers
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
@@ -59,13 +60,12 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.runner import SparkRunner, dumps, loads
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, stored
-from bitlake.table.adopt import AdoptContext, StagedFile, try_adopt
-from bitlake.table.data_file import DataFileWriter, FileMaker, file_format
-from bitlake.table.lsm.postpone import bucket_numbers
-from bitlake.table.sizing import page_rows, rows_per_file
 from bitlake.table.table import Table
-from bitlake.table.write import fit, slot_of, split_groups, write_rows
 from bitlake.types import AtomicType, DataField, Root
+from bitlake.write.data_file_writer import DataFileWriter, FileMaker, file_format
+from bitlake.write.register_files import AdoptContext, StagedFile, try_adopt
+from bitlake.write.rolling_files import page_rows, rows_per_file
+from bitlake.write.writer import fit, slot_of, split_groups, write_rows
 
 log = logging.getLogger("bitlake")
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists
 from bitlake.metadata.names import Names
 from bitlake.schema.evolution import PREFIX, MergeSchema, merged_changes
@@ -14,7 +15,6 @@ from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.time_travel import session_options
 from bitlake.spark.types import from_spark_field
-from bitlake.table.relation import Identifier
 from bitlake.table.table import Table
 
 

@@ -4,14 +4,15 @@ Python workers write the files, run pending compactions, and report to the drive
 
 Path of a row: query → its bucket (:mod:`bitlake.spark.write.append`, or an assigner) → one shuffle by (partition,
 bucket) → a sort by key, ``sequence.field``, arrival, which spills → Arrow batches →
-:class:`bitlake.table.lsm.bucket.BucketWriter`. Memory holds a batch of a bucket at a time; only descriptions of files
+:class:`bitlake.mergetree.bucket_writer.BucketWriter`. Memory holds a batch of a bucket at a time; only descriptions
+of files
 come back to the driver.  In a table of many files each task looks up the entries of its own partitions; the driver
 learns from the results which partitions are written, and reads no others' entries.
 ``docs/decisions/0009-primary-key-writes.md`` has the measurements.
 
 Dynamic buckets, and keys that are unique over partitions, need an assigner.  Rows are shuffled so that equal keys
-meet in one task, whose worker knows the existing keys (:mod:`bitlake.table.lsm.hash_buckets`,
-:mod:`bitlake.table.lsm.cross_partition`).  Rows are sorted within a task first: a task that runs twice must give a
+meet in one task, whose worker knows the existing keys (:mod:`bitlake.mergetree.bucket_assignment`,
+:mod:`bitlake.mergetree.cross_partition`).  Rows are sorted within a task first: a task that runs twice must give a
 key the same bucket, whatever order the shuffle brings.
 
 Postponed rows (``bucket`` = -2) get their buckets on the executors: read by file, then shuffled and sorted as others.
@@ -37,10 +38,21 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake.codec.hashing import Int32s
 from bitlake.formats.conform import conform
+from bitlake.mergetree import dml
+from bitlake.mergetree import writer as upsert
+from bitlake.mergetree.bucket_assignment import Assigners, DynamicAssigner, hash_change
+from bitlake.mergetree.bucket_states import LiveBuckets, Slot, hash_buckets
+from bitlake.mergetree.bucket_writer import BucketWriter
+from bitlake.mergetree.commit import Publisher, discard_changes, lsm_context
+from bitlake.mergetree.commit_message import BucketChange, BucketState
+from bitlake.mergetree.cross_partition import BUCKET, OLD, OLD_BUCKET, Rerouter, partitions_at, row_counts
+from bitlake.mergetree.key_value_file import KeyValueWriter
+from bitlake.mergetree.postpone_bucket import fixed_buckets, postpone_writer, read_postponed, unnumbered, with_buckets
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.scan.reader import BUCKET as BUCKET_COLUMN
 from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, is_cross_partition, with_kinds
 from bitlake.snapshot.partitions import entries_of, has_many_files
 from bitlake.snapshot.state import TableState
@@ -58,20 +70,9 @@ from bitlake.spark.write.append import (
     tagged,
 )
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns
-from bitlake.table import keyed, upsert
-from bitlake.table.lsm.assign import Assigners
-from bitlake.table.lsm.bucket import BucketWriter
-from bitlake.table.lsm.cross_partition import BUCKET, OLD, OLD_BUCKET, Rerouter, partitions_at, row_counts
-from bitlake.table.lsm.hash_buckets import DynamicAssigner, hash_change
-from bitlake.table.lsm.kv_file import KeyValueWriter
-from bitlake.table.lsm.model import BucketChange, BucketState
-from bitlake.table.lsm.postpone import fixed_buckets, postpone_writer, read_postponed, unnumbered, with_buckets
-from bitlake.table.lsm.publish import Publisher, discard_changes, lsm_context
-from bitlake.table.lsm.states import LiveBuckets, Slot, hash_buckets
-from bitlake.table.read import BUCKET as BUCKET_COLUMN
 from bitlake.table.table import Table
-from bitlake.table.write import gathered, group_codes
 from bitlake.types import AtomicType, Root, arrow_schema
+from bitlake.write.writer import gathered, group_codes
 
 log = logging.getLogger("bitlake")
 
@@ -489,7 +490,7 @@ def place_postponed(
     meanwhile, and :class:`bitlake.errors.CorruptError` for a file that cannot be read; then nothing is left behind.
     """
     if not all(has_counterpart(f.type) for f in state.schema.fields):
-        return keyed.place_postponed(publisher, state, waiting)
+        return dml.place_postponed(publisher, state, waiting)
     live = entries_of(state, waiting)
     counts: dict[int, list[ManifestEntry]] = {}
     for partition, files in waiting.items():

@@ -16,8 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.io import open_store
+from bitlake.mergetree.commit import publish
 from bitlake.schema.evolution import PREFIX
 from bitlake.schema.merge_spec import WORDS
 from bitlake.snapshot.state import TableState
@@ -26,14 +29,11 @@ from bitlake.spark.write.append import quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_name, with_defaults
 from bitlake.spark.write.merge_schema import merged_state, merging
 from bitlake.spark.write.primary_key import write_changes
-from bitlake.table.append_update import retrying
-from bitlake.table.catalog import FileSystemCatalog
-from bitlake.table.lsm.publish import publish
-from bitlake.table.relation import Identifier
-from bitlake.table.stream_commits import is_committed
 from bitlake.table.table import Table
 from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type
+from bitlake.write.append_dml import retrying
+from bitlake.write.commit import is_committed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,17 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bitlake.expressions.sql_text import name, quote
-from bitlake.formatting import counted, human_bytes, printable, shortened
+from bitlake.formatting import counted, human_bytes, printable
 from bitlake.tools.advise.choose import IndexEstimate, LayoutAdvice
+from bitlake.tools.advise.measured import LAYOUTS, Measured
 from bitlake.tools.advise.profile import ColumnProfile
 from bitlake.tools.advise.questions import Question
 
-if TYPE_CHECKING:
-    from bitlake.tools.advise.advisor import Measured
-
-
 _WIDTH = 120
-_QUESTIONS = 10
-_LAID = {"sort": "sort by", "zorder": "z-order by", "bucket": "buckets", "page": "rows a page"}
+NOT_ASKED = "no query asks about it"
 
 
 def advice_text(advice: Advice, width: int = 0) -> str:
@@ -46,7 +42,7 @@ def advice_text(advice: Advice, width: int = 0) -> str:
     if silent:
         lines += ["", *_wrapped("no query asks about ", ", ".join(silent), width, "  ")]
     for item in advice.layout:
-        lines += ["", *_wrapped(f"{_LAID[item.kind]} {item.value.replace(',', ', ')}: ", item.reason, width, "  ")]
+        lines += ["", *_wrapped(f"{LAYOUTS[item.kind]} {item.value.replace(',', ', ')}: ", item.reason, width, "  ")]
     statements = advice.statements()
     if statements:
         lines += [
@@ -96,45 +92,6 @@ def _row(c: ColumnAdvice) -> tuple[str, ...]:
 def _wrapped(first: str, text: str, width: int, rest: str | None = None) -> list[str]:
     more = " " * len(first) if rest is None else rest
     return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=more, break_long_words=False) or [first]
-
-
-def measured_text(m: Measured) -> str:
-    """What happened beside what was expected."""
-    wide = max(16, *(len(i.column) + 1 for i in m.indexes)) if m.indexes else 16
-    lines = [f"{'Measured':<{wide + 2}}  estimated        real"]
-
-    def line(name: str, estimated: str, real: str) -> None:
-        lines.append(f"  {name:<{wide}}{estimated:>11} {real:>11}")
-
-    for i in m.indexes:
-        line(f"{i.column}", human_bytes(i.estimated_bytes), human_bytes(i.bytes))
-    line("building", f"{m.estimated_seconds:.2f} s", f"{m.seconds:.2f} s")
-    line("saved a query", human_bytes(m.estimated_saved), human_bytes(m.saved))
-    for laid in m.layout:
-        lines.append(f"  {_LAID[laid.kind]} {laid.value.replace(',', ', ')} took {laid.seconds:.1f} s")
-        for label, estimated, real in (
-            ("bytes before", laid.estimated_before, laid.before),
-            ("bytes after", laid.estimated_after, laid.after),
-        ):
-            if estimated is not None and real is not None:
-                line(f"  {label}", human_bytes(estimated), human_bytes(real))
-    asked = [q for q in m.questions if q.estimated_before != q.estimated_after or q.before != q.after]
-    if asked:
-        lines += ["", "Bytes of a query, before and after (estimated)"]
-        shown = sorted(asked, key=lambda q: -q.saved)[:_QUESTIONS]
-        most = min(60, max(len(q.where) for q in shown))
-        for q in shown:
-            text = shortened(q.where, most)
-            lines.append(
-                f"  {text:<{most}}  {human_bytes(q.before):>9} → {human_bytes(q.after):>9}"
-                f"  ({human_bytes(q.estimated_before)} → {human_bytes(q.estimated_after)})"
-            )
-        if len(asked) > len(shown):
-            lines.append(f"  … and {len(asked) - len(shown):,} more")
-    return "\n".join(lines)
-
-
-NOT_ASKED = "no query asks about it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,31 +9,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import Predicate, sources_of
 from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
-from bitlake.formatting import printable
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Runner
+from bitlake.scan.column_reader import has_pages
+from bitlake.scan.index_reader import forget_all, has_index
+from bitlake.scan.reader import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.scan.scan import Scan
+from bitlake.snapshot.state import TableState
 from bitlake.system_tables.indexes import FILE_INDEXES
-from bitlake.table.fetch import has_pages
-from bitlake.table.index_access import forget_all, has_index
-from bitlake.table.read import ReadCounts, ReadRequest, read_file, tasks_of
-from bitlake.table.scan import Scan
-from bitlake.table.scan_log import ScanRecord
 from bitlake.tools.advise.advice import (
     NOT_ASKED,
     Advice,
     ColumnAdvice,
     QuestionEstimate,
     changed_options,
-    measured_text,
 )
 from bitlake.tools.advise.choose import (
     IndexEstimate,
@@ -59,15 +57,12 @@ from bitlake.tools.advise.estimate import (
     all_files,
     by_spark,
 )
+from bitlake.tools.advise.measured import Measured, MeasuredIndex, MeasuredLayout, MeasuredQuestion
 from bitlake.tools.advise.profile import ColumnProfile, Run, RunProfile, choose_runs, is_profiled, profile_run, unite
 from bitlake.tools.advise.questions import Asked, Query, Question, assumed, given, not_understood, units_of
 from bitlake.tools.advise.trial import Candidate, Trial, try_run
+from bitlake.tools.scan_log import ScanRecord
 from bitlake.types import DataField
-
-if TYPE_CHECKING:
-    from bitlake.table.table import Table
-    from bitlake.tools.advise.advice import Advice, QuestionEstimate
-
 
 _MOST_QUESTIONS = 40
 _MOST_OTHERS = 8
@@ -77,136 +72,42 @@ _PICKED = 8
 _SORTED = ("sort", "zorder")
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredIndex:
-    """An index that was built: its bytes over all files, estimated and real."""
+class AdvisedTable(Protocol):
+    """What advice needs of a table; :class:`bitlake.table.table.Table` has it."""
 
-    column: str
-    index_type: str
-    estimated_bytes: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredQuestion:
-    """Bytes that a question read of data and indexes, before and after; estimated and real."""
-
-    where: str
-    weight: float
-    columns: tuple[str, ...]
-    """The condition's."""
-    estimated_before: float
-    before: int
-    estimated_after: float
-    after: int
+    name: str
+    store: Store
 
     @property
-    def saved(self) -> int:
-        """Bytes that it really reads less."""
-        return self.before - self.after
+    def timezone(self) -> str:
+        """The zone of timestamp literals without one."""
 
     @property
-    def estimated_saved(self) -> float:
-        """Bytes that it should read less."""
-        return self.estimated_before - self.estimated_after
+    def schema(self) -> TableSchema:
+        """The latest schema."""
+
+    def state(self) -> TableState:
+        """The table as it is now."""
+
+    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
+        """A scan of all columns of a state."""
+
+    def recorded_scans(self, most: int | None = 1000, since_ms: int | None = None) -> list[ScanRecord]:
+        """Recorded scans, oldest first."""
+
+    def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> object:
+        """Set and unset options."""
+
+    def rewrite_file_index(self, where: str | None = None) -> object:
+        """Build the indexes that the options ask for."""
+
+    def rescale(self, buckets: int) -> object:
+        """Change the number of buckets."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLayout:
-    """Rows that were laid out anew: bytes of a query of those it is about, on average, estimated and real.
-
-    None for what is not about bytes (buckets), and for pages, which files have that are written from then on.
-    """
-
-    kind: str
-    value: str
-    estimated_before: float | None
-    before: float | None
-    estimated_after: float | None
-    after: float | None
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """How advice turned out, beside what was expected; seconds of building hold reading and committing, too."""
-
-    indexes: tuple[MeasuredIndex, ...]
-    questions: tuple[MeasuredQuestion, ...]
-    estimated_seconds: float
-    seconds: float
-    layout: tuple[MeasuredLayout, ...] = ()
-
-    @property
-    def estimated_saved(self) -> float:
-        """Bytes that a query should read less, on average over the questions by their weights."""
-        before, after = self.expected_bytes_of() or (0.0, 0.0)
-        return before - after
-
-    @property
-    def saved(self) -> float:
-        """Bytes that a query really reads less, on average."""
-        before, after = self.bytes_of() or (0.0, 0.0)
-        return before - after
-
-    @property
-    def index_bytes(self) -> int:
-        """Of all indexes that were built."""
-        return sum(i.bytes for i in self.indexes)
-
-    @property
-    def estimated_index_bytes(self) -> int:
-        """What they should have."""
-        return sum(i.estimated_bytes for i in self.indexes)
-
-    def bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
-        """What a query really reads before and after, on average; with a column, those about it alone (None: none)."""
-        return self._means(column, "before", "after")
-
-    def expected_bytes_of(self, column: str | None = None) -> tuple[float, float] | None:
-        """What it should have read before and after."""
-        return self._means(column, "estimated_before", "estimated_after")
-
-    def _means(self, column: str | None, *members: str) -> tuple[float, float] | None:
-        asked = [q for q in self.questions if column is None or q.columns == (column,)]
-        weight = sum(q.weight for q in asked)
-        if not weight:
-            return None
-        before, after = (sum(q.weight * getattr(q, m) for q in asked) / weight for m in members)
-        return before, after
-
-    def saved_by_column(self) -> dict[str, tuple[float, float]]:
-        """Of each column that questions are about alone: (estimated, real) bytes saved for each query on it."""
-        found = {}
-        for name in dict.fromkeys(q.columns[0] for q in self.questions if len(q.columns) == 1):
-            expected, real = self.expected_bytes_of(name), self.bytes_of(name)
-            if expected is not None and real is not None:
-                found[name] = (expected[0] - expected[1], real[0] - real[1])
-        return found
-
-    def text(self) -> str:
-        """For people: estimates beside what happened."""
-
-        return printable(measured_text(self))
-
-    __str__ = text
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values."""
-        return {
-            "indexes": [asdict(i) for i in self.indexes],
-            "questions": [asdict(q) for q in self.questions],
-            "layout": [asdict(item) for item in self.layout],
-            "estimated_seconds": round(self.estimated_seconds, 3),
-            "seconds": round(self.seconds, 3),
-            "index_bytes": self.index_bytes,
-            "estimated_index_bytes": self.estimated_index_bytes,
-            "bytes_saved": round(self.saved),
-            "estimated_bytes_saved": round(self.estimated_saved),
-        }
-
-
-def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = None, layout: bool = False) -> Measured:
+def measure(
+    table: AdvisedTable, advice: Advice, sql: Callable[[str], Any] | None = None, layout: bool = False
+) -> Measured:
     """Carry advice on indexes out, and with ``layout`` that on how rows lie, and say what it brought."""
     if layout and sql is None and any(item.kind in _SORTED for item in advice.layout):
         raise InvalidRequest(f"table '{table.name}': rows are sorted by Spark: advice.apply(lake.sql, layout=True)")
@@ -246,7 +147,7 @@ def measure(table: Table, advice: Advice, sql: Callable[[str], Any] | None = Non
     )
 
 
-def _lay_out(table: Table, item: LayoutAdvice, engine: str, sql: Callable[[str], Any] | None) -> MeasuredLayout:
+def _lay_out(table: AdvisedTable, item: LayoutAdvice, engine: str, sql: Callable[[str], Any] | None) -> MeasuredLayout:
     """Do one advice on how rows lie, and ask its questions before and after."""
     told = item.kind in _SORTED
     before = _mean_bytes(table, item.questions, engine) if told else None
@@ -264,7 +165,7 @@ def _lay_out(table: Table, item: LayoutAdvice, engine: str, sql: Callable[[str],
     return MeasuredLayout(item.kind, item.value, expected[0], before, expected[1], after, seconds)
 
 
-def _mean_bytes(table: Table, questions: Sequence[Question], engine: str) -> float:
+def _mean_bytes(table: AdvisedTable, questions: Sequence[Question], engine: str) -> float:
     weight = sum(q.weight for q in questions) or 1.0
     return sum(q.weight * bytes_of(table, q, engine) for q in questions) / weight
 
@@ -277,7 +178,7 @@ def _chosen(questions: Sequence[QuestionEstimate]) -> list[QuestionEstimate]:
     return changed[::step] + others[:_MOST_OTHERS]
 
 
-def bytes_of(table: Table, question: Question, engine: str) -> int:
+def bytes_of(table: AdvisedTable, question: Question, engine: str) -> int:
     """What a question reads, nothing of an index being in memory: bytes of data files and indexes.
 
     What Spark's own reader would read is added up from the file's footer; all else is read here, and counted.
@@ -306,7 +207,7 @@ def bytes_of(table: Table, question: Question, engine: str) -> int:
     return counts.bytes + metrics.index_bytes_read
 
 
-def index_sizes(table: Table) -> dict[tuple[str, str], int]:
+def index_sizes(table: AdvisedTable) -> dict[tuple[str, str], int]:
     """Bytes of the indexes of all live files, by column and kind."""
     rows = FILE_INDEXES.table(table.state()).select(["column_name", "index_type", "bytes"])
     found: dict[tuple[str, str], int] = {}
@@ -328,7 +229,7 @@ _MOSTLY = 0.5
 Given = Sequence[str | Predicate | Query | ScanRecord]
 
 
-def advise(table: Table, queries: Given | str | None, sample: int | None, runner: Runner, engine: str) -> Advice:
+def advise(table: AdvisedTable, queries: Given | str | None, sample: int | None, runner: Runner, engine: str) -> Advice:
     """See :meth:`bitlake.table.table.Table.advise`."""
     started = time.perf_counter()
     sample = SAMPLE_ROWS if sample is None else sample
@@ -343,7 +244,7 @@ def advise(table: Table, queries: Given | str | None, sample: int | None, runner
         return _Advisor(table, scan, asked, where, runner, engine).advise(sample, started)
 
 
-def _asked(table: Table, queries: Given | str | None) -> tuple[Asked | None, str]:
+def _asked(table: AdvisedTable, queries: Given | str | None) -> tuple[Asked | None, str]:
     if queries is None:
         return None, "typical questions"
     schema = table.schema
@@ -357,7 +258,7 @@ def _asked(table: Table, queries: Given | str | None) -> tuple[Asked | None, str
 
 @dataclass(slots=True)
 class _Advisor:
-    table: Table
+    table: AdvisedTable
     scan: Scan
     asked: Asked | None
     where: str

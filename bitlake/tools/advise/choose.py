@@ -18,13 +18,13 @@ from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.formatting import human_bytes
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.sizing import page_rows
 from bitlake.tools.advise.estimate import Estimator
 from bitlake.tools.advise.profile import ColumnProfile
 from bitlake.tools.advise.questions import Question, leaves_of
 from bitlake.tools.advise.trial import Candidate
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS
+from bitlake.write.rolling_files import page_rows
 
 LEAST_SHARE = 0.15
 """An index that saves less of the bytes is not worth its keeping."""

@@ -28,12 +28,12 @@ from bitlake.formats.parquet.pages import MAX_GAP
 from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.scan.column_reader import FileTask, Ints, ReadCounts, footer_of, has_pages, stored_bytes
+from bitlake.scan.page_pruning import rows_by_pages
+from bitlake.scan.plan import PlannedFile
+from bitlake.scan.reader import WHOLE_FILE_SHARE
+from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import map_fields
-from bitlake.table.fetch import FileTask, Ints, ReadCounts, footer_of, has_pages, stored_bytes
-from bitlake.table.page_pruning import rows_by_pages
-from bitlake.table.plan import PlannedFile
-from bitlake.table.read import WHOLE_FILE_SHARE
-from bitlake.table.scan import Scan
 from bitlake.tools.advise.profile import ColumnProfile, Run, RunProfile, data_files
 from bitlake.tools.advise.questions import Question, leaves_of, together, units_of
 from bitlake.tools.advise.trial import Answer, Built, Candidate, Trial, selection_of, slices_scale

@@ -36,10 +36,10 @@ from bitlake.errors import CorruptError
 from bitlake.formats.column_bounds import physical_values
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
+from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.scan.reader import tasks_of
 from bitlake.schema.evolution import align, map_fields
-from bitlake.table.fetch import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
-from bitlake.table.plan import Plan, PlannedFile
-from bitlake.table.read import tasks_of
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 
 RUN_ROWS = 131_072

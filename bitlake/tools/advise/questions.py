@@ -26,8 +26,8 @@ from bitlake.expressions.tree import (
     sources_of,
 )
 from bitlake.metadata.schema import TableSchema
-from bitlake.table.scan_log import ScanRecord
 from bitlake.tools.advise.profile import ColumnProfile, Value
+from bitlake.tools.scan_log import ScanRecord
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import BINARIES, STRINGS
 

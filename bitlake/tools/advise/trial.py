@@ -25,12 +25,12 @@ from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.scan.column_reader import footer_of, has_pages, stored_bytes
 from bitlake.schema.evolution import map_fields
-from bitlake.table.data_file import indexed_columns
-from bitlake.table.fetch import footer_of, has_pages, stored_bytes
 from bitlake.tools.advise.profile import Run, read_column
 from bitlake.tools.advise.questions import leaves_of
 from bitlake.types import DataField, arrow_type
+from bitlake.write.data_file_writer import indexed_columns
 
 _BATCH = 128 * 1024
 _PIECE = 16 * 1024

@@ -21,6 +21,9 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quote
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.formatting import counted, human_bytes, share_words
+from bitlake.mergetree.bucket_states import bucket_states, lsm_context
+from bitlake.mergetree.bucket_writer import due_unit
+from bitlake.mergetree.postpone_bucket import postponed
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
@@ -28,6 +31,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.scan.index_reader import has_index, open_for
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
 from bitlake.snapshot.index_manifest import index_entries
@@ -37,13 +41,9 @@ from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.tag_files import list_tags
 from bitlake.snapshot.versions import branch_names, existing_snapshots
-from bitlake.table.append_compact import due_groups
-from bitlake.table.index_access import has_index, open_for
-from bitlake.table.lsm.bucket import due_unit
-from bitlake.table.lsm.postpone import postponed
-from bitlake.table.lsm.states import bucket_states, lsm_context
-from bitlake.table.scan_log import ScanRecord
-from bitlake.table.sizing import target_file_size
+from bitlake.tools.scan_log import ScanRecord
+from bitlake.write.append_compaction import due_groups
+from bitlake.write.rolling_files import target_file_size
 
 
 @dataclass(frozen=True, slots=True)

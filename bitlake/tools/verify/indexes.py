@@ -37,8 +37,8 @@ from bitlake.io import Store
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
+from bitlake.scan.index_reader import index_name
 from bitlake.schema.merge_spec import key_fields
-from bitlake.table.index_access import index_name
 from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_frame, decode_vector, frame_bytes
 from bitlake.tableindex.hash_index import decode_hashes
 from bitlake.tableindex.vector_range import VectorRange

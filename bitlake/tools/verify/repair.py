@@ -25,6 +25,7 @@ from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import Runner
+from bitlake.scan.index_reader import INDEX_SUFFIX
 from bitlake.snapshot.branches import branch_paths
 from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
 from bitlake.snapshot.index_manifest import index_entries, index_path
@@ -32,14 +33,13 @@ from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import branch_names
-from bitlake.table.changes import CommitPlan
-from bitlake.table.commit import commit
-from bitlake.table.data_file import FileMaker
-from bitlake.table.index_access import INDEX_SUFFIX
-from bitlake.table.rewrite_index import RewriteTask, plan_rewrite, rewrite_file
 from bitlake.tableindex.hash_index import java_order
 from bitlake.tools.verify.findings import Finding, VerifyReport
 from bitlake.tools.verify.indexes import KeyFile, key_hashes
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan
+from bitlake.write.data_file_writer import FileMaker
+from bitlake.write.index_rewrite import RewriteTask, plan_rewrite, rewrite_file
 
 Indexes = Literal["rebuild", "drop"]
 _HINTS = frozenset({"hint-wrong", "hint-ahead"})

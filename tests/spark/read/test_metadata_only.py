@@ -14,7 +14,7 @@ from answers import rows_of
 from builders import every_type
 
 import bitlake
-from bitlake.table.plan import SkipReason
+from bitlake.scan.plan import SkipReason
 
 pytestmark = pytest.mark.spark
 OPTIONS = {"file-index.bitmap.columns": "status,flag,score", "file-index.range-bitmap.columns": "amount,day"}

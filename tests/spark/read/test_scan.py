@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 import bitlake
+from bitlake.scan import page_pruning
+from bitlake.scan import page_pruning as page_planning
 from bitlake.spark.read import scan as spark_scan
-from bitlake.table import page_planning, page_pruning
 
 pytestmark = pytest.mark.spark
 

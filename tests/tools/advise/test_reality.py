@@ -17,11 +17,11 @@ import bitlake
 from bitlake.demo.data import orders
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.tree import sources_of
-from bitlake.table.curves import bits_for, bounds_of, ranks, zorder
 from bitlake.tools.advise import choose, estimate, profile, trial
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.advise.advisor import Measured, bytes_of, index_sizes
 from bitlake.tools.advise.estimate import side_by_side
+from bitlake.write.z_order import bits_for, bounds_of, ranks, zorder
 from tests.tools.advise.tables import lineitem, stored
 
 FACTOR = 2.0

@@ -14,10 +14,10 @@ import pytest
 
 import bitlake
 from bitlake.snapshot.expiry import Retention
-from bitlake.table.scan_log import ScanRecord, ScanTerm
 from bitlake.table.table import Table
 from bitlake.tools.report import TableReport, gather
 from bitlake.tools.report.facts import Thresholds, scan_facts
+from bitlake.tools.scan_log import ScanRecord, ScanTerm
 
 SCHEMA = pa.schema([("id", pa.int64()), ("status", pa.string()), ("dt", pa.string())])
 INDEXES = {

@@ -1,0 +1,1 @@
+"""Catalogs: where the names of databases and tables are kept."""

@@ -1,0 +1,1 @@
+"""Primary-key tables as LSM trees: bucket assignment, writing, compaction, changelog, DML."""

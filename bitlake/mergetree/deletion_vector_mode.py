@@ -1,0 +1,226 @@
+"""Switching deletion vectors on or off for a table with data, so that readers see the same rows before and after.
+
+With vectors readers take the files above level 0 as they are, minus vectors; without, they merge all files and look at
+no vector (index-format spec, section 9.6).  Both see the same rows of a *settled* table: every key has one row, above
+level 0, and no vector deletes anything.  A full compaction settles a table.  Then the switch is one file, the next
+schema, created only if absent:
+
+1. compact fully, until the latest snapshot is settled: readers see the same rows, a crash leaves the table as it was;
+2. create the schema with the option changed: **the switch**.  Compactions computed before it are refused from now on
+   (:meth:`bitlake.write.commit_plan.Changes.check_mode`); rows written to level 0 count in both modes;
+3. publish an empty snapshot.  Whoever had looked at the schema before the switch, and has not published yet, loses the
+   race for the snapshot's id and looks again: the table can no longer be changed in the old mode;
+4. if such a writer was faster: compact fully (on), or switch back and begin anew (off), for without vectors the rows
+   that it deleted would come back.  Rows that came into level 0 meanwhile are compacted, so that they are seen (on).
+
+Append tables have no versions: they can be switched on as they are, and are settled when no vector deletes anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Protocol
+
+from pyroaring import BitMap
+
+from bitlake.errors import CommitConflict
+from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
+from bitlake.merge.interval_partition import KeyRanges, sections
+from bitlake.mergetree.commit import Publisher
+from bitlake.metadata import options as opt
+from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
+from bitlake.metadata.manifest import FileSource, ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.runtime import Runner
+from bitlake.schema.create import check_options
+from bitlake.snapshot.index_files import Bucket, IndexChange
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.snapshot.schema_commit import write_schema
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
+from bitlake.write.append_dml import RowsGone, discard_index, read_all, rewrite, vector_change, vector_files
+from bitlake.write.commit import CommitPlan, commit
+
+_TRIES = 20
+_PATIENT = 5
+"""Tries in which other writers are waited for to leave level 0 empty, before rows are hidden from readers a moment."""
+
+
+class Switchable(Protocol):
+    """A table, as far as switching it goes."""
+
+    name: str
+    store: Store
+
+    def stored_state(self) -> TableState:
+        """The table now, under its own options."""
+
+    def compact(self, full: bool = False) -> Any:
+        """Compact it; with ``full``, so that nothing is left to merge."""
+
+    def publisher(self, state: TableState) -> Publisher:
+        """Who commits to it."""
+
+
+def switch_deletion_vectors(table: Switchable, on: bool) -> TableSchema:
+    """Switch deletion vectors on or off; the schema as it is then, unchanged if they were.
+
+    Raises :class:`bitlake.errors.InvalidRequest` if the table's other options do not go with it, and
+    :class:`CommitConflict` if other writers never leave the table settled; it may be tried again any time.
+    """
+    for attempt in range(_TRIES):
+        state = table.stored_state()
+        if state.schema.opts.of(opt.DV_ENABLED) == on:
+            return state.schema
+        new = _switched(state, on)
+        if on:
+            _forget_vectors(table, state)
+            state = table.stored_state()
+        if not is_settled(state, level_0=not on or attempt >= _PATIENT):
+            _settle(table, state)
+        elif _now(state) == state.snapshot_id and write_schema(state, new) and _finish(table, state, new):
+            return new
+    raise CommitConflict(
+        f"table '{table.name}': other writers kept changing it while deletion vectors were to be switched "
+        f"{'on' if on else 'off'}; try again"
+    )
+
+
+def _settle(table: Switchable, state: TableState) -> None:
+    if state.schema.primary_keys:
+        table.compact(full=True)
+        return
+    publisher = table.publisher(state)
+    # Whoever came first: the table is looked at again.
+    with contextlib.suppress(CommitConflict):
+        unmark(state, publisher.runner, publisher.user)
+
+
+def is_settled(state: TableState, *, level_0: bool = False) -> bool:
+    """Whether readers with and without deletion vectors see the same rows.
+
+    ``level_0``: rows there, which readers with vectors do not see, are no reason to say no.
+    """
+    entries = [e for e in state.entries() if e.bucket >= 0]
+    places = vectors_by_file(index_entries(state.store, state.paths, state.snapshot))
+    if state.schema.opts.of(opt.DV_ENABLED) and any(e.file.file_name in places for e in entries):
+        return False
+    if not state.schema.primary_keys:
+        return True
+    upper = [e for e in entries if e.file.level > 0]
+    if any(e.file.delete_row_count for e in upper) or not (level_0 or len(upper) == len(entries)):
+        return False
+    buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+    for e in upper:
+        buckets.setdefault((e.partition, e.bucket), []).append(e)
+    ranges = KeyRanges(state.schema)
+    return all(len(sections(files, ranges)) == len(files) for files in buckets.values())
+
+
+def _forget_vectors(table: Switchable, state: TableState) -> None:
+    """Drop vectors that are not applied any more, from a time when they were switched on: they would be again."""
+    names = {e.file.file_name for e in state.entries()}
+    stale: dict[Bucket, list[IndexFileEntry]] = {}
+    for entry in index_entries(state.store, state.paths, state.snapshot):
+        if entry.index_type == DELETION_VECTORS and any(r.data_file in names for r in entry.ranges or ()):
+            stale.setdefault((entry.partition, entry.bucket), []).append(entry)
+    if stale:
+        changes = tuple(IndexChange(*slot, DELETION_VECTORS, tuple(old), ()) for slot, old in stale.items())
+        user = table.publisher(state).user
+        commit(table.store, state.paths, CommitPlan("COMPACT", index=changes), state.schema, user)
+
+
+def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
+    """Close the table to the old mode after the switch to ``new``; False if it had to be switched back."""
+    if _now(before) is None:
+        return True
+    on = new.opts.of(opt.DV_ENABLED)
+    fence = commit(
+        table.store,
+        before.paths,
+        CommitPlan("COMPACT"),
+        new,
+        table.publisher(before).user,
+        options={**new.options, opt.FORCE_SNAPSHOT.name: "true"},
+    )
+    assert fence is not None
+    since = list(existing_snapshots(table.store, before.paths, range((before.snapshot_id or 0) + 1, fence.id)))
+    old_mode = any(s.commit_kind != "APPEND" and s.schema_id < new.id for s in since)
+    if on:
+        if new.primary_keys and old_mode:
+            table.compact(full=True)
+        elif new.primary_keys and (since or not is_settled(before)):
+            table.compact()
+        return True
+    if old_mode:
+        state = table.stored_state()
+        write_schema(state, _switched(state, True))
+    return not old_mode
+
+
+def _now(state: TableState) -> int | None:
+    return latest_snapshot_id(state.store, state.paths)
+
+
+def _switched(state: TableState, on: bool) -> TableSchema:
+    schema = state.schema
+    options = {**schema.options, opt.DV_ENABLED.name: str(on).lower()}
+    check_options(state.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
+    return schema.next(options=options)
+
+
+# --- append_unmark ---
+# Writing files of append tables that have deletion vectors anew without their deleted rows, so that none is needed.
+#
+# A compaction leaves files of which few rows are deleted; before vectors are switched off, none may be left.
+
+
+def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:
+    """Rewrite all files of an append table that have a vector, in one COMPACT snapshot; None if there are none.
+
+    Raises :class:`bitlake.errors.CommitConflict` if another writer deleted rows of those files meanwhile; what was
+    written is deleted then.
+    """
+    indexes: dict[Bucket, list[IndexFileEntry]] = {}
+    for entry in index_entries(state.store, state.paths, state.snapshot):
+        if entry.index_type == DELETION_VECTORS:
+            indexes.setdefault((entry.partition, entry.bucket), []).append(entry)
+    files: dict[Bucket, list[ManifestEntry]] = {}
+    for e in state.entries():
+        if (e.partition, e.bucket) in indexes:
+            files.setdefault((e.partition, e.bucket), []).append(e)
+    marked: list[ManifestEntry] = []
+    deleted: dict[str, BitMap] = {}
+    changes: list[IndexChange] = []
+    adds: list[ManifestEntry] = []
+    try:
+        for slot, entries in files.items():
+            rows = {e.file.file_name: e.file.row_count for e in entries}
+            base = vector_files(state, indexes[slot], set(rows))
+            held = read_all(state, base, rows)
+            here = [e for e in entries if e.file.file_name in held]
+            if not here:
+                continue
+            marked += here
+            deleted |= {e.file.file_name: held.pop(e.file.file_name).rows for e in here}
+            changes.append(vector_change(state, slot, base, held))
+        if not marked:
+            return None
+        left = {e.file.file_name: Selection.all().minus(deleted[e.file.file_name], e.file.row_count) for e in marked}
+        kept = [e for e in marked if len(deleted[e.file.file_name]) < e.file.row_count]
+        for made in rewrite(state, [(e,) for e in kept], left, runner, FileSource.COMPACT):
+            adds += made
+    except BaseException:
+        discard_index(state, [e for c in changes for e in c.new])
+        raise
+    gone = RowsGone({}, tuple(marked), tuple(adds), tuple(changes))
+    return commit(
+        state.store,
+        state.paths,
+        CommitPlan("COMPACT", gone.adds, gone.deletes, index=gone.index),
+        state.schema,
+        user,
+        on_failure=lambda: gone.discard(state),
+    )

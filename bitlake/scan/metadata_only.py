@@ -1,0 +1,309 @@
+"""Answers that need no rows: counts, distinct values and extremes from metadata and indexes, file by file.
+
+Three ways, each file taking the cheapest that is certain:
+
+* ``metadata``: row counts, partition values, NULL counts, and bounds that are values of the column (not cut, not of
+  floats, of a file whose rows all count);
+* ``index``: the values of a bitmap or range-bitmap with their rows, intersected with the chosen ones;
+* ``data``: the one column (and the predicate's) is read.
+
+The first two are taken only for files whose selection is exact: a superset would count rows that do not match.
+Values group as in Spark: one NaN, and -0.0 with 0.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.fileindex.reader import OpenIndex
+from bitlake.io import Store
+from bitlake.metadata.paths import TablePaths
+from bitlake.scan.index_reader import has_index, open_for
+from bitlake.scan.plan import Plan, PlannedFile
+from bitlake.scan.planner import physical_array
+from bitlake.scan.reader import IgnoredFiles, ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.scan.sort_order import Order, best_rows
+from bitlake.scan.top_n_planner import FileRanges
+from bitlake.types import AtomicType, DataField, Root, arrow_type
+
+T = TypeVar("T")
+METADATA, INDEX, DATA = "metadata", "index", "data"
+_FLOATS = (Root.FLOAT, Root.DOUBLE)
+_COUNT = "count"
+
+
+class NeedsData(Exception):
+    """Only the rows themselves can tell, and they were not to be read."""
+
+
+class Answers:
+    """The aggregates of a plan's rows.  ``may_read``: whether data files may be opened where nothing else can tell.
+
+    Methods raise :class:`NeedsData` when it is False.  The plan's metrics tell how many files were answered which way.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        store: Store,
+        paths: TablePaths,
+        *,
+        timezone: str,
+        use_index: bool,
+        may_read: bool,
+        ignored: IgnoredFiles | None = None,
+    ) -> None:
+        self._plan = plan
+        self._store = store
+        self._paths = paths
+        self._timezone = timezone
+        self._use_index = use_index
+        self._may_read = may_read
+        self._ignored = ignored
+        self._ranges: dict[str, FileRanges] = {}
+
+    # --- the answers -------------------------------------------------------------------------------------------------
+
+    def count(self, column: str | None = None) -> int:
+        """How many rows there are, or how many that are not NULL in a column."""
+        total = 0
+        for file in self._plan.files:
+            if self._sure(file):
+                known = file.chosen_rows if column is None else self._not_null(file, column)
+                if known is not None:
+                    total += known
+                    if column is None:
+                        self._told(INDEX if file.selection.rows is not None else METADATA)
+                    continue
+            for table in self._read(file, [] if column is None else [column]):
+                total += table.num_rows - (0 if column is None else table.column(0).null_count)
+        return total
+
+    def exists(self) -> bool:
+        """Whether there is a row."""
+        files = self._plan.files
+        if any(self._sure(f) and f.chosen_rows for f in files):
+            self._told(METADATA)
+            return True
+        return any(t.num_rows for f in files if not self._sure(f) for t in self._read(f, []))
+
+    def group_count(self, column: str) -> pa.Table:
+        """Each distinct value, NULL among them, with its rows: columns ``<column>`` and ``count``."""
+        field = self._comparable(column)
+        parts = [part for file in self._plan.files for part in self._counted(file, field)]
+        return _merged(parts, field)
+
+    def distinct(self, column: str) -> pa.Array:
+        """The distinct values, NULL last if there is one."""
+        field = self._comparable(column)
+        parts = [part for file in self._plan.files for part in self._distinct(file, field)]
+        values = _merged(parts, field).column(0).combine_chunks()
+        return pa.concat_arrays([values.drop_null(), pa.nulls(values.null_count, values.type)])
+
+    def min_max(self, column: str) -> tuple[pa.Scalar, pa.Scalar]:
+        """The smallest and the largest value that is not NULL; NULL if there is none."""
+        field = self._comparable(column)
+        kind = arrow_type(field.type)
+        ends = [pa.array([], kind)]
+        for file in self._plan.files:
+            ends += self._ends(file, field)
+        values = pa.table([pa.chunked_array(ends, kind).drop_null()], names=[column])
+        out = []
+        for descending in (False, True):
+            best = best_rows(values, [Order(column, descending, False)], 1)
+            out.append(values.column(0)[int(best[0])] if len(best) else pa.scalar(None, kind))
+        return out[0], out[1]
+
+    # --- one file ----------------------------------------------------------------------------------------------------
+
+    def _not_null(self, file: PlannedFile, column: str) -> int | None:
+        ranges = self._range(column)
+        known = ranges.stats(file)
+        nulls = None if known is None else ranges.nulls(known, file)
+        if nulls == 0 or nulls == file.row_count:
+            self._told(METADATA)
+            return 0 if nulls else file.chosen_rows
+        if nulls is not None and file.whole:
+            self._told(METADATA)
+            return file.row_count - nulls
+        name, index = self._index(file, column)
+        found = None if index is None else index.null_count(name, file.selection.rows)
+        if found is None:
+            return None
+        self._told(INDEX)
+        return file.chosen_rows - found
+
+    def _counted(self, file: PlannedFile, field: DataField) -> Iterator[pa.Table]:
+        if self._sure(file):
+            single = self._single(file, field)
+            if single is not None:
+                yield single
+                return
+            name, index = self._index(file, field.name)
+            told = None if index is None else index.value_counts(name, file.selection.rows)
+            if told is not None:
+                self._told(INDEX)
+                yield _table(field, told.values.cast(arrow_type(field.type)), told.counts)
+                yield _nulls(field, told.nulls)
+                return
+        for table in self._read(file, [field.name]):
+            yield _merged([_table(field, table.column(0), np.ones(table.num_rows, np.int64))], field)
+
+    def _distinct(self, file: PlannedFile, field: DataField) -> Iterator[pa.Table]:
+        if self._sure(file) and file.whole and self._single(file, field) is None:
+            name, index = self._index(file, field.name)
+            values = None if index is None else index.distinct(name)
+            nulls = None if index is None or values is None else index.null_count(name)
+            if values is not None and nulls is not None:
+                self._told(INDEX)
+                yield _table(field, values.cast(arrow_type(field.type)), np.ones(len(values), np.int64))
+                yield _nulls(field, nulls)
+                return
+        yield from self._counted(file, field)
+
+    def _ends(self, file: PlannedFile, field: DataField) -> list[pa.Array]:
+        """Values of a file among which its smallest and largest are."""
+        if self._sure(file):
+            bounds = self._bounds(file, field)
+            if bounds is not None:
+                self._told(METADATA)
+                return [physical_array(field, bounds)]
+            name, index = self._index(file, field.name)
+            rows: BitMap | None = file.selection.rows
+            found = None if index is None else index.extremes(name, rows)
+            if found is None and index is not None:
+                told = index.value_counts(name, rows) if rows is not None else None
+                found = index.distinct(name) if rows is None else None if told is None else told.values
+            if found is not None:
+                self._told(INDEX)
+                return [found.cast(arrow_type(field.type))]
+        out = []
+        for table in self._read(file, [field.name]):
+            for descending in (False, True):
+                best = best_rows(table, [Order(field.name, descending, False)], 1)
+                out.append(table.column(0).take(pa.array(best)).combine_chunks())
+        return [c for a in out for c in (a.chunks if isinstance(a, pa.ChunkedArray) else [a])]
+
+    def _bounds(self, file: PlannedFile, field: DataField) -> list[Any] | None:
+        """The smallest and largest value by metadata, if they surely are values of the chosen rows."""
+        ranges = self._range(field.name)
+        known = ranges.stats(file)
+        if known is None:
+            return None
+        if ranges.nulls(known, file) == file.row_count:
+            return []
+        constant = ranges.constant
+        whole = file.whole and not known.truncated and not _has_type(field, _FLOATS)
+        if known.min is None or known.max is None or not (constant or whole):
+            return None
+        return [known.min, known.max]
+
+    def _single(self, file: PlannedFile, field: DataField) -> pa.Table | None:
+        """The file's values with their counts, when metadata say that it has one at most."""
+        bounds = self._bounds(file, field)
+        if bounds is None or (bounds and bounds[0] != bounds[1]):
+            return None
+        ranges = self._range(field.name)
+        known = ranges.stats(file)
+        nulls = None if known is None else ranges.nulls(known, file)
+        if nulls is None or not (file.whole or nulls in (0, file.row_count)):
+            return None
+        if not file.whole and nulls:  # all of them
+            nulls = file.chosen_rows
+        self._told(METADATA)
+        parts = [_nulls(field, nulls)]
+        if bounds:
+            parts.append(_table(field, physical_array(field, bounds[:1]), np.array([file.chosen_rows - nulls])))
+        return pa.concat_tables(parts)
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def _sure(self, file: PlannedFile) -> bool:
+        return file.sure(self._plan.predicate)
+
+    def _told(self, way: str) -> None:
+        answered = self._plan.metrics.answered_by
+        answered[way] = answered.get(way, 0) + 1
+
+    def _range(self, column: str) -> FileRanges:
+        found = self._ranges.get(column)
+        if found is None:
+            order = Order(column, False, False)
+            found = self._ranges[column] = FileRanges(order, self._plan.schema, self._plan.schemas, self._paths)
+        return found
+
+    def _index(self, file: PlannedFile, column: str) -> tuple[str, OpenIndex | None]:
+        """The file's name of a column, and the file's index if that can tell of it."""
+        source, usable = self._range(column).source(file.entry.file.schema_id)
+        if source is None or not usable or not self._use_index or not has_index(file.entry.file):
+            return column, None
+        try:
+            index = open_for(self._store, file.path, file.entry.file, self._plan.schemas[file.entry.file.schema_id])
+        except BitlakeError:
+            return source.name, None  # the rows are read instead
+        return source.name, index
+
+    def _comparable(self, column: str) -> DataField:
+        field = self._plan.schema.field(column)
+        if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
+            raise InvalidRequest(f"column '{field.name}' of type {field.type} cannot be grouped or compared")
+        return field
+
+    def _read(self, file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
+        if not self._may_read:
+            raise NeedsData
+        self._told(DATA)
+        request = ReadRequest(self._plan.schema, tuple(columns), self._plan.predicate, self._timezone, self._ignored)
+        counts = ReadCounts()
+        try:
+            yield from read_file(self._store, tasks_of([file], self._plan.schemas)[0], request, counts)
+        finally:
+            m = self._plan.metrics
+            m.rows_read += counts.rows_read
+            m.rows_returned += counts.rows_returned
+            m.data_bytes_read += counts.bytes
+            m.data_requests += counts.requests
+            m.pages_read += counts.pages
+            m.row_groups_read += counts.row_groups
+            m.files_ignored += counts.files_ignored
+
+
+def _has_type(field: DataField, roots: Sequence[Root]) -> bool:
+    return isinstance(field.type, AtomicType) and field.type.root in roots
+
+
+def _table(field: DataField, values: pa.Array | pa.ChunkedArray, counts: np.ndarray[Any, Any]) -> pa.Table:
+    column = values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values], arrow_type(field.type))
+    return pa.table([column, pa.array(counts, pa.int64())], names=[field.name, count_name(field)])
+
+
+def _nulls(field: DataField, count: int) -> pa.Table:
+    rows = 1 if count else 0
+    return _table(field, pa.nulls(rows, arrow_type(field.type)), np.full(rows, count, np.int64))
+
+
+def count_name(field: DataField) -> str:
+    """What the column of counts beside a column is called."""
+    return _COUNT if field.name != _COUNT else "count_rows"
+
+
+def _merged(parts: Sequence[pa.Table], field: DataField) -> pa.Table:
+    """One row for each distinct value, counts added."""
+    count = count_name(field)
+    kind = arrow_type(field.type)
+    if not parts:
+        return pa.table([pa.array([], kind), pa.array([], pa.int64())], names=[field.name, count])
+    whole = pa.concat_tables(parts)
+    values = whole.column(0)
+    if _has_type(field, _FLOATS):
+        plain = pc.add(values, pa.scalar(0.0, kind))  # -0.0 + 0.0 is 0.0
+        values = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), kind), plain)
+    made = pa.table({"v": values, "n": whole.column(1)}).group_by("v", use_threads=False).aggregate([("n", "sum")])
+    return pa.table([made.column("v").cast(kind), made.column("n_sum").cast(pa.int64())], names=[field.name, count])

@@ -1,0 +1,253 @@
+"""Which rows of a Parquet file a predicate's own columns can hold, by the bounds of their pages.
+
+What statistics are to a file, a column index is to its pages: where a column's values lie in order, as keys do in files
+of primary-key tables, a range or a value is in few of them.  Only pages that surely hold no wanted row are left out,
+and the predicate is still applied to whatever is read.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap
+
+from bitlake.errors import BitlakeError
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.statistics import Verdict
+from bitlake.expressions.statistics_arrays import Bools, ColumnBounds, Form, NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.expressions.tree import Leaf, Predicate, columns_of, conjuncts
+from bitlake.fileindex.selection import Selection
+from bitlake.formats.parquet.footer import Footer
+from bitlake.formats.parquet.page_index import PageBounds, page_bounds
+from bitlake.formats.parquet.statistics import number_units
+from bitlake.io import Store
+from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
+from bitlake.scan.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
+from bitlake.schema.evolution import map_fields, stored_alike
+from bitlake.types import AtomicType, DataField
+from bitlake.types.datatypes import Root
+
+WORTH_ROWS = 32 * 1024
+"""Files of fewer rows are read without asking for the bounds of their pages."""
+_MOST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class PagesLeft:
+    """The rows of a file that bounds of pages do not rule out, and the table's columns whose bounds did."""
+
+    rows: BitMap
+    columns: tuple[str, ...]
+
+
+Fields = Mapping[str, tuple[DataField, DataField]]
+"""Columns that a predicate speaks of, each as the table has it and as the file does."""
+
+
+def stored_fields(predicate: Predicate, schema: TableSchema, file_schema: TableSchema) -> Fields:
+    """The predicate's columns that a file of a schema has; those of partitions are not asked for in files."""
+    mapping = map_fields(schema.fields, file_schema.fields).fields
+    wanted = columns_of(predicate).difference(schema.partition_keys)
+    found = ((name, mapping.get(name)) for name in wanted)
+    return {name: (schema.field(name), source) for name, source in found if source is not None}
+
+
+def rows_by_pages(
+    store: Store, task: FileTask, footer: Footer, predicate: Predicate, fields: Fields, counts: ReadCounts
+) -> BitMap | None:
+    """The rows of :func:`pages_left`; None: all of them."""
+    found = pages_left(store, task, footer, predicate, fields, counts)
+    return None if found is None else found.rows
+
+
+def pages_left(
+    store: Store, task: FileTask, footer: Footer, predicate: Predicate, fields: Fields, counts: ReadCounts
+) -> PagesLeft | None:
+    """The rows that pages do not rule out, by the predicate's terms over one column each; None: all of them.
+
+    A column index that cannot be read rules nothing out.
+    """
+    if task.row_count < WORTH_ROWS:
+        return None
+    left: BitMap | None = None
+    columns: list[str] = []
+    for term in conjuncts(predicate):
+        names = tuple(columns_of(term))
+        name = names[0] if len(names) == 1 else ""
+        if name not in fields:
+            continue
+        kept = _kept(store, task, footer, term, *fields[name], counts)
+        if kept is not None:
+            left = kept if left is None else left & kept
+            columns += [name] if name not in columns else []
+    return None if left is None else PagesLeft(left, tuple(columns))
+
+
+def _kept(
+    store: Store,
+    task: FileTask,
+    footer: Footer,
+    term: Predicate,
+    field: DataField,
+    stored: DataField,
+    counts: ReadCounts,
+) -> BitMap | None:
+    leaf_number = footer.column(stored.name).leaf
+    made = field.type
+    if not isinstance(made, AtomicType) or not stored_alike(made, stored.type) or not footer.type_ordered[leaf_number]:
+        return None
+    units = number_units(footer.leaves[leaf_number], made)
+    if units is None and made.root is not Root.VARCHAR:
+        return None
+
+    def fetch(ranges: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        counts.add(bytes=sum(length for _, length in ranges), requests=len(ranges))
+        return store.read_ranges(task.path, ranges)
+
+    try:
+        found = page_bounds(footer, fetch, stored.name)
+        bounds = None if found is None else _bounds(found, units)
+        if found is None or bounds is None:
+            return None
+        rows = np.diff(found.starts)
+
+        def leaf(leaf: Leaf) -> Verdicts:
+            return judge_leaf(leaf, bounds, rows)
+
+        keep: Bools = judge(term, rows, leaf) != Verdict.NONE.value
+    except (BitlakeError, NotVectorised):
+        return None
+    if keep.all():
+        return None
+    edges = np.flatnonzero(np.diff(keep, prepend=False, append=False)).reshape(-1, 2)
+    left = BitMap()
+    for first, last in found.starts[edges].tolist():
+        left.add_range(first, last)
+    return left
+
+
+def _bounds(found: PageBounds, units: tuple[int, int] | None) -> ColumnBounds | None:
+    """Bounds of pages as those of files are held; ``units`` of numbers (:func:`number_units`), None of texts.
+
+    Of NULLs only pages that hold nothing else tell.
+    """
+    low: Any = found.low
+    high: Any = found.high
+    if isinstance(low, list) == (units is not None):
+        return None
+    if units is None:
+        low, high = (pa.array(v, pa.large_binary()) for v in (low, high))
+    elif units[0] != units[1]:
+        by, times = units[0] // math.gcd(*units), units[1] // math.gcd(*units)
+        if len(low) and max(max(-int(v.min()), int(v.max())) for v in (low, high)) >= _MOST // times:
+            return None
+        # What is finer in the file than in the table lies between the numbers next to it, however it is rounded.
+        low, high = low * times // by, -(-high * times // by)
+    known = ~found.empty
+    nulls = np.where(found.empty, np.diff(found.starts), -1)
+    form = Form.TEXT if units is None else Form.INTEGER
+    return ColumnBounds(form, low, high, known, known, nulls, truncated=True)
+
+
+# --- page_planning ---
+# A plan's files narrowed by the bounds of their pages, before it is decided how they are read.
+#
+# Where neither statistics nor an index narrows a file, its column index can: where a column's values lie in order, as
+# those that a table is sorted by, a value is in one page of a file.  What is left is little then, and read at once;
+# else whole files would be given to Spark, which asks the same bounds only about short conditions, and in a job.
+#
+# Only plans of few files are looked at.  A few of them are asked first: if they are narrowed by nothing, as in a file
+# whose values lie scattered, the others are not opened for it.  Footers are kept; whoever reads the files needs them.
+# Measured on TPC-H's lineitem, 8 files of 750,000 rows, 2 busy cores: three files of which bounds leave all take 4.5 ms
+# to ask and 0.9 ms the next time, eight with 180 pages that they narrow 12 and 2 ms (saved when they are read).
+
+WORTH_BYTES = 4 << 20
+"""Files of fewer bytes in all are soon read."""
+MOST_FILES = 64
+MOST_SHARE = 0.25
+"""Of more of its rows than this a file is read whole (:data:`bitlake.scan.reader.WHOLE_FILE_SHARE`)."""
+_PROBES = 3
+
+
+def narrowed_by_pages(
+    predicate: Predicate,
+    files: Sequence[PlannedFile],
+    schema: TableSchema,
+    schemas: Mapping[int, TableSchema],
+    store: Store,
+    skipped: list[SkippedFile],
+    metrics: ScanMetrics,
+) -> list[PlannedFile]:
+    """The files, with few rows of those in which bounds of pages leave few; without a row left they go to ``skipped``.
+
+    Selections stay supersets of the rows for which the predicate is TRUE.  What cannot be read rules nothing out.
+    """
+    wanted = [f for f in files if _wide(f)]
+    if len(wanted) > MOST_FILES or sum(f.entry.file.file_size for f in wanted) < WORTH_BYTES:
+        return list(files)
+    started = time.perf_counter()
+    counts = ReadCounts()
+
+    def ask(file: PlannedFile) -> PlannedFile:
+        return _narrowed(predicate, file, schema, schemas[file.entry.file.schema_id], store, counts)
+
+    places = range(len(wanted))
+    probes = places if len(wanted) <= _PROBES else (0, len(wanted) // 2, len(wanted) - 1)
+    runner = LocalRunner(REQUESTS)
+    asked = dict(zip(probes, runner.run([wanted[i] for i in probes], ask), strict=True))
+    if any(asked[i] is not wanted[i] for i in probes):
+        rest = [i for i in places if i not in asked]
+        asked |= zip(rest, runner.run([wanted[i] for i in rest], ask), strict=True)
+    found = {id(wanted[i]): file for i, file in asked.items()}
+    left, text = [], ""
+    for file in (found.get(id(f), f) for f in files):
+        if not file.selection.is_empty:
+            left.append(file)
+            continue
+        text = text or to_sql(predicate, schema.fields)
+        detail = f"{' and '.join(file.pruned_by)}: no page can have a row with {text}"
+        size = file.entry.file.file_size
+        skipped.append(SkippedFile(file.path, SkipReason.PAGES, detail, file.row_count, size))
+    metrics.index_bytes_read += counts.bytes
+    metrics.pages_ms = (time.perf_counter() - started) * 1000
+    return left
+
+
+def _wide(file: PlannedFile) -> bool:
+    """Whether many rows of a file are to be read and judged."""
+    many = file.row_count >= WORTH_ROWS and file.chosen_rows > MOST_SHARE * file.row_count
+    return many and file.merge is None and not file.selection.exact
+
+
+def _narrowed(
+    predicate: Predicate,
+    file: PlannedFile,
+    schema: TableSchema,
+    file_schema: TableSchema,
+    store: Store,
+    counts: ReadCounts,
+) -> PlannedFile:
+    entry = file.entry
+    task = FileTask(
+        file.path, entry.file.file_size, file.row_count, entry.bucket, file.partition, file.selection, file_schema
+    )
+    fields = stored_fields(predicate, schema, file_schema)
+    if not fields or not has_pages(task):
+        return file
+    try:
+        found = pages_left(store, task, footer_of(store, task), predicate, fields, counts)
+    except BitlakeError:
+        return file  # reading says what is wrong
+    if found is None or len(found.rows) > MOST_SHARE * file.row_count:
+        return file
+    by = f"page bounds({', '.join(found.columns)})"
+    selection = file.selection & Selection.of(found.rows, False)
+    return replace(file, selection=selection, pruned_by=(*file.pruned_by, by), by_pages=not file.pruned_by)

@@ -1,0 +1,260 @@
+"""Pruning by what manifests say: partition → bucket → statistics, for all live files at once.
+
+Each step only judges the files that the cheaper ones left.  Which files go is known without a text for each: those are
+made for whoever looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.codec.bucket import bucket_of
+from bitlake.errors import CorruptError
+from bitlake.expressions.sql_text import to_sql
+from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
+from bitlake.expressions.statistics_arrays import Bools, Int64s, NotVectorised, Verdicts, judge, judge_leaf
+from bitlake.expressions.tree import And, Leaf, Predicate, columns_of, conjuncts, named_values, terms_on
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import column_stats
+from bitlake.scan.plan import SkippedFile, SkipReason
+from bitlake.schema.evolution import MappedPredicate, map_fields, map_predicate, same_columns
+from bitlake.snapshot.file_columns import FileColumns, FileGroup
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.types import DataField, arrow_type
+
+_REASONS = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
+_KEPT, _PARTITION, _BUCKET, _STATS = range(4)
+
+
+class MetadataPruning:
+    """Which of a snapshot's files can hold rows for which a predicate, bound to ``schema``, is TRUE."""
+
+    def __init__(
+        self,
+        files: FileColumns,
+        schema: TableSchema,
+        schemas: Mapping[int, TableSchema],
+        paths: TablePaths,
+        predicate: Predicate | None,
+    ) -> None:
+        self._files = files
+        self._schema = schema
+        self.schemas = schemas
+        """The schemas that files were written with, by id."""
+        self.partitions = PartitionReader(schema, paths)
+        self.mapped: dict[int, MappedPredicate] = {}
+        """The predicate in the names of each schema that files were written with."""
+        self.whole: Bools = np.zeros(len(files), bool)
+        """The files of which every row satisfies the predicate."""
+        self._reasons = np.zeros(len(files), np.int8)
+        self._on_partition = And(())
+        if predicate is None:
+            return
+        self._on_partition = And(terms_on(predicate, schema.partition_keys))
+        if self._on_partition.children:
+            self._by_partition()
+        self._by_bucket(BucketFilter(schema, conjuncts(predicate)))
+        for group in files.groups:
+            if group.schema_id not in self.mapped:
+                fields = schemas[group.schema_id].fields
+                self.mapped[group.schema_id] = map_predicate(
+                    predicate, schema.fields, map_fields(schema.fields, fields)
+                )
+            self._by_stats(group, self.mapped[group.schema_id])
+
+    # --- what is found -----------------------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> Int64s:
+        """The numbers of the files that stay, in their order."""
+        return np.flatnonzero(self._reasons == _KEPT)
+
+    @property
+    def gone(self) -> Int64s:
+        """The numbers of the files that go."""
+        return np.flatnonzero(self._reasons != _KEPT)
+
+    def counts(self) -> dict[str, int]:
+        """How many files go, by reason."""
+        counted = np.bincount(self._reasons, minlength=len(_REASONS)).tolist()
+        return {reason.value: n for reason, n in zip(_REASONS, counted, strict=True) if reason is not None and n}
+
+    def describe(self, number: int) -> SkippedFile:
+        """Why one of :attr:`gone` goes."""
+        entry = self._files.entries[number]
+        reason = _REASONS[self._reasons[number]]
+        assert reason is not None
+        path, file = self.partitions.data_path(entry), entry.file
+        return SkippedFile(path, reason, self._detail(entry, reason), file.row_count, file.file_size)
+
+    def outline(self, number: int) -> tuple[SkipReason, int]:
+        """Reason and bytes of one of :attr:`gone`."""
+        reason = _REASONS[self._reasons[number]]
+        assert reason is not None
+        return reason, self._files.entries[number].file.file_size
+
+    def _detail(self, entry: ManifestEntry, reason: SkipReason) -> str:
+        if reason is SkipReason.PARTITION:
+            folder = self.partitions.folder(entry.partition)
+            return f"partition {folder} fails {to_sql(self._on_partition, self._schema.fields)}"
+        if reason is SkipReason.BUCKET:
+            return f"bucket {entry.bucket} holds none of the key's values"
+        fields = self.schemas[entry.file.schema_id].fields
+        return _stats_detail(self.mapped[entry.file.schema_id].predicate, self._stats_of(entry), fields)
+
+    # --- the steps ---------------------------------------------------------------------------------------------------
+
+    def _by_partition(self) -> None:
+        rows, codes = self._files.partitions
+        verdicts = [test_stats(self._on_partition, self.partitions.stats(r), 1) is Verdict.NONE for r in rows]
+        self._reasons[np.array(verdicts, bool)[codes]] = _PARTITION
+
+    def _by_bucket(self, buckets: BucketFilter) -> None:
+        if not buckets.asked:
+            return
+        pairs = self._files.buckets
+        for group in self._files.groups:
+            of = group.places[self._reasons[group.places] == _KEPT]
+            totals = pairs[of, 1]
+            for total in np.unique(totals).tolist():
+                possible = buckets.possible(total, self.schemas[group.schema_id])
+                if possible is not None:
+                    here = of[totals == total]
+                    self._reasons[here[~np.isin(pairs[here, 0], list(possible))]] = _BUCKET
+
+    def _by_stats(self, group: FileGroup, known: MappedPredicate) -> None:
+        of = group.places
+        if self._reasons.any():
+            of = of[self._reasons[of] == _KEPT]
+        if not len(of):
+            return
+        try:
+            verdicts = self._judge(group, known.predicate, of)
+        except (CorruptError, NotVectorised):
+            # One by one: either nothing is wrong with the files in question, or the right one is blamed.
+            verdicts = self._judge_each(known.predicate, of)
+        self._reasons[of[verdicts == Verdict.NONE.value]] = _STATS
+        if known.exact:
+            self.whole[of[verdicts == Verdict.ALL.value]] = True
+
+    def _judge(self, group: FileGroup, predicate: Predicate, of: Int64s) -> Verdicts:
+        keys = frozenset(self._schema.partition_keys)
+        asked = sorted(columns_of(predicate) - keys)
+        fields = self.schemas[group.schema_id].fields
+        bounds = group.bounds(self._files.entries, fields, asked, of)
+        every = len(of) == len(self._files)
+        rows = self._files.rows if every else self._files.rows[of]
+
+        def leaf(leaf: Leaf) -> Verdicts:
+            if leaf.column not in keys:
+                return judge_leaf(leaf, bounds[leaf.column], rows)
+            # All rows of a file have the partition's value, so a file is judged as its partition is.
+            distinct, codes = self._files.partitions
+            verdicts = [test_stats(leaf, self.partitions.stats(r), 1).value for r in distinct]
+            return np.array(verdicts, np.int8)[codes if every else codes[of]]
+
+        return judge(predicate, rows, leaf)
+
+    def _judge_each(self, predicate: Predicate, of: Int64s) -> Verdicts:
+        entries = [self._files.entries[i] for i in of.tolist()]
+        verdicts = [test_stats(predicate, self._stats_of(e), e.file.row_count).value for e in entries]
+        return np.array(verdicts, np.int8)
+
+    def _stats_of(self, entry: ManifestEntry) -> Mapping[str, ColumnStats]:
+        stats: Mapping[str, ColumnStats] = column_stats(entry.file, self.schemas[entry.file.schema_id].fields)
+        if not self._schema.partition_keys:
+            return stats
+        of_partition = self.partitions.stats(entry.partition)
+        rows = entry.file.row_count
+        return {**stats, **{n: replace(s, null_count=rows) if s.null_count else s for n, s in of_partition.items()}}
+
+
+def _stats_detail(predicate: Predicate, stats: Mapping[str, ColumnStats], fields: Sequence[DataField]) -> str:
+    """Name the first term that statistics exclude, and the range that excludes it."""
+    for term in conjuncts(predicate):
+        for column in sorted(columns_of(term)):
+            known = stats.get(column)
+            if known is not None and (known.min is not None or known.null_count is not None):
+                return (
+                    f"{column} is in [{known.min!r}, {known.max!r}] with {known.null_count} NULLs: "
+                    f"{to_sql(predicate, fields)} is never true"
+                )
+    return f"{to_sql(predicate, fields)} is never true"
+
+
+# --- buckets ---
+# Which buckets can hold rows that satisfy a predicate, and literals as Arrow arrays, which are hashed to tell.
+
+_MAX_COMBINATIONS = 1000
+
+
+class BucketFilter:
+    """Which buckets can hold rows whose bucket key equals the predicate's literals.
+
+    ``terms`` are the predicate's conjuncts.
+    """
+
+    def __init__(self, schema: TableSchema, terms: Sequence[Predicate]) -> None:
+        self._values: list[tuple[Any, ...]] = []
+        self._possible: dict[int, frozenset[int]] = {}
+        self._fields = [schema.field(k) for k in schema.bucket_keys]
+        self._function = opt.Options(schema.options).get(opt.BUCKET_FUNCTION)
+        combinations = 1
+        for key in schema.bucket_keys:
+            found = named_values(terms, key)
+            # 0.0 and -0.0 are equal but hash apart, and so do two NaNs.
+            if found is None or any(isinstance(v, float) and (v == 0 or v != v) for v in found):
+                self._values = []
+                return
+            combinations *= len(found)
+            self._values.append(found)
+        if combinations > _MAX_COMBINATIONS:
+            self._values = []
+
+    @property
+    def asked(self) -> bool:
+        """Whether the predicate names values of the whole bucket key."""
+        return bool(self._values)
+
+    def possible(self, total: int, file_schema: TableSchema) -> frozenset[int] | None:
+        """The buckets of ``total`` that can hold such rows; None: any.
+
+        ``total`` is each entry's own bucket count, never the table's current option.
+        """
+        if not self._values or total <= 0:
+            return None
+        if not same_columns(self._fields, file_schema.fields):
+            # The rows were spread by the hash of another type's values.
+            return None
+        possible = self._possible.get(total)
+        if possible is None:
+            grid = np.meshgrid(*[np.arange(len(v)) for v in self._values], indexing="ij")
+            arrays = [
+                physical_array(f, values).take(pa.array(g.ravel()))
+                for f, values, g in zip(self._fields, self._values, grid, strict=True)
+            ]
+            numbers = bucket_of([f.type for f in self._fields], arrays, total, self._function)
+            possible = self._possible[total] = frozenset(numbers.tolist())
+        return possible
+
+
+def physical_array(column: DataField, values: Sequence[Any]) -> pa.Array:
+    """An Arrow array of a column's type from physical values (see :mod:`bitlake.expressions.tree`)."""
+    wanted = arrow_type(column.type)
+    if pa.types.is_decimal(wanted):
+        words = b"".join(b"\0" * 16 if v is None else int(v).to_bytes(16, "little", signed=True) for v in values)
+        mask = pa.array([v is not None for v in values], pa.bool_()).buffers()[1]
+        return pa.Array.from_buffers(wanted, len(values), [mask, pa.py_buffer(words)])
+    if pa.types.is_timestamp(wanted):
+        return pa.array(values, pa.int64()).cast(wanted)
+    if pa.types.is_date(wanted) or pa.types.is_time(wanted):
+        return pa.array(values, pa.int32()).cast(wanted)
+    return pa.array(values, wanted)

@@ -1,0 +1,562 @@
+"""Reading a planned file: the chosen rows (or all) of the wanted columns, as Arrow in the table's types.
+
+The predicate is always applied to what was read: pruning saves work, it never decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bitlake.errors import CorruptError, InvalidRequest, NotFound
+from bitlake.expressions.evaluate import evaluate, filter_table
+from bitlake.expressions.tree import Predicate, sources_of
+from bitlake.fileindex.selection import Selection
+from bitlake.formats.conform import null_column, nullable
+from bitlake.formats.parquet.footer import Footer
+from bitlake.formats.parquet.write import PAGE_ROWS
+from bitlake.io import Store
+from bitlake.merge.engine import LEVEL, Levels, merge_rows
+from bitlake.metadata import options as opt
+from bitlake.metadata.schema import TableSchema
+from bitlake.runtime import by_identity
+from bitlake.scan.column_reader import (
+    COUNTERS,
+    FileTask,
+    Ints,
+    MergeTask,
+    ReadCounts,
+    Rows,
+    fetch_parts,
+    footer_of,
+    forget_footers,
+    has_pages,
+    stream,
+    stream_whole,
+)
+from bitlake.scan.page_pruning import rows_by_pages
+from bitlake.scan.planner import physical_array
+from bitlake.schema.evolution import align, map_fields
+from bitlake.schema.merge_spec import (
+    AGGREGATION,
+    DELETE,
+    PARTIAL_UPDATE,
+    SEQUENCE_NUMBER,
+    SYSTEM_FIELDS,
+    UPDATE_BEFORE,
+    VALUE_KIND,
+    MergeSpec,
+    needs_lookup,
+)
+from bitlake.types import DataField, arrow_field, arrow_type
+
+FILE_PATH = "__paimon_file_path"
+ROW_INDEX = "__paimon_row_index"
+PARTITION = "__paimon_partition"
+BUCKET = "__paimon_bucket"
+STORED_SYSTEM = {VALUE_KIND: pa.int8(), SEQUENCE_NUMBER: pa.int64()}
+"""What files of primary-key tables store beside the columns.  Asked for, merging keeps deleted rows; rows of append
+tables are +I, and have no number."""
+
+# Above this share of a file's rows nearly every page holds a chosen one: reading all of it in order is cheaper than
+# picking (scattered rows reach every page far earlier; the reader then touches all of them anyway).
+WHOLE_FILE_SHARE = 0.25
+_LATE_PAGES = 0.5
+_RUN_ROWS = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What to return of each file: output columns in order (metadata columns too) of rows that match the predicate."""
+
+    schema: TableSchema
+    columns: tuple[str, ...]
+    predicate: Predicate | None
+    timezone: str = "UTC"
+    """Where TIMESTAMP and TIMESTAMP_LTZ meet, in columns that changed from one to the other."""
+    ignored: IgnoredFiles | None = None
+    """Which files are left out if they cannot be read; queries only."""
+
+
+def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
+    """Paimon's metadata columns by name, with their Arrow types, and the columns of :data:`STORED_SYSTEM`."""
+    return {
+        **{name: pa.field(name, kind) for name, kind in STORED_SYSTEM.items()},
+        FILE_PATH: pa.field(FILE_PATH, pa.string(), False),
+        ROW_INDEX: pa.field(ROW_INDEX, pa.int64(), False),
+        PARTITION: pa.field(PARTITION, pa.struct([arrow_field(f) for f in partition_fields]), False),
+        BUCKET: pa.field(BUCKET, pa.int32(), False),
+    }
+
+
+_METADATA = frozenset(metadata_fields(()))
+
+
+def output_schema(schema: TableSchema, columns: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of a scan's result."""
+    return _schemas(schema)(tuple(columns))
+
+
+@by_identity
+def _schemas(schema: TableSchema) -> Callable[[tuple[str, ...]], pa.Schema]:
+    """From columns to the Arrow schema of a scan of them."""
+
+    @lru_cache(64)
+    def made(columns: tuple[str, ...]) -> pa.Schema:
+        extra = metadata_fields(schema.partition_fields) if _METADATA.intersection(columns) else {}
+        return pa.schema([extra[c] if c in extra else arrow_field(schema.field(c)) for c in columns])
+
+    return made
+
+
+_nullable = by_identity(nullable)
+
+
+def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
+    """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
+    if request.ignored is None or task.merge is not None:
+        return _read_file(store, task, request, counts)
+    return request.ignored.guard(store, task, counts, lambda: _read_file(store, task, request, counts))
+
+
+def _read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
+    if task.merge is not None:
+        yield from read_merged(store, task, request, counts)
+        return
+    late = _late(task, request)
+    if late is not None:
+        for table in late.read(store, request, counts):
+            counts.add(rows_returned=table.num_rows)
+            yield table
+        return
+    needed = list(request.columns)
+    if request.predicate is not None:
+        needed += [c for c in sorted(sources_of(request.predicate)) if c not in needed]
+    columns = _FileColumns(task, request, needed)
+    for rows, positions in _read(store, task, columns.names, counts):
+        counts.add(rows_read=len(positions))
+        table = columns.table(rows, positions)
+        if request.predicate is not None:
+            with counts.filtering():
+                table = filter_table(request.predicate, table, request.schema.fields)
+        counts.add(rows_returned=table.num_rows)
+        if table.num_rows:
+            yield table.select(list(request.columns))
+
+
+def _few(chosen: int, task: FileTask) -> bool:
+    return chosen <= task.row_count * WHOLE_FILE_SHARE
+
+
+def _late(task: FileTask, request: ReadRequest) -> _Late | None:
+    """How to read the predicate's columns first, where that can save anything: no index is sure of the rows."""
+    if request.predicate is None or task.selection.exact or not has_pages(task):
+        return None
+    judged = sorted(sources_of(request.predicate))
+    first = _FileColumns(task, request, judged)
+    rest = _FileColumns(task, request, [c for c in request.columns if c not in judged])
+    return _Late(task, first, rest) if first.names and rest.names else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Late materialisation: the predicate's columns are read and judged, then of the others only what survives.
+
+    Row groups are taken in runs of about ``_RUN_ROWS`` rows; memory holds the survivors' judged columns of one run.
+    Survivors in few pages, and those of few rows that an index chose, are read by pages; else the run is streamed.
+    Measured on 4M orders in one file (136 MB, 7 columns), all columns, 2 busy cores: 6 scattered rows
+    2,080 → 256 ms, 4,000 clustered rows 2,220 → 249 ms, no row 2,210 → 435 ms; where all survive, no slower.
+    """
+
+    task: FileTask
+    first: _FileColumns
+    rest: _FileColumns
+
+    def read(self, store: Store, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
+        """Yield the wanted rows in file order."""
+        if _few(self.task.selection.count(self.task.row_count), self.task):
+            yield from self._by_pages(store, request, counts, self.task.selection.positions(self.task.row_count))
+            return
+        footer = footer_of(store, self.task)
+        assert request.predicate is not None
+        fields = {
+            name: (request.schema.field(name), source)
+            for name in self.first.needed
+            if (source := self.first.source(name)) is not None
+        }
+        possible = rows_by_pages(store, self.task, footer, request.predicate, fields, counts)
+        if possible is not None and len(possible) <= self.task.row_count * WHOLE_FILE_SHARE:
+            chosen = self.task.selection.both(Selection.of(possible, False))
+            yield from self._by_pages(store, request, counts, chosen.positions(self.task.row_count))
+            return
+        picked = None if self.task.selection.rows is None else self.task.selection.positions(self.task.row_count)
+        for groups in _runs(footer):
+            judged, survivors = self._judge(store, request, counts, groups, picked)
+            if not len(survivors):
+                continue
+            at = 0
+            for rows, positions in self._others(store, footer, counts, groups, survivors):
+                other = self.rest.table(rows, positions)
+                known = judged.slice(at, len(positions))
+                at += len(positions)
+                columns = [known.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
+                yield pa.table(columns, names=list(request.columns))
+
+    def _by_pages(self, store: Store, request: ReadRequest, counts: ReadCounts, positions: Ints) -> Iterator[pa.Table]:
+        """As :meth:`read`, of few rows: those of pages that can hold a wanted one."""
+        assert request.predicate is not None
+        if not len(positions):
+            return
+        counts.add(rows_read=len(positions))
+        kept: list[pa.Table] = []
+        places: list[Ints] = []
+        for rows, part in fetch_parts(store, self.task, positions, self.first.names, counts):
+            judged = self.first.table(rows, part)
+            with counts.filtering():
+                true = evaluate(request.predicate, judged, request.schema.fields).fill_null(False)
+            if true.true_count:
+                kept.append(judged.filter(true))
+                places.append(part[true.to_numpy(zero_copy_only=False)])
+        if not kept:
+            return
+        known, survivors, at = pa.concat_tables(kept), np.concatenate(places), 0
+        for rows, part in fetch_parts(store, self.task, survivors, self.rest.names, counts):
+            other = self.rest.table(rows, part)
+            mine = known.slice(at, len(part))
+            at += len(part)
+            columns = [mine.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
+            yield pa.table(columns, names=list(request.columns))
+
+    def _judge(
+        self, store: Store, request: ReadRequest, counts: ReadCounts, groups: Sequence[int], picked: Ints | None
+    ) -> tuple[pa.Table, Ints]:
+        """The predicate's columns of the rows for which it is TRUE, and where these are in the file."""
+        assert request.predicate is not None
+        kept: list[pa.Table] = []
+        places: list[Ints] = []
+        for rows, positions in stream(store, self.task, self.first.names, counts, groups, picked):
+            counts.add(rows_read=len(positions))
+            table = self.first.table(rows, positions)
+            with counts.filtering():
+                true = evaluate(request.predicate, table, request.schema.fields).fill_null(False)
+            if true.true_count:
+                kept.append(table.filter(true))
+                places.append(positions[true.to_numpy(zero_copy_only=False)])
+        if not kept:
+            return pa.table({}), np.zeros(0, np.int64)
+        return pa.concat_tables(kept), np.concatenate(places)
+
+    def _others(
+        self, store: Store, footer: Footer, counts: ReadCounts, groups: Sequence[int], survivors: Ints
+    ) -> Iterator[Rows]:
+        rows = sum(footer.row_groups[n].rows for n in groups)
+        blocks = np.count_nonzero(np.diff(survivors // PAGE_ROWS, prepend=-1))
+        if blocks * PAGE_ROWS <= rows * _LATE_PAGES:
+            yield from fetch_parts(store, self.task, survivors, self.rest.names, counts)
+        else:
+            yield from stream(store, self.task, self.rest.names, counts, groups, survivors)
+
+
+def _runs(footer: Footer) -> Iterator[list[int]]:
+    """Neighbouring row groups, so many at a time that a run is worth opening the file for."""
+    run: list[int] = []
+    rows = 0
+    for number, group in enumerate(footer.row_groups):
+        run.append(number)
+        rows += group.rows
+        if rows >= _RUN_ROWS:
+            yield run
+            run, rows = [], 0
+    if run:
+        yield run
+
+
+class _FileColumns:
+    """Makes the table's columns from a file's: mapped by id, cast, constant for partitions, or generated."""
+
+    def __init__(self, task: FileTask, request: ReadRequest, needed: Sequence[str]) -> None:
+        schema = request.schema
+        self._task = task
+        self._schema = schema
+        self._timezone = request.timezone
+        self.needed = needed
+        self._mapping = map_fields(schema.fields, task.file_schema.fields)
+        self._constants = dict(zip(schema.partition_keys, task.partition, strict=True))
+        wanted = [
+            f.name
+            for c in needed
+            if c in self._mapping.fields and c not in self._constants
+            for f in [self._mapping.fields[c]]
+            if f is not None
+        ]
+        stored = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
+        self.names = list(dict.fromkeys([*wanted, *stored]))
+        self._as_stored = self._mapping.identical and not self._constants and len(wanted) == len(needed) > 0
+
+    def source(self, name: str) -> DataField | None:
+        """The file's column that holds a column of the table as it was written; None for any other."""
+        return None if name in self._constants else self._mapping.fields.get(name)
+
+    def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
+        if self._as_stored and rows.schema.names == self.needed:
+            wanted = _nullable(output_schema(self._schema, self.needed))
+            if rows.schema.types == wanted.types:
+                return pa.Table.from_arrays(rows.columns, schema=wanted)
+        count = len(positions)
+        arrays: list[Any] = []
+        fields: list[pa.Field] = []
+        extra = metadata_fields(self._schema.partition_fields) if _METADATA.intersection(self.needed) else {}
+        for name in self.needed:
+            if name in extra:
+                fields.append(extra[name])
+                if name in self.names:
+                    arrays.append(rows.column(name).cast(extra[name].type))
+                else:
+                    arrays.append(self.metadata(name, positions))
+                continue
+            field_ = self._schema.field(name)
+            fields.append(arrow_field(field_).with_nullable(True))
+            if name in self._constants:
+                arrays.append(_repeat(field_, self._constants[name], count))
+                continue
+            source = self._mapping.fields[name]
+            if source is None:
+                arrays.append(null_column(count, arrow_type(field_.type)))
+                continue
+            column = rows.column(source.name)
+            arrays.append(align(column, field_, source, self._task.path, self._timezone))
+        if not fields:
+            return _no_columns(count)
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def metadata(self, name: str, positions: np.ndarray) -> pa.Array:
+        """A metadata column for rows at these positions."""
+        count = len(positions)
+        if name == ROW_INDEX:
+            return pa.array(positions, pa.int64())
+        if name == BUCKET:
+            return pa.array(np.full(count, self._task.bucket, np.int32))
+        if name == FILE_PATH:
+            return pa.repeat(self._task.path, count)
+        if name == VALUE_KIND:
+            return pa.array(np.zeros(count, np.int8))
+        if name == SEQUENCE_NUMBER:
+            return pa.nulls(count, pa.int64())
+        members = self._schema.partition_fields
+        arrays = [_repeat(f, v, count) for f, v in zip(members, self._task.partition, strict=True)]
+        if not members:
+            return pa.array([{}] * count, pa.struct([]))
+        return pa.StructArray.from_arrays(arrays, fields=[arrow_field(f) for f in members])
+
+
+def generated(
+    task: FileTask, request: ReadRequest, columns: Sequence[str], positions: np.ndarray
+) -> dict[str, pa.Array]:
+    """Those of the columns that are metadata columns (but not stored), for rows at these positions."""
+    known = metadata_fields(request.schema.partition_fields).keys() - STORED_SYSTEM
+    maker = _FileColumns(task, request, [])
+    return {c: maker.metadata(c, positions) for c in columns if c in known}
+
+
+def _repeat(field_: DataField, value: Any, count: int) -> pa.Array:
+    if value is None:
+        return null_column(count, arrow_type(field_.type))
+    return pa.repeat(physical_array(field_, [value])[0], count)
+
+
+def _no_columns(count: int) -> pa.Table:
+    """A table of no columns that still has a number of rows, for counting."""
+    return pa.table({"": pa.nulls(count)}).select([])
+
+
+def _read(store: Store, task: FileTask, names: Sequence[str], counts: ReadCounts) -> Iterator[Rows]:
+    chosen = task.selection.count(task.row_count)
+    if not names:
+        positions = task.selection.positions(task.row_count)
+        yield _no_columns(len(positions)), positions
+    elif not has_pages(task):
+        picked = None if chosen == task.row_count else task.selection.positions(task.row_count)
+        yield from stream_whole(store, task, names, counts, picked)
+    elif _few(chosen, task):
+        positions = task.selection.positions(task.row_count)
+        yield from fetch_parts(store, task, positions, names, counts)
+    else:
+        picked = None if chosen == task.row_count else task.selection.positions(task.row_count)
+        yield from stream(store, task, names, counts, picked=picked)
+
+
+def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[FileTask]:
+    """The read tasks of a plan's files."""
+    return [
+        FileTask(
+            f.path,
+            f.entry.file.file_size,
+            f.row_count,
+            f.entry.bucket,
+            f.partition,
+            f.selection,
+            schemas[f.entry.file.schema_id],
+            None
+            if f.merge is None
+            else MergeTask(tuple(tasks_of(f.merge.files, schemas)), f.merge.predicate, f.merge.schema),
+            f.entry.file.level,
+        )
+        for f in files
+    ]
+
+
+def bytes_to_read(task: FileTask) -> int:
+    """About how many bytes of files a task reads: by the share of its rows, or all of what it merges."""
+    if task.merge is not None:
+        return sum(map(bytes_to_read, task.merge.files))
+    return int(task.size * task.selection.count(task.row_count) / max(1, task.row_count))
+
+
+__all__ = [
+    "BUCKET",
+    "FILE_PATH",
+    "PARTITION",
+    "ROW_INDEX",
+    "STORED_SYSTEM",
+    "FileTask",
+    "ReadCounts",
+    "ReadRequest",
+    "bytes_to_read",
+    "forget_footers",
+    "metadata_fields",
+    "output_schema",
+    "read_file",
+    "tasks_of",
+]
+
+
+# --- ignored_files ---
+# Data files that a query may do without: ``scan.ignore-corrupt-files`` and ``scan.ignore-lost-files``.
+#
+# As in Paimon, a file that cannot be read ends where it breaks: rows before that were returned.  Only queries ask for
+# this: what is read to be written again (compaction, DELETE, UPDATE) must be whole, and a deletion vector is never
+# ignored.  A store that does not answer stays an error.
+
+log = logging.getLogger("bitlake")
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredFiles:
+    """Which data files that cannot be read are left out of a query."""
+
+    corrupt: bool
+    lost: bool
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> IgnoredFiles | None:
+        """What a table's options say; None, as nearly always, if every file must be read."""
+        if opt.SCAN_IGNORE_CORRUPT.name not in options and opt.SCAN_IGNORE_LOST.name not in options:
+            return None
+        parsed = opt.Options(options)
+        made = IgnoredFiles(parsed.of(opt.SCAN_IGNORE_CORRUPT), parsed.of(opt.SCAN_IGNORE_LOST))
+        return made if made.corrupt or made.lost else None
+
+    def guard(
+        self, store: Store, task: FileTask, counts: ReadCounts, read: Callable[[], Iterator[pa.Table]]
+    ) -> Iterator[pa.Table]:
+        """Yield what ``read`` does up to the first error that is ignored, which is logged and counted once a file."""
+        try:
+            yield from read()
+        except (CorruptError, NotFound) as e:
+            lost = isinstance(e, NotFound) and not store.exists(task.path)
+            if not (self.lost if lost else self.corrupt):
+                raise
+            if not counts.files_ignored:
+                counts.add(files_ignored=1)
+                warn_ignored(task.path, e, lost)
+
+
+def warn_ignored(path: str, error: object, lost: bool) -> None:
+    """Log a file that a query does without."""
+    option = (opt.SCAN_IGNORE_LOST if lost else opt.SCAN_IGNORE_CORRUPT).name
+    log.warning("data file %s is ignored ('%s'): %s", path, option, error)
+
+
+# --- merge_read ---
+# Reading files that must be merged by key: each one's rows as they are stored, merged, then filtered.
+#
+# Memory holds the wanted columns of one section, that is, of files of one bucket whose key ranges overlap.
+
+
+def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
+    """Yield the wanted rows of the merged files, as :func:`bitlake.scan.reader.read_file` does."""
+    assert task.merge is not None
+    schema = task.merge.schema or request.schema
+    spec = MergeSpec.of(schema)
+    names = {f.name for f in schema.fields}
+    asked = [*request.columns, *(sorted(sources_of(request.predicate)) if request.predicate is not None else ())]
+    # The keys are always among them, so that the number of rows is never lost.
+    columns = tuple(dict.fromkeys([*spec.keys, *(c for c in asked if c in names)]))
+    inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
+    costs = [ReadCounts() for _ in task.merge.files]
+    tables: list[pa.Table] = []
+    by_level = needs_lookup(schema) and spec.engine in (PARTIAL_UPDATE, AGGREGATION)
+    for file, cost in zip(task.merge.files, costs, strict=True):
+        for rows in read_file(store, replace(file, file_schema=_extended(file.file_schema)), inner, cost):
+            tables.append(_with_level(rows, file.level) if by_level else rows)
+    read = {name: sum(getattr(cost, name) for cost in costs) for name in COUNTERS}
+    counts.add(**{**read, "rows_returned": 0})
+    if not tables:
+        return
+    try:
+        together = pa.concat_tables(tables)
+        if by_level:
+            together = Levels.of(spec.keys, together).chunk
+        stored = not STORED_SYSTEM.keys().isdisjoint(asked)
+        # Places among merged rows are told, and chosen by, in key order only, as rows are stored, and of live rows.
+        placed = ROW_INDEX in asked or task.selection.rows is not None
+        merged = merge_rows(spec, together, columns, keep_deletes=stored or placed)
+        if placed and not stored:
+            merged = merged.filter(pa.array(alive(merged.column(VALUE_KIND).to_numpy())))
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
+    positions = np.arange(merged.num_rows, dtype=np.int64)
+    if task.selection.rows is not None:
+        positions = task.selection.positions(task.row_count)
+        merged = merged.take(pa.array(positions))
+    if request.predicate is not None:
+        true = evaluate(request.predicate, merged, schema.fields).fill_null(False)
+        positions = positions[true.to_numpy(zero_copy_only=False)]
+        merged = merged.filter(true)
+    counts.add(rows_returned=merged.num_rows)
+    if merged.num_rows:
+        yield _output(task, request, merged, positions)
+
+
+def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: np.ndarray) -> pa.Table:
+    made: dict[str, pa.Array] = generated(task, request, request.columns, positions)
+    if not made:
+        return merged.select(list(request.columns))
+    arrays: Sequence[pa.Array] = [made[c] if c in made else merged.column(c) for c in request.columns]
+    return pa.table(arrays, names=list(request.columns))
+
+
+def alive(kinds: np.ndarray) -> np.ndarray:
+    """Whether rows of these kinds are there for readers."""
+    live: np.ndarray = (kinds != UPDATE_BEFORE) & (kinds != DELETE)
+    return live
+
+
+def _with_level(rows: pa.Table, level: int) -> pa.Table:
+    return rows.append_column(LEVEL, pa.array(np.full(rows.num_rows, level, np.int32)))
+
+
+@by_identity
+def _extended(schema: TableSchema) -> TableSchema:
+    """The schema with the system columns that merging needs; they are found by id like any other."""
+    return replace(schema, fields=(*schema.fields, *SYSTEM_FIELDS))
+
+
+def _folder(path: str) -> str:
+    return path.rsplit("/", 1)[0]

@@ -1,0 +1,367 @@
+"""A scan is a value: refine it, look at its plan, then read it in the form you like."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from bitlake.errors import CorruptError, InvalidRequest, reading_table
+from bitlake.expressions.binder import bind
+from bitlake.expressions.tree import And, Constant, Predicate
+from bitlake.formats.conform import retyped
+from bitlake.io import Store
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import paused
+from bitlake.representation import render
+from bitlake.runtime import Recorder, by_identity
+from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
+from bitlake.scan.metadata_only import Answers
+from bitlake.scan.plan import Plan
+from bitlake.scan.planner import ScanRequest
+from bitlake.scan.read_ahead import read_in_order
+from bitlake.scan.reader import (
+    IgnoredFiles,
+    ReadCounts,
+    ReadRequest,
+    metadata_fields,
+    output_schema,
+    read_file,
+    tasks_of,
+)
+from bitlake.scan.sort_order import Order, OrderItem, parse_order
+from bitlake.scan.split_planner import plan_table
+from bitlake.scan.top_n_planner import FileRanges
+from bitlake.scan.top_n_reader import Ranking, TooManyRows, read_top_n
+from bitlake.snapshot.partitions import FilesToPlan, files_to_plan
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.time_travel import When
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+_NOW = When()
+ToSpark = Callable[["Scan"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """Rows of a table, described but not read.
+
+    Every refinement returns a new scan.  ``where`` is Spark SQL text or a predicate tree; all of them must hold.
+    """
+
+    state: TableState
+    store: Store
+    columns: tuple[str, ...]
+    predicate: Predicate | None = None
+    row_limit: int | None = None
+    order: tuple[Order, ...] = ()
+    use_index: bool = True
+    timezone: str = "UTC"
+    ignored: IgnoredFiles | None = None
+    """Which files are left out if they cannot be read; None: all must be readable."""
+    other: OtherBranch | None = None
+    """A branch that has partitions which this one lacks, read with it."""
+    _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
+    _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
+    _recorder: Recorder | None = field(default=None, repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return str(render("scan html", self))
+
+    # --- refining ----------------------------------------------------------------------------------------------------
+
+    def select(self, columns: Sequence[str]) -> Scan:
+        """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
+        if isinstance(columns, str):
+            raise InvalidRequest(f"table '{self.state.name}': columns are a list of names, such as ['{columns}']")
+        known = metadata_fields(())
+        names = tuple(c.lower() if c.lower() in known else self.state.schema.field(c).name for c in columns)
+        twice = [n for i, n in enumerate(names) if n in names[:i]]
+        if twice:
+            raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")
+        return replace(self, columns=names, _planned=[])
+
+    def where(self, condition: str | Predicate) -> Scan:
+        """The rows that also satisfy a condition: Spark SQL text, or a predicate tree."""
+        if isinstance(condition, str):
+            from bitlake.expressions.parser import parse_predicate  # brings sqlglot, which only SQL text needs
+
+            condition = parse_predicate(condition, self.timezone)
+        elif not isinstance(condition, Predicate):
+            raise InvalidRequest(
+                f"table '{self.state.name}': a condition is SQL text, such as \"status = 'NEW'\", and not {condition!r}"
+            )
+        return self.where_bound(bind(condition, self.state.schema.fields, self.timezone))
+
+    def where_bound(self, bound: Predicate) -> Scan:
+        """The rows that also satisfy a predicate already bound to this scan's schema."""
+        both = bound if self.predicate is None else And((self.predicate, bound))
+        return replace(self, predicate=None if both == Constant(True) else both, _planned=[])
+
+    def limit(self, rows: int | None) -> Scan:
+        """At most this many rows, whichever come first."""
+        if rows is not None and rows < 0:
+            raise InvalidRequest(f"limit must not be negative, and is {rows}")
+        return replace(self, row_limit=rows, order=(), _planned=[])
+
+    def top_n(self, order_by: Sequence[OrderItem], n: int) -> Scan:
+        """The first ``n`` rows in this order, sorted: ``scan.top_n([("amount", "desc")], 10)``.
+
+        Items are a column, ``(column, "asc" | "desc")``, or with a third word for NULLs, ``"first"`` or ``"last"``;
+        without it they are where Spark puts them: first when ascending.  Rows that tie are in any order.
+        """
+        order = parse_order(order_by, self.state.schema)
+        return replace(self.limit(n), order=order)
+
+    def without_index(self) -> Scan:
+        """The same rows, found without the file indexes (to compare)."""
+        return replace(self, use_index=False, _planned=[])
+
+    def for_query(self, when: When = _NOW, options: Mapping[str, str] | None = None) -> Scan:
+        """The scan for a query of a moment, as the table's options ask: files to ignore, a branch to read with it.
+
+        ``options``: the table's latest ones, where the moment's schema has others.
+        """
+        other = None
+        if type(self) is Scan and type(self.state) is TableState:
+            other = other_branch(self.state, when, self.timezone, options or self.state.schema.options)
+        return replace(self, ignored=IgnoredFiles.of(self.state.schema.options), other=other, _planned=[])
+
+    def with_level_0(self) -> Scan:
+        """Also what is not compacted yet, of a primary-key table with deletion vectors: merged in, which costs more.
+
+        The same as reading with the table option ``deletion-vectors.merge-on-read``.
+        """
+        options = {**self.state.schema.options, opt.DV_MERGE_ON_READ.name: "true"}
+        schema = replace(self.state.schema, options=options)
+        return replace(self, state=replace(self.state, schema=schema), _planned=[])
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the result."""
+        return output_schema(self.state.schema, self.columns)
+
+    def plan(self) -> Plan:
+        """Which files, which rows of each, and what pruned the others; made once and kept."""
+        return self._plan(exact=False)
+
+    def exact_plan(self) -> Plan:
+        """The plan for those who want the rows that match themselves: no index is too unselective to be asked."""
+        return self._plan(exact=True)
+
+    def _plan(self, exact: bool) -> Plan:
+        # An exact plan may have read indexes that only counting is worth.
+        unsure = self.predicate is not None and any(not f.selection.exact for p in self._planned for f in p.files)
+        if (exact and unsure) or not self._planned:
+            started = time.perf_counter()
+            if self.other is None:
+                plan = self._plan_files(self.state, files_to_plan(self.state, self.predicate), exact)
+            else:
+                plan = self._joint_plan(self.other, exact)
+            plan.metrics.plan_ms = (time.perf_counter() - started) * 1000
+            self._planned[:] = [plan]
+        return self._planned[0]
+
+    def _plan_files(self, state: TableState, found: FilesToPlan, exact: bool) -> Plan:
+        request = ScanRequest(
+            table=self.state.name,
+            paths=state.paths,
+            schema=state.schema,
+            snapshot_id=state.snapshot_id,
+            columns=self.columns,
+            predicate=self.predicate,
+            # Where a file may turn out to be ignored, others must stand in for its rows.
+            limit=self.row_limit if self.ignored is None else None,
+            use_index=self.use_index,
+            order=self.order if self.ignored is None else (),
+            exact=exact,
+        )
+        schemas = state.schemas({e.file.schema_id for e in found.files})
+        with reading_table(self.state.name), paused():
+            plan = plan_table(request, found.files, schemas, self.store, state.snapshot)
+        if found.unseen and state.snapshot is not None:
+            plan.metrics.count_unseen(found.unseen, state.snapshot.total_record_count)
+            plan.metrics.manifests, plan.metrics.manifests_read = found.manifests, found.manifests_read
+        return plan
+
+    def _joint_plan(self, other: OtherBranch, exact: bool) -> Plan:
+        """The plan of two branches: the second one's files only of partitions that the first lacks."""
+        own, others = (files_to_plan(s, self.predicate) for s in (self.state, other.state))
+        if other.preferred:
+            own = own.without_partitions_of(others)
+        else:
+            others = others.without_partitions_of(own)
+        plan, beside = self._plan_files(self.state, own, exact), self._plan_files(other.state, others, exact)
+        return joint_plan(plan, beside, other)
+
+    def explain(self, format: str = "text", *, analyze: bool = False) -> Any:
+        """The plan: every file, what pruned it, and what is read instead of what.
+
+        ``text`` is for people and names the first files; ``dict`` has all, and ``json`` is that as text.  After
+        reading, it also tells what reading took.  ``html`` is a page with pictures.  With ``analyze`` the scan is
+        planned and read here, rows are let go, and any format tells all of :meth:`explanation`.
+        """
+        return render("explain", self, format, analyze)
+
+    def explanation(self, *, analyze: bool = False) -> Any:
+        """Why this scan reads what it reads, as a :class:`~bitlake.tools.explain.explanation.Explanation`.
+
+        It has the files and bytes that each step left, the pages of each file, and the index that would have helped.
+        ``analyze`` reads the scan, one file after the other, and reports the real bytes, requests and times.
+        """
+        return render("explanation", self, analyze)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def to_batches(self) -> Iterator[pa.RecordBatch]:
+        """Read in batches, file after file in the plan's order.
+
+        A few files are read ahead: at most 64 MB of their rows wait (``bitlake.scan.read_ahead.READ_AHEAD_BYTES``).
+        Closing the iterator stops the reading.
+        """
+        for table in self._tables():
+            yield from table.to_batches()
+
+    def to_arrow(self) -> pa.Table:
+        """Read everything into one Arrow table."""
+        tables = list(self._tables(bounded=False))
+        if not tables:
+            return self.schema.empty_table()
+        return pa.concat_tables(tables)
+
+    def to_arrow_within(self, rows: int) -> pa.Table | None:
+        """As :meth:`to_arrow`; None if more rows than these would have to be judged to find the first in order."""
+        try:
+            return pa.concat_tables(self._tables(rows))
+        except TooManyRows:
+            return None
+
+    def to_pandas(self, **options: Any) -> pd.DataFrame:
+        """Read everything into a pandas DataFrame; ``options`` go to ``pyarrow.Table.to_pandas``."""
+        return self.to_arrow().to_pandas(**options)
+
+    def to_spark(self) -> Any:
+        """The scan as a Spark DataFrame; the table must come from a lake with Spark at hand."""
+        if self._to_spark is None:
+            raise InvalidRequest(
+                "this table was opened without Spark: open it with bitlake.connect(...).table(...), "
+                "with `pip install 'bitlake[spark]'`"
+            )
+        return self._to_spark(self)
+
+    # --- answers without rows, where metadata or indexes have them (``plan().metrics.answered_by`` tells) -------------
+
+    def count(self, column: str | None = None) -> int:
+        """How many rows there are, or how many are not NULL in a column."""
+        if self.row_limit is None:
+            return self._answered(lambda a: a.count(None if column is None else self.state.schema.field(column).name))
+        if column is not None:
+            return int(sum(t.num_rows - t.column(0).null_count for t in self.select([column])._tables()))
+        return sum(t.num_rows for t in replace(self, columns=(), _planned=[])._tables())
+
+    def exists(self) -> bool:
+        """Whether there is a row at all."""
+        if self.row_limit is not None:
+            return self.row_limit > 0 and replace(self, row_limit=None, order=(), _planned=[]).exists()
+        return self._answered(lambda a: a.exists())
+
+    def count_distinct(self, column: str) -> int:
+        """How many distinct values a column has, without NULL."""
+        values = self.distinct(column)
+        return len(values) - int(values.null_count)
+
+    def distinct(self, column: str) -> pa.Array:
+        """A column's distinct values, NULL last if there is one; -0.0 is 0.0, and NaN one value."""
+        return self._answered(lambda a: a.distinct(self.state.schema.field(column).name))
+
+    def group_count(self, column: str) -> pa.Table:
+        """How many rows have each value of a column (NULL too): a table of the column and ``count``."""
+        return self._answered(lambda a: a.group_count(self.state.schema.field(column).name))
+
+    def min_max(self, column: str) -> tuple[Any, Any]:
+        """A column's smallest and largest value as Python values, None if all are NULL; NaN is the largest number."""
+        low, high = self._answered(lambda a: a.min_max(self.state.schema.field(column).name))
+        return low.as_py(), high.as_py()
+
+    def answers(self, may_read: bool = True) -> Answers:
+        """The scan's aggregates; without ``may_read`` only those that need no data file."""
+        if self.row_limit is not None:
+            raise InvalidRequest(f"table '{self.state.name}': read the rows of a limited scan, and count those")
+        return Answers(
+            self._plan(exact=True),
+            self.store,
+            self.state.paths,
+            timezone=self.timezone,
+            use_index=self.use_index,
+            may_read=may_read,
+            ignored=self.ignored,
+        )
+
+    def _answered(self, question: Callable[[Answers], T]) -> T:
+        with reading_table(self.state.name):
+            found = question(self.answers())
+        self.record()
+        return found
+
+    def record(self, engine: str = "python", *, was_read: bool = True) -> None:
+        """Take down what the plan read, where the lake records scans; readers outside of this class call it."""
+        if self._recorder is not None and self._planned:
+            self._recorder.add(self._planned[0], self.state.paths, self.store, engine=engine, was_read=was_read)
+
+    # --- other forms --------------------------------------------------------------------------------------------------
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The Arrow C stream interface: Polars, DuckDB and others read a scan directly."""
+        reader = pa.RecordBatchReader.from_batches(self.schema, self.to_batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _tables(self, at_most: int | None = None, bounded: bool = True) -> Iterator[pa.Table]:
+        plan = self.plan()
+        request = ReadRequest(self.state.schema, self.columns, self.predicate, self.timezone, self.ignored)
+        tasks = tasks_of(plan.files, plan.schemas)
+        counts = [ReadCounts() for _ in tasks]
+        started = time.perf_counter()
+        left = self.row_limit
+
+        def read(i: int) -> Iterator[pa.Table]:
+            with reading_table(self.state.name):
+                for table in read_file(self.store, tasks[i], request, counts[i]):
+                    yield self._typed(table, tasks[i].path)
+
+        try:
+            if self.order and left is not None:
+                ranges = FileRanges(self.order[0], self.state.schema, plan.schemas, self.state.paths)
+                ranking = Ranking(self.order, left, ranges, self.use_index, plan.metrics)
+                with reading_table(self.state.name):
+                    table = read_top_n(self.store, plan.files, plan.schemas, request, ranking, counts, at_most)
+                yield self._typed(table, plan.root)
+                return
+            yield from read_in_order([t.chosen_bytes for t in tasks], read, row_limit=left, bounded=bounded)
+        finally:
+            plan.metrics.count_read({t.path: c.as_dict() for t, c in zip(tasks, counts, strict=True)})
+            plan.metrics.read_ms = (time.perf_counter() - started) * 1000
+            self.record()
+
+    def _typed(self, table: pa.Table, path: str) -> pa.Table:
+        """A file's rows under the result's schema, whose columns may be NOT NULL."""
+        if not self.columns:
+            return table  # a schema would lose the number of rows
+        schema = self.schema
+        for i in _required(schema):
+            if nulls := table.column(i).null_count:
+                raise CorruptError(f"column '{schema.field(i).name}' is NOT NULL and holds {nulls} NULLs", None, path)
+        return table if table.schema.equals(schema) else retyped(table, schema)
+
+
+@by_identity
+def _required(schema: pa.Schema) -> list[int]:
+    """The places of the columns that are NOT NULL."""
+    return [i for i, f in enumerate(schema) if not f.nullable]

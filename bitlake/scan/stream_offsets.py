@@ -1,0 +1,241 @@
+"""A table as an endless feed of changes: where a reader stands, how far it may go at once, and what lies between.
+
+A :class:`Position` names what is read next: a unit of a snapshot.  The units of a snapshot are its new files in the
+order of its manifests (of a primary-key table: the files of a bucket together, since their rows belong together), or
+with ``full`` all files that were live in it.  Snapshots never change, so a position means the same for ever; it is
+what a checkpoint keeps.
+
+Which files of a snapshot are news: those of its changelog where the table writes one, else what an APPEND added;
+COMPACT and OVERWRITE snapshots tell nothing new.  Source: the observed behaviour of Paimon's streaming readers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.metadata import mergetree_options as merge
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.scan.change_scan import ChangeScan
+from bitlake.scan.incremental import Between, FilesState, changed_files, mode_of, of_files
+from bitlake.scan.scan import Scan
+from bitlake.schema.merge_spec import max_level
+from bitlake.snapshot.state import TableState, state_at
+from bitlake.snapshot.versions import kept_words, latest_snapshot_id, snapshot_ids
+
+_COMPACTED = ("lookup", "full-compaction")
+"""Changelog producers by which a row is news only once it is compacted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The next unit to read: the ``index``-th of a snapshot, of its news or, if ``full``, of all that it has."""
+
+    snapshot: int
+    index: int = 0
+    full: bool = False
+
+    def to_dict(self) -> dict[str, int]:
+        """The position as a checkpoint keeps it."""
+        return {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
+
+    @staticmethod
+    def from_dict(kept: Mapping[str, Any]) -> Position:
+        """The position of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
+        numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
+        if len(kept) != 3 or not all(isinstance(n, int) and n >= 0 for n in numbers):
+            raise InvalidRequest(f"{dict(kept)} is no position of a stream of a lake table; whose checkpoint is it?")
+        return Position(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The most that a step of a feed takes; it takes one unit at least.  None is no limit."""
+
+    files: int | None = None
+    bytes: int | None = None
+    rows: int | None = None
+
+
+class Streamed(Protocol):
+    """The table of a feed."""
+
+    name: str
+
+    def state(self) -> TableState:
+        """The table now."""
+
+    def scan_of(self, state: TableState) -> Scan:
+        """A scan of all columns of a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Files that are read together or not at all."""
+
+    files: tuple[ManifestEntry, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows they hold."""
+        return sum(e.file.row_count for e in self.files)
+
+    @property
+    def size(self) -> int:
+        """How many bytes they are."""
+        return sum(e.file.file_size for e in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a feed goes: up to ``end``, over so many rows."""
+
+    end: Position
+    rows: int
+
+
+class Feed:
+    """The changes of one table, from any position on; ``kinds``: with the column ``rowkind``, rows taken back too."""
+
+    def __init__(self, table: Streamed, *, kinds: bool) -> None:
+        self._table = table
+        self._kinds = kinds
+
+    # --- where to begin ----------------------------------------------------------------------------------------------
+
+    def latest(self) -> Position:
+        """After all that is there now."""
+        state = self._state()
+        return Position((latest_snapshot_id(state.store, state.paths) or 0) + 1)
+
+    def at(self, snapshot: int, *, full: bool = False) -> Position:
+        """The changes of a snapshot, or all that it has and then the changes after it.
+
+        Raises :class:`NotFound` for a snapshot that has expired, or is more than one ahead.
+        """
+        ids = self._ids()
+        low, high = (ids[0], ids[-1] + (0 if full else 1)) if ids else (1, 1)
+        if not low <= snapshot <= high:
+            raise NotFound(
+                f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {kept_words(ids)}"
+            )
+        return Position(snapshot, 0, full)
+
+    def full(self, *, earliest: bool = False) -> Position:
+        """All that is there in the latest snapshot (or the earliest one that is kept), then the changes after it."""
+        ids = self._ids()
+        return Position(ids[0 if earliest else -1], 0, True) if ids else Position(1)
+
+    # --- how far -----------------------------------------------------------------------------------------------------
+
+    def step(self, start: Position, limits: Limits | None = None, until: Position | None = None) -> Step:
+        """The end of what is read next, from ``start`` on; ``start`` itself if there is nothing new.
+
+        Without ``limits`` that is all that there is, ``until`` at most, and the rows are not counted.
+        Raises :class:`NotFound` if snapshots after ``start`` have expired, or are no more.
+        """
+        state = self._state()
+        last = (latest_snapshot_id(state.store, state.paths) or 0) + 1
+        if start.snapshot > last or (start.full and start.snapshot == last):
+            raise NotFound(
+                f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
+                "the table was rolled back, or is another one; begin anew with another checkpoint"
+            )
+        end = Position(last) if until is None or until.snapshot >= last else until
+        if limits is None:
+            return Step(end, 0)
+        files = size = rows = 0
+        at = start
+        while at.snapshot < end.snapshot:
+            units = self._units(state, at)
+            for number in range(at.index, len(units)):
+                unit = units[number]
+                over = (
+                    (limits.files is not None and files + len(unit.files) > limits.files)
+                    or (limits.bytes is not None and size + unit.size > limits.bytes)
+                    or (limits.rows is not None and rows + unit.rows > limits.rows)
+                )
+                if over and files:
+                    return Step(Position(at.snapshot, number, at.full), rows)
+                files, size, rows = files + len(unit.files), size + unit.size, rows + unit.rows
+            at = Position(at.snapshot + 1)
+        return Step(at, rows)
+
+    def scans(self, start: Position, end: Position) -> Iterator[Scan]:
+        """What lies between two positions, snapshot by snapshot, as scans of all columns."""
+        state = self._state()
+        at = start
+        while (at.snapshot, at.index) < (end.snapshot, end.index):
+            units = self._units(state, at)
+            stop = end.index if at.snapshot == end.snapshot else len(units)
+            if stop > len(units):
+                raise InvalidRequest(
+                    f"table '{state.name}': snapshot {at.snapshot} has {len(units)} units, and the checkpoint speaks "
+                    f"of unit {stop}; it is of another table, or was written by another version"
+                )
+            files = [e for u in units[at.index : stop] for e in u.files]
+            if files:
+                yield self._scan(state, at, files)
+            at = Position(at.snapshot + 1)
+
+    def _units(self, state: TableState, at: Position) -> list[Unit]:
+        files = self._files(state, at)
+        if not state.schema.primary_keys:
+            return [Unit((e,)) for e in files]
+        buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
+        for e in files:
+            buckets.setdefault((e.partition, e.bucket), []).append(e)
+        return [Unit(tuple(entries)) for entries in buckets.values()]
+
+    def _files(self, state: TableState, at: Position) -> list[ManifestEntry]:
+        try:
+            if at.full:
+                entries = state_at(state, at.snapshot).entries()
+                level = _first_news_level(state.schema)
+                return [e for e in entries if e.file.level >= level]
+            between = Between(at.snapshot - 1, at.snapshot)
+            return changed_files(state, between, mode_of(state, between, "auto"))
+        except NotFound as e:
+            kept = kept_words(self._ids())
+            raise NotFound(
+                f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
+                "came with it is lost to the stream; begin anew with another checkpoint, and keep snapshots longer, or "
+                "give the stream a 'consumer-id', which holds expiry back"
+            ) from e
+
+    def _scan(self, state: TableState, at: Position, files: list[ManifestEntry]) -> Scan:
+        if at.full:
+            then = state_at(state, at.snapshot).snapshot
+            below = FilesState(state.name, state.paths, state.store, state.schema, then, tuple(files))
+            base = self._table.scan_of(below)
+            if state.schema.primary_keys and not _first_news_level(state.schema):
+                base = base.with_level_0()
+            return ChangeScan.of(base, kinded=True) if self._kinds else base
+        between = Between(at.snapshot - 1, at.snapshot)
+        delta = mode_of(state, between, "auto") == "delta"
+        base = self._table.scan_of(of_files(state, files, merged=delta))
+        return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)
+
+    def _state(self) -> TableState:
+        state = self._table.state()
+        if state.schema.opts.of(merge.STREAMING_OVERWRITE):
+            raise UnsupportedFeature(
+                f"table '{state.name}' says '{merge.STREAMING_OVERWRITE.name}': what overwrites change cannot be "
+                "streamed by this version; unset the option"
+            )
+        return state
+
+    def _ids(self) -> list[int]:
+        state = self._state()
+        return snapshot_ids(state.store, state.paths)
+
+
+def _first_news_level(schema: TableSchema) -> int:
+    """The lowest level whose rows a changelog has told already; what is below will be news."""
+    if not schema.primary_keys or schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
+        return 0
+    return 1 if schema.opts.of(opt.CHANGELOG_PRODUCER) == "lookup" else max_level(schema.opts)

@@ -1,0 +1,295 @@
+"""Planning ``ORDER BY … LIMIT n``: which files, and which of their rows, can hold one of the first n rows.
+
+Files are taken best first, by the bound of the first order column that partition values and statistics give.  Every
+file taken promises rows (so many at least as good as its worst bound, or, through a range-bitmap, its n best values
+themselves); once n rows are promised, files whose best bound is no better are left out, with all after them.  With a
+filter, rows are promised only where the selection is exact, for only then the chosen rows surely match; of the other
+files rows are read best first, until n have passed the filter (:mod:`bitlake.scan.top_n_reader`).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from pyroaring import BitMap
+
+from bitlake.codec.roaring import bitmap_of
+from bitlake.errors import BitlakeError
+from bitlake.expressions.statistics import ColumnStats, bounds_of
+from bitlake.fileindex.reader import OpenIndex
+from bitlake.fileindex.selection import Selection
+from bitlake.io import Store
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.stats import column_stats
+from bitlake.scan.index_reader import has_index, open_for
+from bitlake.scan.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
+from bitlake.scan.sort_order import BEST, WORST, Order, Place
+from bitlake.schema.evolution import map_fields, stored_alike
+from bitlake.snapshot.partitions import PartitionReader
+from bitlake.types import AtomicType, DataField
+from bitlake.types.datatypes import Root
+
+MAX_INDEXED = 10_000
+"""Of more rows than this, an index no longer looks up the values: reading the column is as fast."""
+_FLOATS = (Root.FLOAT, Root.DOUBLE)
+
+
+@dataclass(frozen=True, slots=True)
+class TopNRequest:
+    """The first ``n`` rows by ``orders``; ``filtered``: a predicate leaves out rows."""
+
+    orders: tuple[Order, ...]
+    n: int
+    filtered: bool
+    use_index: bool
+
+
+class Promised:
+    """The best places that rows are known to have; tells where the n-th stands."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._places: list[tuple[Place, int]] = []
+        self._rows = 0
+
+    def add(self, place: Place, rows: int) -> None:
+        """At least ``rows`` further rows are as good as ``place``."""
+        if rows <= 0 or place == WORST or (self.worst is not None and place >= self.worst):
+            return
+        insort(self._places, (place, rows))
+        self._rows += rows
+        while self._places and self._rows - self._places[-1][1] >= self._n:
+            self._rows -= self._places.pop()[1]
+
+    @property
+    def worst(self) -> Place | None:
+        """The place that n rows reach, or None while fewer are promised."""
+        return self._places[-1][0] if self._places and self._rows >= self._n else None
+
+
+class FileRanges:
+    """Where the rows of files can stand by one order column."""
+
+    def __init__(self, order: Order, schema: TableSchema, schemas: Mapping[int, TableSchema], paths: Any) -> None:
+        self.order = order
+        self.field = schema.field(order.column)
+        self._schema = schema
+        self._schemas = schemas
+        self._partitions = PartitionReader(schema, paths)
+        self._sources: dict[int, tuple[DataField | None, bool]] = {}
+
+    def source(self, schema_id: int) -> tuple[DataField | None, bool]:
+        """The file's column (None: not there, every row is NULL), and whether its bounds and indexes can be used."""
+        found = self._sources.get(schema_id)
+        if found is None:
+            file_schema = self._schemas[schema_id]
+            mapping = map_fields(self._schema.fields, file_schema.fields)
+            column = mapping.fields[self.field.name]
+            usable = column is not None and stored_alike(self.field.type, column.type)
+            found = self._sources[schema_id] = (column, usable)
+        return found
+
+    def stats(self, file: PlannedFile) -> ColumnStats | None:
+        """What is known of the column in a file; None: nothing."""
+        if self.field.name in self._schema.partition_keys:
+            return self._partitions.stats(file.entry.partition)[self.field.name]
+        column, usable = self.source(file.entry.file.schema_id)
+        if column is None:
+            return ColumnStats(None, None, file.row_count)
+        if not usable:
+            return None
+        known: ColumnStats | None = column_stats(file.entry.file, self._schemas[file.entry.file.schema_id].fields).get(
+            column.name
+        )
+        return known
+
+    def best(self, file: PlannedFile) -> Place:
+        """No row of the file stands before this."""
+        known = self.stats(file)
+        if known is None:
+            return BEST
+        nulls = self.nulls(known, file)
+        if nulls == file.row_count or (self.order.nulls_first and nulls != 0):
+            return self.order.null_place
+        bounds = bounds_of(known)
+        bound = bounds.high if self.order.descending else bounds.low
+        # NaN, which no bound tells of, is the greatest number.
+        return BEST if bound is None or (self.order.descending and self._floating) else self.order.place(bound)
+
+    def promise(self, file: PlannedFile, rows: int, promised: Promised, whole: bool) -> None:
+        """Promise ``rows`` matching rows of a file; ``whole``: they are all its rows."""
+        known = self.stats(file)
+        if known is None:
+            return
+        nulls = self.nulls(known, file)
+        if nulls == file.row_count:
+            promised.add(self.order.null_place, rows)
+            return
+        bounds = bounds_of(known)
+        bound = bounds.low if self.order.descending else bounds.high
+        unsure = bound is None or (not self.order.descending and self._floating)
+        worst = WORST if unsure else self.order.place(bound)
+        if self.order.nulls_first:  # NULLs are better than any bound
+            sure_nulls = nulls if whole and nulls is not None else 0
+            promised.add(self.order.null_place, sure_nulls)
+            promised.add(worst, rows - sure_nulls)
+        elif nulls is not None:
+            promised.add(worst, rows - nulls)
+            promised.add(self.order.null_place, min(rows, nulls))
+
+    @property
+    def constant(self) -> bool:
+        """Whether it is a partition column: one value in all rows of a file."""
+        return self.field.name in self._schema.partition_keys
+
+    def nulls(self, known: ColumnStats, file: PlannedFile) -> int | None:
+        """NULLs in the file: a partition's count is of one row."""
+        if self.field.name in self._schema.partition_keys:
+            return file.row_count if known.null_count else 0
+        return known.null_count
+
+    @property
+    def _floating(self) -> bool:
+        return isinstance(self.field.type, AtomicType) and self.field.type.root in _FLOATS
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRows:
+    """Rows by their positions, and the rank of each in ``places``, of which the greatest is the worst."""
+
+    positions: np.ndarray[Any, np.dtype[np.int64]]
+    ranks: np.ndarray[Any, np.dtype[np.int64]]
+    places: Sequence[Place]
+
+    def at(self, chosen: Sequence[bool]) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """The positions, ascending, of the rows at the places that are chosen."""
+        if not len(self.positions):
+            return self.positions
+        return np.sort(self.positions[np.array(chosen, bool)[self.ranks]])
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A file that stays, and if an index told: its best rows."""
+
+    file: PlannedFile
+    placed: PlacedRows | None = None
+
+
+def plan_top_n(
+    request: TopNRequest,
+    files: Sequence[PlannedFile],
+    ranges: FileRanges,
+    schemas: Mapping[int, TableSchema],
+    store: Store,
+    skipped: list[SkippedFile],
+    metrics: ScanMetrics,
+) -> list[PlannedFile]:
+    """The files that can hold one of the first n rows, best first, and what is left out appended to ``skipped``."""
+    single = len(request.orders) == 1
+    promised = Promised(request.n)
+    taken: list[_Taken] = []
+    ranked = sorted(((ranges.best(f), i) for i, f in enumerate(files)), key=lambda x: x)
+    for best, i in ranked:
+        file = files[i]
+        worst = promised.worst
+        if worst is not None and (best > worst or (single and best == worst)):
+            detail = f"its best {ranges.field.name} is no better than that of {request.n:,} rows of other files"
+            skipped.append(_skip(file, detail))
+            continue
+        sure = file.merge is None and (not request.filtered or file.selection.exact)
+        found = _by_index(request, file, ranges, schemas, store, metrics) if sure else None
+        if found is not None:
+            assert found.placed is not None
+            counts = np.bincount(found.placed.ranks, minlength=len(found.placed.places))
+            for place, count in zip(found.placed.places, counts, strict=True):
+                promised.add(place, int(count))
+        elif sure:
+            ranges.promise(file, file.chosen_rows, promised, file.whole)
+        taken.append(found or _Taken(file))
+    kept = []
+    for one in taken:
+        left = _cut(one, promised.worst)
+        if left is None:
+            skipped.append(_skip(one.file, f"{request.n:,} rows of other files are better by {ranges.order}"))
+        else:
+            kept.append(left)
+    return kept
+
+
+def _by_index(
+    request: TopNRequest,
+    file: PlannedFile,
+    ranges: FileRanges,
+    schemas: Mapping[int, TableSchema],
+    store: Store,
+    metrics: ScanMetrics,
+) -> _Taken | None:
+    """The file's n best rows through its range-bitmap, or None."""
+    found = ranking_index(file, ranges, schemas, store, request.n) if request.use_index else None
+    if found is None:
+        return None
+    index, column = found
+    before, order = index.bytes_read, ranges.order
+    single = len(request.orders) == 1
+    rows = index.top_n(column, request.n, order.descending, order.nulls_first, file.selection.rows, strict=single)
+    placed = None if rows is None else placed_rows(index, column, rows, order)
+    metrics.index_bytes_read += index.bytes_read - before
+    if rows is None or placed is None:
+        return None
+    used = (*file.pruned_by, f"range-bitmap({column}) top {request.n}")
+    place = "embedded" if file.entry.file.embedded_index is not None else "file"
+    chosen = Selection.of(rows, file.selection.exact or not request.filtered)
+    return _Taken(replace(file, selection=chosen, pruned_by=used, index_place=place), placed)
+
+
+def ranking_index(
+    file: PlannedFile, ranges: FileRanges, schemas: Mapping[int, TableSchema], store: Store, n: int
+) -> tuple[OpenIndex, str] | None:
+    """The file's index with a range-bitmap of the order column, and what the file calls that; None without."""
+    if file.merge is not None:
+        return None
+    column, usable = ranges.source(file.entry.file.schema_id)
+    if not usable or column is None or file.chosen_rows <= n or n > MAX_INDEXED or not has_index(file.entry.file):
+        return None
+    try:
+        index = open_for(store, file.path, file.entry.file, schemas[file.entry.file.schema_id])
+    except BitlakeError:
+        return None  # an index that cannot be read never makes a scan fail here: the rows are read instead
+    if index is None or "range-bitmap" not in index.columns.get(column.name, ()):
+        return None
+    return index, column.name
+
+
+def placed_rows(index: OpenIndex, column: str, rows: BitMap, order: Order) -> PlacedRows | None:
+    """Where rows of a file stand, by its range-bitmap; None if it cannot tell."""
+    told = index.ranked(column, rows)
+    if told is None:
+        return None
+    positions, ranks, values = told
+    places = [order.place(v) for v in values]
+    nulls = rows - bitmap_of(positions)
+    if nulls:
+        positions = np.concatenate([positions, np.frombuffer(nulls.to_array(), np.uint32).astype(np.int64)])
+        ranks = np.concatenate([ranks, np.full(len(nulls), len(places), np.int64)])
+        places.append(order.null_place)
+    return PlacedRows(positions, ranks, places)
+
+
+def _cut(one: _Taken, worst: Place | None) -> PlannedFile | None:
+    """The file with only the rows that are good enough, or None without any."""
+    if one.placed is None or worst is None:
+        return one.file
+    good = [p <= worst for p in one.placed.places]
+    if all(good):
+        return one.file
+    rows: BitMap = bitmap_of(one.placed.at(good))
+    return replace(one.file, selection=Selection.of(rows, one.file.selection.exact)) if rows else None
+
+
+def _skip(file: PlannedFile, detail: str) -> SkippedFile:
+    return SkippedFile(file.path, SkipReason.TOP_N, detail, file.row_count, file.entry.file.file_size)

@@ -1,1 +1,0 @@
-"""Writing primary-key tables: level-0 files, compaction, deletion vectors, changelog."""

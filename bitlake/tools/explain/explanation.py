@@ -1,0 +1,261 @@
+"""An explanation of a scan: what was left of its files and bytes after each step, why, how long, and what would help.
+
+Made by :meth:`bitlake.scan.scan.Scan.explanation`; costs nothing to scans that nobody explains.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bitlake.formatting import counted, human_bytes, printable
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.representation import render
+from bitlake.scan.plan import Plan, SkipReason, outlines_of
+from bitlake.scan.scan import Scan
+from bitlake.snapshot.partitions import PartitionReader, files_to_plan
+from bitlake.tools.explain.advice import Advice, advice_of
+from bitlake.tools.explain.conditions import LeafStep, asked_of, leaf_steps
+from bitlake.tools.explain.measured_run import Phase, run_scan
+from bitlake.tools.explain.pages import FileMap, maps_of
+from bitlake.tools.explain.text import explain_dict, explain_text
+
+MOST_FILES = 400
+"""Files that are shown one by one."""
+_ORDER = (
+    SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.LEVEL_0, SkipReason.POSTPONED, SkipReason.STATS,
+    SkipReason.INDEX, SkipReason.DELETED, SkipReason.PAGES, SkipReason.TOP_N, SkipReason.LIMIT,
+)  # fmt: skip
+_ALWAYS = (SkipReason.STATS, SkipReason.INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is left after a step: bytes, and files. ``name`` is what took the rest away.
+
+    ``estimated``: from some of the files, as the footers of so many were not read for this.
+    """
+
+    name: str
+    bytes: int
+    files: int
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a scan reads what it reads.
+
+    ``analyzed``: it was read, and ``phases``, bytes read and ``files`` tell what really happened.  ``steps`` are the
+    bytes left after each step, beginning with all of the table's.  ``leaves``: what each condition's indexes did
+    (``leaves_left_out`` files were not asked again).  ``files``: at most :data:`MOST_FILES`, those to read first.
+    ``str()`` is for people; notebooks show :meth:`_repr_html_`.
+    """
+
+    plan: Plan
+    analyzed: bool
+    steps: tuple[Step, ...]
+    phases: tuple[Phase, ...]
+    leaves: tuple[LeafStep, ...]
+    leaves_left_out: int
+    files: tuple[FileMap, ...]
+    advice: tuple[Advice, ...]
+
+    @property
+    def files_left_out(self) -> int:
+        """Files of the plan that :attr:`files` is without."""
+        return max(0, self.plan.metrics.files - len(self.files))
+
+    @property
+    def bytes_read(self) -> int | None:
+        """Bytes of data that were read, footers apart; None if it was not."""
+        return next((p.bytes for p in self.phases if p.name == "read"), 0) if self.analyzed else None
+
+    @property
+    def read_more(self) -> str:
+        """Why more was read than the pages that were needed; empty if it was not."""
+        more = self.analyzed and len(self.steps) > 1 and self.steps[-1].bytes > self.steps[-2].bytes
+        return "files that are read in order are read some way ahead" * more
+
+    def text(self) -> str:
+        """The explanation for people: the plan's text, then :meth:`details`."""
+        return printable(f"{explain_text(self.plan)}\n\n{self.details()}")
+
+    __str__ = text
+
+    def details(self) -> str:
+        """What each step left, what conditions' indexes did, phases and advice, as text."""
+        lines = _table(
+            ("left after", "files", "bytes"),
+            [(s.name, f"{s.files:,}", f"{'about ' * s.estimated}{human_bytes(s.bytes)}") for s in self.steps],
+        )
+        if self.read_more:
+            lines.append(f"  ({self.read_more})")
+        if self.leaves:
+            lines += ["", *(line for step in self.leaves for line in _leaf_lines(step))]
+            for step in self.leaves:
+                lines += [f"  {step.condition}: not asked in {n:,} files: {why}" for why, n in step.not_asked]
+            if self.leaves_left_out:
+                lines.append(f"  ({self.leaves_left_out:,} more files were not looked at for this)")
+        rows = [
+            (p.name, f"{p.ms:.1f} ms", human_bytes(p.bytes) if p.bytes else "", f"{p.requests:,}" if p.requests else "")
+            for p in self.phases
+        ]
+        lines += ["", *_table(("phase", "time", "bytes", "requests"), rows)]
+        for advice in self.advice:
+            lines += ["", f"  would have helped: {advice}", *(f"    {s}" for s in advice.statements)]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as plain values: :func:`bitlake.tools.explain.text.explain_dict`'s, and more."""
+        return {
+            **explain_dict(self.plan),
+            "analyzed": self.analyzed,
+            "left_after": [
+                {"step": s.name, "files": s.files, "bytes": s.bytes, "estimated": s.estimated} for s in self.steps
+            ],
+            "phases": [{"phase": p.name, "ms": p.ms, "bytes": p.bytes, "requests": p.requests} for p in self.phases],
+            "conditions": [
+                {
+                    "condition": s.condition, "indexes": list(s.indexes), "files": s.files,
+                    "files_without_index": s.files_without, "files_emptied": s.files_emptied,
+                    "rows_before": s.rows_before, "rows_after": s.rows_after,
+                    "not_asked": [{"why": why, "files": n} for why, n in s.not_asked],
+                }
+                for s in self.leaves
+            ],
+            "pages_of_files": [
+                {
+                    "path": m.path.removeprefix(self.plan.root).lstrip("/"), "rows": m.rows, "bytes": m.size,
+                    "state": m.state, "why": m.why, "column": m.column, "column_bytes": m.column_bytes,
+                    "page_bytes": m.page_bytes, "bytes_read": m.bytes_read, "pages": m.pages(),
+                    "cells": [[c.first_row, c.rows, c.pages, c.state] for c in m.cells],
+                }
+                for m in self.files
+            ],
+            "files_left_out": self.files_left_out,
+            "advice": [
+                {
+                    "column": a.column, "index": a.index, "condition": a.condition, "why": a.why, "files": a.files,
+                    "bytes": a.bytes, "statements": list(a.statements),
+                }
+                for a in self.advice
+            ],
+        }  # fmt: skip
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    def to_html(self) -> str:
+        """A page of its own, with pictures; it loads nothing."""
+        return str(render("explanation html", [self], None, None, True))
+
+    def _repr_html_(self) -> str:
+        return str(render("explanation html", [self], None, None, False))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryExplanation:
+    """Explanations of the scans of a query, one for each lake table in it, and Spark's plan of the rest."""
+
+    query: str
+    scans: tuple[Explanation, ...]
+    spark: str
+
+    def text(self) -> str:
+        """All of it for people."""
+        return printable("\n\n".join([*(s.text() for s in self.scans), self.spark]))
+
+    __str__ = text
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values."""
+        return {"query": self.query, "scans": [s.to_dict() for s in self.scans], "spark": self.spark}
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    def to_html(self) -> str:
+        """A page of its own, with pictures; it loads nothing."""
+        return str(render("explanation html", self.scans, self.query, self.spark, True))
+
+    def _repr_html_(self) -> str:
+        return str(render("explanation html", self.scans, self.query, self.spark, False))
+
+
+def explain_scan(scan: Scan, analyze: bool) -> Explanation:
+    """Plan a scan anew and explain it; ``analyze`` reads it, too, and lets the rows go."""
+    run = run_scan(scan, analyze)
+    plan = run.plan
+    reader = PartitionReader(scan.state.schema, scan.state.paths)
+
+    def entry_of(path: str) -> ManifestEntry | None:
+        if not entries:
+            for state in (scan.state, *([] if scan.other is None else [scan.other.state])):
+                for entry in files_to_plan(state, scan.predicate).files:
+                    entries[reader.data_path(entry)] = entry
+        return entries.get(path)
+
+    entries: dict[str, ManifestEntry] = {}
+    leaves, left_out = leaf_steps(plan, entry_of, scan.store, scan.use_index)
+    maps, column_bytes, page_bytes, seen = maps_of(plan, scan.store, run.ranges if analyze else None, MOST_FILES)
+    steps = _steps(plan, bool(scan.state.schema.partition_keys))
+    if maps:
+        left, files = steps[-1].bytes, steps[-1].files
+        # What was not looked at is taken to be like the rest.
+        guessed, scale = seen < left, left / max(seen, 1)
+        for name, size in (("columns that are needed", column_bytes), ("pages without a chosen row", page_bytes)):
+            left = min(left, round(size * scale) if guessed else size)
+            steps.append(Step(name, left, files, guessed))
+    if analyze:
+        opened = sum(1 for r in run.ranges.values() if r)
+        steps += [Step("read", sum(p.bytes for p in run.phases if p.name == "read"), opened)]
+    advice = advice_of(plan, leaves, maps, analyze)
+    gone = _skipped(plan, MOST_FILES - len(maps))
+    return Explanation(plan, analyze, tuple(steps), run.phases, tuple(leaves), left_out, (*maps, *gone), tuple(advice))
+
+
+def _steps(plan: Plan, partitioned: bool) -> list[Step]:
+    """The files and bytes that are left after each reason to skip files, in the order of planning."""
+    sizes: dict[SkipReason, int] = {}
+    counts: dict[SkipReason, int] = {}
+    for reason, size in outlines_of(plan.skipped):
+        sizes[reason] = sizes.get(reason, 0) + size
+        counts[reason] = counts.get(reason, 0) + 1
+    m = plan.metrics
+    left, files = m.data_bytes, m.files - m.files_unseen
+    steps = [Step("all files" if not m.files_unseen else "all files of these partitions", left, files)]
+    for reason in _ORDER:
+        shown = reason in counts or (plan.predicate is not None and reason in _ALWAYS)
+        if shown or (reason is SkipReason.PARTITION and partitioned and plan.predicate is not None):
+            left, files = left - sizes.get(reason, 0), files - counts.get(reason, 0)
+            steps.append(Step(reason.value, left, files))
+    return steps
+
+
+def _skipped(plan: Plan, most: int) -> Sequence[FileMap]:
+    return [FileMap(s.path, s.row_count, s.size, s.reason.value, s.detail) for s in plan.skipped[: max(0, most)]]
+
+
+def _leaf_lines(step: LeafStep) -> list[str]:
+    """A condition, and what asking its indexes left: two lines, as conditions are long."""
+    told = f"{asked_of(step)}: {step.rows_after:,} of {counted(step.rows_before, 'row')} left"
+    if step.files_emptied:
+        told += f", {counted(step.files_emptied, 'file')} emptied"
+    if step.files_without:
+        told += f", {counted(step.files_without, 'file')} without an index of it"
+    return [f"  {step.condition}", f"    {told}"]
+
+
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Aligned lines; the columns after the first are numbers, to the right."""
+    wide = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
+    lines = []
+    for row in (head, *rows):
+        cells = [f"{c:<{w}}" if i < 1 else f"{c:>{w}}" for i, (c, w) in enumerate(zip(row, wide, strict=True))]
+        lines.append(("  " + "  ".join(cells)).rstrip())
+    return lines

@@ -1,0 +1,179 @@
+"""Writing Arrow data in this process: rows fitted to the table, spread over partitions and buckets, written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from bitlake.codec.bucket import bucket_of
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.formats.column_bounds import physical_values
+from bitlake.formats.conform import conform
+from bitlake.io import Store
+from bitlake.metadata import options as opt
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.schema import TableSchema
+from bitlake.schema.evolution import default_column
+from bitlake.snapshot.state import TableState
+from bitlake.types import AtomicType, DataField, Root, arrow_schema
+from bitlake.types.datatypes import MAX_LENGTH
+from bitlake.write.data_file_writer import DataFileWriter, FileMaker
+from bitlake.write.register_files import AdoptContext
+
+
+def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
+    """Rows as the table's columns and types: names ignore case where none is as written, missing nullable columns are
+    NULL or their default, CHAR is padded.
+
+    Raises :class:`InvalidRequest` naming table and column for what cannot be stored.
+    """
+    given: set[str] = set()
+    columns = []
+    known = frozenset(schema.field_names)
+    for name in rows.column_names:
+        try:
+            found = name if name in known else schema.field(name).name
+        except NotFound as e:
+            raise InvalidRequest(
+                f"table '{table}' has no column '{name}'; its columns are {', '.join(f.name for f in schema.fields)}"
+            ) from e
+        if found in given:
+            raise InvalidRequest(f"table '{table}': column '{name}' is given twice (names ignore case)")
+        given.add(found)
+        columns.append(found)
+    renamed = rows.rename_columns(columns)
+    for field in schema.fields:
+        if field.name in given:
+            renamed = _fit_length(table, renamed, field)
+        elif field.default_value is not None:
+            renamed = renamed.append_column(field.name, default_column(field, rows.num_rows))
+    try:
+        return conform(renamed, schema.fields, arrow_schema(schema.fields))
+    except InvalidRequest as e:
+        raise InvalidRequest(f"table '{table}': {e}") from e
+
+
+def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
+    made = field.type
+    if not isinstance(made, AtomicType) or made.length is None or made.length == MAX_LENGTH:
+        return rows
+    at = rows.column_names.index(field.name)
+    column = rows.column(at)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if made.root in (Root.CHAR, Root.VARCHAR):
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            return rows
+        lengths = pc.utf8_length(column)
+        if (pc.max(lengths).as_py() or 0) > made.length:
+            # Trailing blanks beyond the length are dropped, as SQL does.
+            column = pc.if_else(pc.greater(lengths, made.length), pc.utf8_rtrim(column, characters=" "), column)
+            if (pc.max(pc.utf8_length(column)).as_py() or 0) > made.length:
+                raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {made} allows")
+        if made.root is Root.CHAR:
+            column = pc.utf8_rpad(column, width=made.length, padding=" ")
+    elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        if longest > made.length:
+            raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {made} allows")
+    return rows.set_column(at, field.name, column)
+
+
+def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> list[ManifestEntry]:
+    """Write batches of rows as new data files and return their entries; on an error nothing is left behind.
+
+    One file is open per partition and bucket met so far.
+    """
+    schema = state.schema
+    context = AdoptContext.of(state, store)
+    maker = FileMaker.of(state.paths, schema, store)
+    writers: dict[tuple[str, int], DataFileWriter] = {}
+
+    supply = context.file_names()
+    try:
+        for batch in batches:
+            rows = fit(state.name, batch, schema)
+            for partition, bucket, part in split_groups(rows, schema):
+                writer = writers.get(slot := slot_of(partition, bucket))
+                if writer is None:
+                    writer = writers[slot] = DataFileWriter(maker, partition, bucket, supply)
+                writer.write(part)
+        return context.in_sequence([entry for w in writers.values() for entry in w.finish()])
+    except BaseException:
+        for w in writers.values():
+            w.abort()
+        raise
+
+
+def slot_of(partition: tuple[Any, ...], bucket: int) -> tuple[str, int]:
+    """What tells groups apart: their values do not, as -0.0 is equal to 0.0 there and NaN not to itself."""
+    return repr(partition), bucket
+
+
+def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[Any, ...], int, pa.Table]]:
+    """The rows of each partition and bucket, in their order: (partition values, bucket, rows)."""
+    if rows.num_rows == 0:
+        return
+    options = opt.Options(schema.options)
+    total = options.of(opt.BUCKET)
+    keys = schema.partition_fields
+    buckets = np.zeros(rows.num_rows, np.int32)
+    if total > 0:
+        fields = [schema.field(k) for k in schema.bucket_keys]
+        columns = [rows.column(f.name) for f in fields]
+        buckets = bucket_of([f.type for f in fields], columns, total, options.of(opt.BUCKET_FUNCTION))
+    elif not keys:
+        yield (), 0, rows
+        return
+    codes = group_codes(rows, keys, buckets)
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    ends = np.append(starts[1:], len(ordered))
+    # Sorting once lets each group be a slice: one gather of the rows, however many groups there are.
+    gathered = rows if len(starts) == 1 else rows.take(pa.array(order))
+    first = gathered.select([f.name for f in keys]).take(pa.array(starts)) if keys else None
+    values: list[tuple[Any, ...]] = [()] * len(starts)
+    if first is not None:
+        values = list(zip(*[physical_values(first.column(f.name)) for f in keys], strict=True))
+    for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        yield values[i], int(buckets[order[start]]), gathered.slice(start, end - start)
+
+
+def group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray) -> np.ndarray:
+    """A number for each row, equal exactly for rows of one partition and bucket."""
+    codes = buckets.astype(np.int64)
+    for field in keys:
+        column = rows.column(field.name)
+        if pa.types.is_floating(column.type):
+            # Bits tell 0.0 from -0.0, which are partitions of their own.
+            bits = pa.int32() if column.type == pa.float32() else pa.int64()
+            column = pa.chunked_array([c.view(bits) for c in column.chunks], bits)
+        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        # Renumber after each column, so that the product never overflows.
+        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
+    return codes
+
+
+__all__ = ["fit", "group_codes", "slot_of", "split_groups", "write_rows"]
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Batches put together, each result of so many rows or more but the last; none for no rows."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+    if count:
+        yield pa.Table.from_batches(held)

@@ -1,0 +1,290 @@
+"""Paimon's jdbc catalog, on SQLite, and on PostgreSQL where its server is installed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import s3_server
+
+import bitlake
+from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.jdbc import JdbcCatalog
+from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.io.local import LocalStore
+from bitlake.io.sql_database import open_database
+from bitlake.io.wrappers import FaultyStore
+
+SCHEMA = pa.schema([("id", pa.int64()), ("p", pa.string())])
+ROWS = pa.table({"id": [1, 2, 3], "p": ["a", "b", "a"]}, SCHEMA)
+
+
+def _tool(name: str) -> str | None:
+    found = shutil.which(name) or next(iter(sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))), None)
+    return None if found is None else str(found)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URI of a PostgreSQL server on loopback with a password, for this test process."""
+    # Not in pytest's own folder, which every pytest that starts closes to all but root.
+    with tempfile.TemporaryDirectory(prefix="bitlake-postgres-") as made:
+        yield from _postgres(Path(made))
+
+
+def _postgres(folder: Path) -> Iterator[str]:
+    initdb, server = _tool("initdb"), _tool("postgres")
+    if initdb is None or server is None:
+        pytest.skip("PostgreSQL is not installed")
+    user = None
+    if os.geteuid() == 0:  # which it refuses to run as
+        try:
+            user = pwd.getpwnam("postgres").pw_name
+        except KeyError:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+        shutil.chown(folder, user)
+    secret = folder / "password"
+    secret.write_text("se/cret+only")
+    if user is not None:
+        shutil.chown(secret, user)
+    data = str(folder / "data")
+    made = subprocess.run(
+        [initdb, "-D", data, "-U", "lake", "-A", "scram-sha-256", "--pwfile", str(secret), "-N", "--no-instructions"],
+        user=user,
+        capture_output=True,
+        check=False,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+    )
+    if made.returncode:
+        pytest.skip(f"PostgreSQL cannot make a database here: {made.stderr.decode()[-200:]}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with subprocess.Popen(
+        [server, "-D", data, "-p", str(port), "-k", str(folder), "-h", "127.0.0.1", "-F"],
+        user=user,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"ready to accept connections" in line:
+                break
+        drain = threading.Thread(target=process.stderr.read, daemon=True)
+        drain.start()
+        try:
+            yield f"postgresql://lake:se%2Fcret+only@127.0.0.1:{port}/postgres"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.db"
+    return str(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def lake(uri: str, tmp_path: Path) -> bitlake.Lake:
+    """A lake of its own in the database."""
+    return bitlake.connect(
+        tmp_path / "wh", catalog="jdbc", uri=uri, catalog_options={"catalog-key": tmp_path.name + tmp_path.parent.name}
+    )
+
+
+def test_names_come_and_go(lake: bitlake.Lake) -> None:
+    assert lake.databases() == [] and lake.tables("default") == []
+    lake.create_database("db")
+    lake.create_database("db", if_not_exists=True)
+    with pytest.raises(AlreadyExists, match="db"):
+        lake.create_database("db")
+    assert lake.databases() == ["db"] and lake.tables("db") == []
+    table = lake.create_table("db.t", SCHEMA, partition_by=["p"], options={"bucket": "-1"})
+    table.append(ROWS)
+    lake.create_table("db.t", SCHEMA, if_not_exists=True)
+    with pytest.raises(AlreadyExists):
+        lake.create_table("db.t", SCHEMA)
+    lake.create_table("top", SCHEMA)
+    assert lake.databases() == ["db", "default"] and lake.tables("db") == ["t"]
+    with pytest.raises(InvalidRequest, match="not empty"):
+        lake.drop_database("db")
+    moved = lake.rename_table("db.t", "default.u")
+    assert moved.scan().count() == 3
+    assert lake.tables("db") == [] and lake.tables() == ["top", "u"]
+    with pytest.raises(NotFound, match="db.t"):
+        lake.table("db.t")
+    with pytest.raises(AlreadyExists):
+        lake.rename_table("u", "top")
+    lake.drop_table("u")
+    lake.drop_table("u", if_exists=True)
+    with pytest.raises(NotFound):
+        lake.drop_table("u")
+    assert not Path(lake.path, "default.db", "u").exists()
+    lake.drop_database("db")
+    assert lake.databases() == ["default"]
+    with pytest.raises(NotFound, match="nope"):
+        lake.create_table("nope.t", SCHEMA)
+    lake.create_database("full")
+    lake.create_table("full.t", SCHEMA)
+    lake.drop_database("full", cascade=True)
+    assert lake.databases() == ["default"]
+
+
+def test_names_in_other_cases_are_found(lake: bitlake.Lake) -> None:
+    lake.create_database("Db")
+    lake.create_table("Db.Tt", SCHEMA).append(ROWS)
+    assert lake.table("dB.tT").scan().count() == 3
+
+
+def test_several_lakes_share_one_database(uri: str, tmp_path: Path) -> None:
+    def connect(name: str) -> bitlake.Lake:
+        key = f"{tmp_path.parent.name}-{tmp_path.name}-{name}"
+        return bitlake.connect(tmp_path / name, catalog="jdbc", uri=uri, catalog_options={"catalog-key": key})
+
+    one, two = connect("one"), connect("two")
+    one.create_table("t", SCHEMA).append(ROWS)
+    assert one.tables() == ["t"] and two.tables() == []
+    two.create_table("t", SCHEMA)
+    assert two.table("t").scan().count() == 0 and connect("one").table("t").scan().count() == 3
+
+
+def test_of_many_that_want_a_name_one_gets_it(lake: bitlake.Lake) -> None:
+    for i in range(6):
+        lake.create_table(f"t{i}", SCHEMA).append(ROWS)
+    won: list[str] = []
+    lost: list[str] = []
+
+    def run(number: int) -> None:
+        try:
+            if number < 6:
+                lake.catalog.rename_table(Identifier("default", f"t{number}"), Identifier("default", "wanted"))
+            else:
+                lake.create_table("wanted", SCHEMA)
+            won.append(str(number))
+        except AlreadyExists:
+            lost.append(str(number))
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(won) == 1 and len(lost) == 7
+    tables = lake.tables()
+    assert "wanted" in tables and len(tables) == (6 if int(won[0]) < 6 else 7)
+    for name in tables:
+        assert lake.table(name).scan().count() in (0, 3)
+
+
+def test_rows_are_as_paimon_writes_them(tmp_path: Path) -> None:
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"jdbc:sqlite:{tmp_path}/c.db")
+    lake.create_database("db")
+    lake.create_table("db.t", SCHEMA, primary_key=["id", "p"], partition_by=["p"], options={"bucket": "2"})
+    with sqlite3.connect(tmp_path / "c.db") as c:
+        assert c.execute("SELECT * FROM paimon_tables").fetchall() == [("jdbc", "db", "t")]
+        assert sorted(c.execute("SELECT * FROM paimon_database_properties")) == [
+            ("jdbc", "db", "exists", "true"),
+            ("jdbc", "db", "location", f"{tmp_path}/wh/db.db"),
+        ]
+        assert sorted(c.execute("SELECT * FROM paimon_table_properties")) == [
+            ("jdbc", "db", "t", "bucket", "2"),
+            ("jdbc", "db", "t", "partition", "p"),
+            ("jdbc", "db", "t", "primary-key", "id,p"),
+        ]
+    c.close()
+
+
+def test_a_database_elsewhere(tmp_path: Path) -> None:
+    """Paimon lets a database name its folder."""
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
+    with sqlite3.connect(tmp_path / "c.db") as c:
+        c.executemany(
+            "INSERT INTO paimon_database_properties VALUES ('jdbc', 'far', ?, ?)",
+            [("exists", "true"), ("location", f"{tmp_path}/far-away")],
+        )
+    c.close()
+    lake.create_table("far.t", SCHEMA).append(ROWS)
+    assert Path(tmp_path, "far-away", "t", "schema", "schema-0").exists()
+    assert lake.table("far.t").scan().count() == 3
+
+
+def test_tables_in_a_bucket_are_renamed_in_one_step(tmp_path: Path, s3_endpoint: str) -> None:
+    uri = f"sqlite:///{tmp_path}/c.db"
+    options = s3_server.options(s3_endpoint)
+    lake = bitlake.connect("s3://lake/jdbc", storage_options=options, catalog="jdbc", uri=uri)
+    lake.create_database("db")
+    assert not lake.catalog.store.dir_exists("s3://lake/jdbc/db.db")
+    lake.create_table("db.t", SCHEMA).append(ROWS)
+    moved = lake.rename_table("db.t", "db.u")
+    assert moved.scan().count() == 3 and lake.tables("db") == ["u"]
+    assert not lake.catalog.store.dir_exists("s3://lake/jdbc/db.db/t")
+
+
+@pytest.mark.parametrize("fail_at", range(3))
+@pytest.mark.parametrize("after", [False, True])
+def test_a_rename_that_fails_leaves_one_whole_table(tmp_path: Path, fail_at: int, after: bool) -> None:
+    database = open_database(f"sqlite:///{tmp_path}/c.db")
+    whole = JdbcCatalog(LocalStore(), f"{tmp_path}/wh", database)
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
+    lake.create_table("t", SCHEMA).append(ROWS)
+    only = frozenset({"rename", "dir_exists", "copy_dir", "delete_dir"})
+    broken = JdbcCatalog(FaultyStore(whole.store, fail_at, after=after, only=only), f"{tmp_path}/wh", database)  # type: ignore[arg-type]
+    try:
+        broken.rename_table(Identifier("default", "t"), Identifier("default", "u"))
+    except StorageUnavailable:
+        assert whole.tables("default") == ["t"]
+        if not (after and fail_at == 1):  # the file system did it and said that it did not
+            assert lake.table("t").scan().count() == 3
+    else:
+        assert whole.tables("default") == ["u"]
+        assert lake.table("u").scan().count() == 3
+
+
+def test_failures_of_the_database(tmp_path: Path, uri: str) -> None:
+    with pytest.raises(InvalidRequest, match="sqlite:///"):
+        bitlake.connect(tmp_path, catalog="jdbc", uri="mysql://u:hidden@h/x")
+    with pytest.raises(InvalidRequest, match="takes a uri"):
+        bitlake.connect(tmp_path, catalog="jdbc")
+    with pytest.raises(InvalidRequest, match="no option of the jdbc catalog"):
+        bitlake.connect(tmp_path, catalog="jdbc", uri=uri, catalog_options={"lock": "x"})
+    with pytest.raises(InvalidRequest, match="filesystem catalog takes no uri"):
+        bitlake.connect(tmp_path, uri=uri)
+    with pytest.raises(InvalidRequest, match="no catalog"):
+        bitlake.connect(tmp_path, catalog="hive", uri=uri)
+    with pytest.raises(StorageUnavailable, match="failed"):
+        bitlake.connect(tmp_path, catalog="jdbc", uri=f"sqlite:///{tmp_path}/no/such/folder/c.db")
+    Path(tmp_path, "garbage.db").write_bytes(b"this is no database" * 100)
+    with pytest.raises(StorageUnavailable, match="not a database"):
+        bitlake.connect(tmp_path, catalog="jdbc", uri=f"sqlite:///{tmp_path}/garbage.db")
+
+
+def test_passwords_are_in_no_text(tmp_path: Path, postgres: str) -> None:
+    lake = bitlake.connect(tmp_path, catalog="jdbc", uri=postgres)
+    assert "cret" not in repr(lake.catalog) and "cret" not in repr(lake)
+    wrong = postgres.replace("se%2Fcret+only", "other-secret")
+    with pytest.raises(AccessDenied, match="password") as e:
+        bitlake.connect(tmp_path, catalog="jdbc", uri=wrong)
+    assert "other-secret" not in str(e.value) and e.value.__cause__ is None
+    host = postgres.split("@")[1]
+    bitlake.connect(
+        tmp_path,
+        catalog="jdbc",
+        uri=f"jdbc:postgresql://{host}",
+        catalog_options={"jdbc.user": "lake", "jdbc.password": "se/cret+only"},
+    )
+    gone = "postgresql://lake:other-secret@127.0.0.1:9/x"
+    with pytest.raises(StorageUnavailable, match="failed") as e2:
+        bitlake.connect(tmp_path, catalog="jdbc", uri=gone)
+    assert "other-secret" not in str(e2.value)

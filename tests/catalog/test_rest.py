@@ -1,0 +1,387 @@
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import rest_server
+
+from bitlake.errors import (
+    AccessDenied,
+    AlreadyExists,
+    InvalidRequest,
+    NotFound,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
+from bitlake.io.rest import rest_options
+from bitlake.lake import Lake, connect
+from bitlake.snapshot.expiry import Retention
+from bitlake.write.commit import OutcomeUnknown
+
+OPTIONS = {"token.provider": "bear", "token": rest_server.TOKEN}
+ROWS = pa.schema({"id": pa.int64(), "p": pa.string()})
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[rest_server.Server]:
+    with rest_server.running(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def lake(server: rest_server.Server) -> Lake:
+    return lake_of(server)
+
+
+def lake_of(server: rest_server.Server, **more: str) -> Lake:
+    return connect(rest_server.WAREHOUSE, catalog="rest", uri=server.uri, catalog_options={**OPTIONS, **more})
+
+
+def rows(*ids: int, p: str = "x") -> pa.Table:
+    return pa.table({"id": list(ids), "p": [p] * len(ids)}, schema=ROWS)
+
+
+def ids(lake: Lake, name: str = "t") -> list[int]:
+    return sorted(lake.table(name).scan().to_arrow()["id"].to_pylist())
+
+
+def first(name: str, *what: object) -> rest_server.Plan:
+    """Hurt the next requests whose path ends so."""
+    left = list(what)
+
+    def plan(method: str, last: str, number: int) -> object:
+        return left.pop(0) if last == name and method != "GET" and left else rest_server.PASS
+
+    return plan  # type: ignore[return-value]
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_databases(lake: Lake, server: rest_server.Server) -> None:
+    names = ["a b/ü", "c%", "d", "e", "f"]
+    for name in names[2:]:
+        lake.create_database(name)
+    assert lake.databases() == ["d", "e", "f"], "a list has more than one page"
+    with pytest.raises(AlreadyExists, match="database 'd'"):
+        lake.create_database("d")
+    lake.create_database("d", if_not_exists=True)
+    lake.catalog.create_database("c%", properties={"k": "v"})
+    lake.catalog.alter_database("c%", {"l": "w"})
+    assert lake.catalog.database_properties("c%") == {"k": "v", "l": "w"}
+    assert lake.catalog.database_path("c%") == f"file://{server.root}/c%"
+    lake.drop_database("d")
+    lake.drop_database("d", if_exists=True)
+    for attempt in (
+        lambda: lake.drop_database("d"),
+        lambda: lake.tables("d"),
+        lambda: lake.catalog.alter_database("d", {}),
+        lambda: lake.catalog.database_properties("d"),
+        lambda: lake.create_table("d.t", ROWS),
+    ):
+        with pytest.raises(NotFound, match="database 'd'"):
+            attempt()
+
+
+def test_tables(lake: Lake, server: rest_server.Server) -> None:
+    assert lake.tables() == []
+    for name in ("t3", "T1", "a b%3A", "t2"):
+        lake.create_table(name, ROWS, partition_by=["p"], options={"bucket": "-1"}, comment="hello")
+    assert lake.databases() == ["default"] and lake.tables() == ["T1", "a b%3A", "t2", "t3"]
+    schema = lake.table("t1").schema
+    assert schema.partition_keys == ("p",) and schema.comment == "hello" and schema.options["bucket"] == "-1"
+    with pytest.raises(AlreadyExists, match=r"default\.t2"):
+        lake.create_table("t2", ROWS)
+    lake.create_table("t2", ROWS, if_not_exists=True)
+    with pytest.raises(InvalidRequest, match="too many buckets"):
+        lake.create_table("many", ROWS, primary_key=["id"], options={"bucket": "9999"})
+    lake.create_database("other")
+    lake.table("t2").append(rows(1))
+    with pytest.raises(AlreadyExists):
+        lake.rename_table("t2", "t3")
+    with pytest.raises(NotFound, match="database 'no'"):
+        lake.rename_table("t2", "no.t2")
+    lake.rename_table("t2", "other.moved")
+    assert lake.tables() == ["T1", "a b%3A", "t3"] and ids(lake, "other.moved") == [1]
+    with pytest.raises(InvalidRequest, match="not empty"):
+        lake.drop_database("other")
+    lake.drop_database("other", cascade=True)
+    lake.drop_table("t3")
+    lake.drop_table("t3", if_exists=True)
+    for attempt in (lambda: lake.drop_table("t3"), lambda: lake.table("t3"), lambda: lake.rename_table("t3", "x")):
+        with pytest.raises(NotFound, match=r"default\.t3"):
+            attempt()
+
+
+def test_what_is_no_table_of_files_is_refused(lake: Lake, server: rest_server.Server) -> None:
+    lake.create_table("t", ROWS)
+    server.tables["default", "t"].schema["options"]["type"] = "format-table"
+    with pytest.raises(UnsupportedFeature, match="format-table"):
+        lake.table("t")
+    server.tables["default", "t"].schema["options"].pop("type")
+    server.tables["default", "t"].path += "-gone"
+    with pytest.raises(NotFound, match="to be reached from here"):
+        lake.table("t")
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_committed_by_the_server(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS, partition_by=["p"])
+    table.append(pa.table({"id": [1, 2, 3], "p": ["a:b", "a:b", None]}, schema=ROWS))
+    table.append(rows(4))
+    assert ids(lake_of(server)) == [1, 2, 3, 4]
+    one, two = server.commits
+    assert one["baseSnapshotUuid"] is None and two["baseSnapshotUuid"] == one["snapshot"]["uuid"]
+    assert one["tableId"] == server.tables["default", "t"].id
+    told = {s["spec"]["p"]: (s["recordCount"], s["fileCount"], s["totalBuckets"]) for s in one["statistics"]}
+    assert told == {"a:b": (2, 1, -1), "__DEFAULT_PARTITION__": (1, 1, -1)}
+    assert all(s["fileSizeInBytes"] > 100 for s in one["statistics"])
+    created = [s["lastFileCreationTime"] for s in one["statistics"]]
+    assert all(abs(c - one["snapshot"]["timeMillis"]) < 60_000 for c in created)
+    table.overwrite(rows(5, p="a:b"))
+    told = {s["spec"]["p"]: s["recordCount"] for s in server.commits[2]["statistics"]}
+    assert told["a:b"] == 1 - 2
+
+
+def test_keys_and_compaction(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS, primary_key=["id"], options={"bucket": "2"})
+    table.upsert(rows(1, 2, p="old"))
+    table.upsert(rows(2, 3, p="new"))
+    table.compact(full=True)
+    found = lake_of(server).table("t").scan().to_arrow()
+    assert dict(zip(found["id"].to_pylist(), found["p"].to_pylist())) == {1: "old", 2: "new", 3: "new"}
+
+
+def test_two_committers(lake: Lake, server: rest_server.Server) -> None:
+    lake.create_table("t", ROWS)
+    failed: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            table = lake_of(server).table("t")
+            for i in range(5):
+                table.append(rows(100 * number + i))
+        except BaseException as e:
+            failed.append(e)
+            raise
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in (1, 2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not failed
+    assert ids(lake) == [*range(100, 105), *range(200, 205)]
+
+
+@pytest.mark.parametrize("what", [rest_server.DROP, rest_server.LOSE_ANSWER, 503, 500, 429])
+def test_a_lost_commit_is_found_or_made_again_and_never_twice(
+    lake: Lake, server: rest_server.Server, what: object
+) -> None:
+    table = lake.create_table("t", ROWS)
+    table.append(rows(1))
+    server.plan = first("commit", what, what)
+    table.append(rows(2))
+    assert ids(lake) == [1, 2]
+
+
+def test_a_commit_whose_response_is_lost_is_found_by_its_uuid(lake: Lake, server: rest_server.Server) -> None:
+    """The server acts and closes the socket: the request is not sent again, the table says what became of it."""
+    table = lake.create_table("t", ROWS)
+    server.plan = first("commit", rest_server.LOSE_ANSWER)
+    table.append(rows(1))
+    assert len(server.commits) == 1 and ids(lake) == [1]
+
+
+def test_creations_and_renames_whose_responses_are_lost_are_not_sent_again(
+    lake: Lake, server: rest_server.Server
+) -> None:
+    lake.create_table("first", ROWS)
+    for name, change in (
+        ("tables", lambda: lake.create_table("t", ROWS)),
+        ("rename", lambda: lake.rename_table("t", "u")),
+        ("databases", lambda: lake.create_database("d")),
+        ("first", lambda: lake.table("first").add_column("n", "INT")),
+    ):
+        start = len(server.seen)
+        server.plan = first(name, rest_server.LOSE_ANSWER)
+        with pytest.raises(StorageUnavailable, match="dropped; whether it did what it was asked to is unknown"):
+            change()
+        sent = [path.rpartition("/")[2] for method, path in server.seen[start:] if method == "POST"]
+        assert sent == [name]
+    assert lake.tables() == ["first", "u"] and "d" in lake.databases()
+    assert [f.name for f in lake.table("first").schema.fields] == ["id", "p", "n"]
+
+
+def test_a_commit_that_never_gets_through_leaves_the_table_as_it_was(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS, options={"commit.max-retries": "1"})
+    table.append(rows(1))
+    server.plan = first("commit", *[rest_server.DROP] * 9)
+    with pytest.raises(StorageUnavailable):
+        table.append(rows(2))
+    server.plan = first("commit", *[rest_server.LOSE_ANSWER] * 9)
+    assert ids(lake) == [1]
+    table.append(rows(3))
+    assert ids(lake) == [1, 3]
+    server.plan = first("commit", 403)
+    with pytest.raises(AccessDenied):
+        table.append(rows(4))
+    assert ids(lake) == [1, 3]
+
+
+def test_a_table_made_anew_takes_no_commits_meant_for_the_old_one(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS, options={"commit.max-retries": "1"})
+    server.tables["default", "t"].id = "another"
+    with pytest.raises((NotFound, OutcomeUnknown, StorageUnavailable)):
+        table.append(rows(1))
+    assert ids(lake) == []
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def test_columns_and_options_change_through_the_server(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS, options={"a": "1"})
+    table.append(rows(1))
+    table.add_column("n", "INT", comment="new", after="id")
+    table.rename_column("p", "q")
+    table.alter_column("n", type="BIGINT", comment="newer", first=True)
+    table.drop_column("q")
+    assert [f.name for f in table.schema.fields] == ["n", "id"]
+    assert [c["action"] for c in server.changes] == [
+        "addColumn",
+        "renameColumn",
+        "updateColumnType",
+        "updateColumnComment",
+        "updateColumnPosition",
+        "dropColumn",
+    ]
+    assert server.changes[0]["move"] == {"fieldName": "n", "referenceFieldName": "id", "type": "AFTER"}
+    assert server.tables["default", "t"].schema_id == 4
+    assert lake_of(server).table("t").scan().to_arrow().to_pylist() == [{"n": None, "id": 1}]
+    lake.table("t").append(pa.table({"n": [2], "id": [2]}))
+    assert ids(lake) == [1, 2]
+    table.alter_options({"b": "2"}, unset=["a"])
+    assert dict(table.schema.options) == dict(server.tables["default", "t"].schema["options"])
+
+
+def test_history_is_for_the_server_to_change(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS)
+    for i in range(4):
+        table.append(rows(i))
+    for attempt in (
+        lambda: table.create_tag("x"),
+        lambda: table.create_branch("b"),
+        lambda: table.rollback(1),
+    ):
+        with pytest.raises(UnsupportedFeature, match="for its server to change"):
+            attempt()
+        assert ids(lake) == [0, 1, 2, 3]
+    assert table.expire_snapshots(Retention(retain_max=2, retain_min=1)).snapshots == (1, 2)
+    assert ids(lake) == [0, 1, 2, 3]
+
+
+def test_external_tables_commit_by_files_and_alter_through_the_server(lake: Lake, server: rest_server.Server) -> None:
+    lake.create_table("t", ROWS)
+    server.tables["default", "t"].external = True
+    table = lake.table("t")
+    table.append(rows(1))
+    table.create_tag("one")
+    table.append(rows(2))
+    table.add_column("n", "INT")
+    assert ids(lake) == [1, 2] and table.scan(tag="one").to_arrow()["id"].to_pylist() == [1]
+    table.rollback(1)
+    assert ids(lake) == [1] and not server.commits
+    assert [c["action"] for c in server.changes] == ["addColumn"]
+
+
+# --- who asks, and what goes wrong ------------------------------------------------------------------------------------
+
+
+def test_the_servers_settings_and_headers_count(server: rest_server.Server) -> None:
+    lake = lake_of(server, **{"header.X-Mine": "yes"})
+    assert lake.catalog._client.settings["x"] == "default"  # type: ignore[attr-defined]
+    lake.databases()
+    assert all(h["X-Mine"] == "yes" and h["Authorization"] == f"Bearer {rest_server.TOKEN}" for h in server.headers)
+    server.settings["overrides"] = {"data-token.enabled": "true"}
+    with pytest.raises(UnsupportedFeature, match="data-token"):
+        lake_of(server)
+
+
+def test_the_token_is_in_no_text(lake: Lake, server: rest_server.Server) -> None:
+    texts = [repr(lake), repr(lake.catalog), repr(lake.catalog.store), repr(rest_options(server.uri, "w", OPTIONS))]
+    for status, kind in ((400, InvalidRequest), (401, AccessDenied), (403, AccessDenied), (404, NotFound)):
+        server.plan = lambda method, name, number, status=status: status
+        with pytest.raises(kind) as e:
+            lake.databases()
+        texts += [str(e.value), repr(e.value.__cause__)]
+    for status, kind in ((409, AlreadyExists), (500, StorageUnavailable), (501, UnsupportedFeature)):
+        server.plan = lambda method, name, number, status=status: status
+        with pytest.raises(kind, match=f"answered {status}: it failed, Bearer \\*\\*\\*") as e:
+            lake.databases()
+        texts.append(str(e.value))
+    assert not [t for t in texts if rest_server.TOKEN in t]
+    assert rest_server.TOKEN.encode() not in pickle.dumps(lake.catalog.store), "executors need no token"
+    server.plan = lambda method, name, number: rest_server.PASS
+    with pytest.raises(AccessDenied, match="who are you"):
+        lake_of(server, token="wrong")
+
+
+def test_what_may_pass_is_tried_again(lake: Lake, server: rest_server.Server) -> None:
+    lake.create_database("a")
+    for what in (503, 429, rest_server.DROP, rest_server.LOSE_ANSWER, (503, {"Retry-After": "0"})):
+        start = len(server.seen)
+        server.plan = lambda method, name, number, what=what, start=start: (
+            what if number < start + 2 else rest_server.PASS
+        )
+        assert lake.databases() == ["a"]
+        assert len(server.seen) == start + 3
+    server.plan = first("a", rest_server.LOSE_ANSWER)
+    lake.drop_database("a")
+    assert lake.databases() == []
+    server.plan = first("databases", rest_server.LOSE_ANSWER)
+    with pytest.raises(StorageUnavailable, match="is unknown"):
+        lake.create_database("b")
+    assert lake.databases() == ["b"]
+
+
+def test_executors_read_but_do_not_commit(lake: Lake, server: rest_server.Server) -> None:
+    table = lake.create_table("t", ROWS)
+    table.append(rows(1))
+    root = server.tables["default", "t"].path
+    there = pickle.loads(pickle.dumps(lake.catalog.store))
+    assert there.read(f"{root}/snapshot/LATEST") == b"1"
+    with pytest.raises(InvalidRequest, match="not on executors"):
+        there.create(f"{root}/snapshot/snapshot-2", there.read(f"{root}/snapshot/snapshot-1"))
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "match"),
+    [
+        (None, {}, "takes a uri"),
+        ("http://me:secret@h", {}, "may hold no credentials"),
+        ("ftp://h", {}, "like http://host:port"),
+        ("http://h", {"token.provider": "dlf"}, "'dlf' is not supported"),
+        ("http://h", {"token.provider": "bear"}, "takes the catalog option 'token'"),
+        ("http://h", {"jdbc.user": "x"}, "'jdbc.user' is no option"),
+    ],
+)
+def test_options_that_do_not_fit(uri: str | None, options: dict[str, str], match: str) -> None:
+    with pytest.raises((InvalidRequest, UnsupportedFeature), match=match) as e:
+        connect("w", catalog="rest", uri=uri, catalog_options=options)
+    assert "secret" not in str(e.value)
+
+
+def test_answers_that_make_no_sense(lake: Lake, server: rest_server.Server) -> None:
+    server.settings = ["no object"]  # type: ignore[assignment]
+    with pytest.raises(StorageUnavailable, match="no JSON object"):
+        lake_of(server)
+    server.settings = {"defaults": {"prefix": rest_server.PREFIX}}
+    with pytest.raises(NotFound, match="no such warehouse"):
+        connect("other", catalog="rest", uri=server.uri, catalog_options=OPTIONS)

@@ -1,0 +1,287 @@
+"""APPEND, then COMPACT: with other writers in between, and with storage that fails at any of its calls."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from faults import each_call_failing, strays
+from keyed_tables import DV, made, read, rows_of
+from long import long
+
+from bitlake.errors import CommitConflict, StorageUnavailable
+from bitlake.io.local import LocalStore
+from bitlake.mergetree import commit as publish
+from bitlake.mergetree.commit import Publisher, bucket_states, compact_buckets
+from bitlake.mergetree.commit_message import BucketChange
+from bitlake.mergetree.writer import prepared, write_changes
+from bitlake.table.table import Table
+
+
+def written(table: Table, rows: pa.Table, kinds: list[str] | None = None) -> tuple[Publisher, Any, list[BucketChange]]:
+    """A write that is done but for its commits."""
+    state = table.state()
+    publisher = table.publisher(state)
+    changes = write_changes(state, prepared("t", state.schema, [rows], kinds), publisher.user)
+    return publisher, state, changes
+
+
+def finish(job: tuple[Publisher, Any, list[BucketChange]]) -> Any:
+    publisher, state, changes = job
+    return publisher.publish(state, changes, operation="WRITE")
+
+
+# --- other writers in between -----------------------------------------------------------------------------------------
+
+
+WAYS = [DV, {**DV, "changelog-producer": "lookup"}, {"compaction.force-up-level-0": "true"}, {}]
+
+
+@pytest.mark.parametrize("options", WAYS)
+@pytest.mark.parametrize("begun", [False, True])
+def test_both_of_two_writers_at_once_are_compacted(options: dict[str, str], begun: bool, tmp_path: Path) -> None:
+    table = made(tmp_path, **options)
+    expected = {}
+    if begun:
+        table.upsert(rows_of(range(100), "old"))
+        expected = dict.fromkeys(range(100), "old")
+    first = written(table, rows_of(range(0, 60, 2), "first"))
+    second = written(table, rows_of(range(0, 60, 3), "second"))
+    finish(first)
+    finish(second)
+    expected |= dict.fromkeys(range(0, 60, 2), "first") | dict.fromkeys(range(0, 60, 3), "second")
+    assert read(table) == expected
+    assert not options or {e.file.level for e in table.state().entries()}.isdisjoint({0})
+    ranges = sorted((e.file.min_sequence_number, e.file.max_sequence_number) for e in table.state().entries())
+    assert options or all(a[1] < b[0] for a, b in pairwise(ranges)), "later rows have higher numbers"
+    assert strays(table) == set()
+
+
+def test_an_update_looks_again_at_rows_that_changed(tmp_path: Path) -> None:
+    table = made(tmp_path, **DV)
+    table.upsert(rows_of(range(5), "old"))
+
+    class Slower(LocalStore):
+        """Another writer is first, just before this one commits."""
+
+        done = False
+
+        def create(self, path: str, data: bytes) -> bool:
+            if not self.done:
+                self.done = True
+                table.upsert(rows_of([1], "new"))
+            return super().create(path, data)
+
+    def longer(rows: pa.Table) -> pa.Array:
+        return pa.array([f"{v}!" for v in rows.column("v").to_pylist()])
+
+    assert Table("t", table.path, Slower()).update({"v": longer}, "id < 3") == 3
+    assert read(table) == {0: "old!", 1: "new!", 2: "old!", 3: "old", 4: "old"}
+    assert strays(table) == set()
+
+
+def test_rows_deleted_and_written_at_once(tmp_path: Path) -> None:
+    """A delete whose compaction leaves no file, and a key that came above it meanwhile: the delete must not be lost."""
+    table = made(tmp_path, **DV)
+    table.upsert(rows_of([1, 2], "old"))
+    deleting = written(table, rows_of([5], ""), ["-D"])
+    table.upsert(rows_of([5], "new"))
+    finish(deleting)
+    assert read(table) == {1: "old", 2: "old"}
+    assert strays(table) == set()
+
+
+def test_a_compaction_that_came_too_late_gives_way(tmp_path: Path) -> None:
+    table = made(tmp_path, **DV, **{"write-only": "true"})
+    table.upsert(rows_of(range(10), "a"))
+    state = table.state()
+    publisher = table.publisher(state)
+    late = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
+    assert table.compact() is not None
+    assert publisher.compact(state, late, operation=None) is None
+    assert read(table) == dict.fromkeys(range(10), "a")
+    assert strays(table) == set()
+
+
+def test_a_compaction_is_computed_again_for_what_changed_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made(tmp_path, **DV, bucket="4", **{"write-only": "true"})
+    table.upsert(rows_of(range(100), "a"))
+    state = table.state()
+    publisher = table.publisher(state)
+    made_first = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
+    table.upsert(rows_of([1], "b"))
+    table.alter_options(unset=["write-only"])
+    table.upsert(rows_of([1], "c"))
+    again: list[int] = []
+    inner = compact_buckets
+
+    def counted(state: Any, buckets: Any, *rest: Any) -> Any:
+        again.extend(b.bucket for b in buckets)
+        return inner(state, buckets, *rest)
+
+    monkeypatch.setattr(publish, "compact_buckets", counted)
+    snapshot = publisher.compact(state, made_first, operation=None)
+    assert snapshot is not None and snapshot.commit_kind == "COMPACT"
+    assert len(again) == 1
+    assert read(table) == dict.fromkeys(range(100), "a") | {1: "c"}
+    assert strays(table) == set()
+
+
+def test_level_0_is_left_to_the_next_writer_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = made(tmp_path, **DV)
+    monkeypatch.setattr(publish, "_WAIT_MS", 0)
+    with monkeypatch.context() as patch:
+
+        def lose(*_: Any) -> None:
+            raise CommitConflict("lost")
+
+        patch.setattr(Publisher, "_commit_compactions", lose)
+        snapshot = table.upsert(rows_of([1], "a"))
+    assert snapshot is not None and snapshot.commit_kind == "APPEND"
+    assert "left to the next writer" in caplog.text
+    assert read(table) == {} and read(table, level_0=True) == {1: "a"}
+    assert strays(table) == set()
+    table.upsert(rows_of([2], "b"))
+    assert read(table) == {1: "a", 2: "b"}
+
+
+def test_a_dynamic_bucket_that_another_writer_filled(tmp_path: Path) -> None:
+    table = made(tmp_path, bucket="-1", **DV)
+    first = written(table, rows_of(range(5), "first"))
+    second = written(table, rows_of(range(3, 9), "second"))
+    finish(first)
+    with pytest.raises(CommitConflict, match="HASH"):
+        finish(second)
+    assert read(table) == dict.fromkeys(range(5), "first")
+    assert strays(table) == set()
+
+    class Slower(LocalStore):
+        """Another writer is first, just before this one commits."""
+
+        done = False
+
+        def create(self, path: str, data: bytes) -> bool:
+            if not self.done:
+                self.done = True
+                table.upsert(rows_of(range(8, 12), "other"))
+            return super().create(path, data)
+
+    Table("t", table.path, Slower()).upsert(rows_of(range(3, 10), "again"))
+    expected = dict.fromkeys(range(3), "first") | dict.fromkeys(range(10, 12), "other")
+    assert read(table) == expected | dict.fromkeys(range(3, 10), "again")
+    assert strays(table) == set()
+
+
+@pytest.mark.parametrize("options", [DV, {"num-sorted-run.compaction-trigger": "2"}])
+def test_writers_and_a_compactor_lose_nothing(options: dict[str, str], tmp_path: Path) -> None:
+    root = made(tmp_path, **options, bucket="2", **{"commit.max-retries": "10"}).path
+    rounds = 12
+
+    def writer(number: int) -> None:
+        table = Table("t", root, LocalStore())
+        for step in range(rounds):
+            own = range(number * 100, number * 100 + 40)
+            table.upsert(rows_of(own, f"{number}.{step}"))
+
+    def compactor() -> None:
+        table = Table("t", root, LocalStore())
+        for step in range(rounds // 2):
+            table.compact(full=step % 2 == 0)
+
+    with ThreadPoolExecutor(3) as pool:
+        for work in [pool.submit(writer, 0), pool.submit(writer, 1), pool.submit(compactor)]:
+            work.result()
+    table = Table("t", root, LocalStore())
+    expected = {i: f"{n}.{rounds - 1}" for n in (0, 1) for i in range(n * 100, n * 100 + 40)}
+    assert read(table, level_0=True) == expected
+    table.compact()
+    assert read(table) == expected
+    assert strays(table) == set()
+
+
+# --- storage that fails -----------------------------------------------------------------------------------------------
+
+CASES = {
+    "vectors": DV,
+    "merged": {"num-sorted-run.compaction-trigger": "1"},
+    "dynamic": {**DV, "bucket": "-1", "changelog-producer": "input", "file-index.bitmap.columns": "v"},
+}
+
+
+@pytest.mark.parametrize(("dead", "after"), [(False, True), (True, False), long(False, False)])
+@pytest.mark.parametrize("case", CASES)
+def test_each_store_call_failing_in_turn(case: str, dead: bool, after: bool, tmp_path: Path) -> None:
+    template = tmp_path / "template"
+    options = {**CASES[case], "file-index.in-manifest-threshold": "1 b"}
+    made(template, **options).upsert(rows_of(range(20), "old"))
+    old = dict.fromkeys(range(20), "old")
+    new = old | dict.fromkeys(range(10, 30), "new")
+
+    def work(table: Table) -> None:
+        table.upsert(rows_of(range(10, 30), "new"))
+
+    attempts = 0
+    for done in each_call_failing(template, tmp_path, work, dead=dead, after=after):
+        attempts += 1
+        assert read(done.table) in (old, new)
+        found = read(done.table, level_0=True)
+        done.check(found, old, new)
+        done.table.upsert(rows_of([0, 40], "next"))
+        assert read(done.table) == found | {0: "next", 40: "next"}
+    assert attempts > 10
+
+
+def test_a_failed_compaction_does_not_fail_the_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = made(tmp_path, **DV)
+    table.upsert(rows_of([1], "a"))
+
+    class Stuck(LocalStore):
+        def create(self, path: str, data: bytes) -> bool:
+            if path.endswith("/snapshot-4"):
+                raise StorageUnavailable("stuck")
+            return super().create(path, data)
+
+    with caplog.at_level(logging.WARNING):
+        snapshot = Table("t", table.path, Stuck()).upsert(rows_of([1, 2], "b"))
+    assert snapshot is not None and snapshot.id == 3
+    assert "not yet compacted" in caplog.text
+    assert read(table, level_0=True) == {1: "b", 2: "b"}
+    table.compact()
+    assert read(table) == {1: "b", 2: "b"}
+
+
+def test_an_overwrites_files_go_to_the_highest_level(tmp_path: Path) -> None:
+    for number, (options, levels) in enumerate(
+        [
+            ({}, {5}),
+            ({"target-file-row-num": "4"}, {5}),
+            ({"overwrite-upgrade": "false"}, {0}),
+            ({"num-levels": "3"}, {2}),
+            # Several runs overlap.
+            ({"write-buffer-size": "100 b"}, {0}),
+        ]
+    ):
+        table = made(tmp_path / str(number), **options)
+        batches = rows_of(range(10), "a").to_batches() + rows_of(range(5, 15), "b").to_batches()
+        table.overwrite(batches)
+        assert {e.file.level for e in table.state().entries()} == levels, options
+        assert read(table) == dict.fromkeys(range(5), "a") | dict.fromkeys(range(5, 15), "b")
+
+
+def test_a_change_of_the_hash_index_alone_is_committed_and_no_change_is_not(tmp_path: Path) -> None:
+    table = made(tmp_path, bucket="-1")
+    publisher, state, changes = written(table, rows_of(range(9), "v"))
+    nothing = [BucketChange(c.partition, c.bucket) for c in changes]
+    assert publisher.publish(state, nothing, operation="WRITE") is None and table.state().snapshot is None
+    index = [BucketChange(c.partition, c.bucket, index=c.index) for c in changes]
+    assert any(c.index for c in index)
+    snapshot = publisher.publish(state, index, operation="WRITE")
+    assert snapshot is not None and snapshot.index_manifest is not None
+    assert not table.state().entries()

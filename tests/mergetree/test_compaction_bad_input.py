@@ -1,0 +1,198 @@
+"""Compactions that cannot be done leave nothing behind; rows past their time leave in those that are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsm_bucket import BucketTable
+from lsm_builders import context_of, put_files, rows_of, state_of
+
+from bitlake import _clock
+from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, StorageUnavailable
+from bitlake.io.wrappers import FaultyStore
+from bitlake.mergetree.bucket_reader import BucketReader
+from bitlake.mergetree.compaction import compact_unit
+from bitlake.mergetree.record_expiry import RecordExpire
+from bitlake.mergetree.universal_compaction import Unit, full
+from bitlake.scan.column_reader import forget_footers
+from bitlake.snapshot.index_manifest import index_path
+
+DV = {"deletion-vectors.enabled": "true"}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Iterator[BucketTable]:
+    """Level 0 over levels 4 and 5, with vectors."""
+    made = BucketTable(tmp_path, {**DV, "changelog-producer": "lookup"}, ("k",), 1)
+    for level in (5, 4):
+        made.write([0])
+        made.compact(Unit(tuple(e for e in made.state.files if e.file.level == 0), level))
+    made.write([0, 3])
+    assert {e.file.level for e in made.state.files} == {0, 4, 5} and made.vectors()
+    yield made
+    forget_footers()
+
+
+def unit_of(table: BucketTable) -> Unit:
+    return Unit(tuple(e for e in table.state.files if e.file.level < 5), 4)
+
+
+@pytest.mark.parametrize("level", [0, 4, 5])
+def test_a_file_that_cannot_be_read_is_named(table: BucketTable, level: int) -> None:
+    entry = next(e for e in table.state.files if e.file.level == level)
+    path = Path(BucketReader(table.context, table.store, table.state.partition, {}).path(entry))
+    data = bytearray(path.read_bytes())
+    data[20:-800] = b"\xaa" * (len(data) - 820)
+    path.write_bytes(data)
+    forget_footers()
+    before = sorted(p for p in path.parents[1].rglob("*"))
+    with pytest.raises(BitlakeError, match=entry.file.file_name):
+        compact_unit(table.context, table.store, table.state, unit_of(table))
+    assert sorted(p for p in path.parents[1].rglob("*")) == before
+    path.unlink()
+    forget_footers()
+    with pytest.raises(BitlakeError, match=entry.file.file_name):
+        compact_unit(table.context, table.store, table.state, unit_of(table))
+
+
+def test_vectors_that_cannot_be_read_are_an_error(table: BucketTable) -> None:
+    assert table.state.vectors is not None
+    path = Path(index_path(table.context.paths, table.context.schema, table.state.vectors))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match=r"checksum.*index-"):
+        compact_unit(table.context, table.store, table.state, unit_of(table))
+
+
+def test_a_disk_that_fails_leaves_nothing_behind(table: BucketTable, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    failed = 0
+    for n in range(1, 60):
+        store = FaultyStore(table.store, fail_at=n)
+        try:
+            compact_unit(table.context, store, table.state, unit_of(table))
+        except StorageUnavailable:
+            failed += 1
+            assert [p for p in sorted(tmp_path.rglob("*")) if p not in before] == []
+            continue
+        break
+    assert failed > 3
+
+
+def test_twice_the_same(table: BucketTable) -> None:
+    ours, theirs = (compact_unit(table.context, table.store, table.state, unit_of(table)) for _ in range(2))
+    assert [replace(e.file, file_name="", creation_time=0) for e in ours.made] == [
+        replace(e.file, file_name="", creation_time=0) for e in theirs.made
+    ]
+    assert [r.cardinality for r in ours.index[0].new[0].ranges or ()] == [
+        r.cardinality for r in theirs.index[0].new[0].ranges or ()
+    ]
+    assert ours.before == theirs.before
+
+
+# --- record-level expiry ----------------------------------------------------------------------------------------------
+
+NOW = 1_600_000_000
+TIMES: dict[str, Any] = {
+    "INT": lambda s: s,
+    "BIGINT": lambda s: s,
+    "BIGINT NOT NULL": lambda s: s * 1000,
+    "TIMESTAMP(3)": lambda s: datetime(1970, 1, 1) + timedelta(seconds=s),
+    "TIMESTAMP(6)": lambda s: datetime(1970, 1, 1) + timedelta(seconds=s, microseconds=999_999),
+    "TIMESTAMP(9)": lambda s: s * 10**9,
+}
+
+
+@pytest.mark.parametrize("made", TIMES)
+def test_rows_leave_after_their_time(made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_clock, "now_ms", lambda: NOW * 1000 + 999)
+    options = {"record-level.expire-time": "1 h", "record-level.time-field": "time"}
+    if made != "TIMESTAMP(9)":
+        options["target-file-size"] = "1 kb"  # so that files are kept as they are where that is right
+    context, store = context_of(tmp_path, [("k", "INT NOT NULL"), ("time", made)], ["k"], {**DV, **options})
+    ages: list[int | None] = [0, 3600, 3601, 10**6]
+    ages += [] if "NOT NULL" in made else [None]
+    rows = [
+        {"k": i, "time": None if a is None else TIMES[made](NOW - a), "_SEQUENCE_NUMBER": i, "_VALUE_KIND": 0}
+        for i, a in enumerate(ages)
+    ]
+    young, old = rows_of(context, rows[:2]), rows_of(context, rows[2:])
+    files = put_files(context, store, 0, young, old)
+    expire = RecordExpire.of(context)
+    assert expire is not None
+    # Files keep no statistics of TIMESTAMP(9): it is known from their rows alone, once they are read.
+    assert [expire.expired(e) for e in files] == [False, made != "TIMESTAMP(9)"]
+    state = state_of(context, store, files)
+    done = compact_unit(context, store, state, Unit(tuple(files), 5))
+    kept = {e.file.file_name for e in done.after}
+    assert (files[0].file.file_name in kept) == (made != "TIMESTAMP(9)") and files[1].file.file_name not in kept
+    reader = BucketReader(context, store, state.partition, {})
+    left = [r["k"] for e in done.after for t in reader.read(e, ("k",)) for r in t.to_pylist()]
+    assert sorted(left) == [i for i, a in enumerate(ages) if a is None or a <= 3600]
+
+
+def test_a_row_past_its_time_above_is_marked_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would stand beside its new version, for readers do not expire."""
+    monkeypatch.setattr(_clock, "now_ms", lambda: NOW * 1000)
+    options = {
+        "record-level.expire-time": "1 h",
+        "record-level.time-field": "a",
+        "merge-engine": "aggregation",
+        "fields.b.aggregate-function": "sum",
+    }
+    columns = [("k", "INT NOT NULL"), ("a", "BIGINT"), ("b", "BIGINT")]
+    context, store = context_of(tmp_path, columns, ["k"], {**DV, **options})
+    old = {"k": 1, "a": 5, "b": 100, "_SEQUENCE_NUMBER": 0, "_VALUE_KIND": 0}
+    new = {"k": 1, "a": NOW, "b": 1, "_SEQUENCE_NUMBER": 1, "_VALUE_KIND": 0}
+    (above,) = put_files(context, store, 5, rows_of(context, [old]))
+    (fresh,) = put_files(context, store, 0, rows_of(context, [new]))
+    state = state_of(context, store, [above, fresh])
+    done = compact_unit(context, store, state, Unit((fresh,), 4))
+    (index,) = done.index
+    assert [(r.data_file, r.cardinality) for r in index.new[0].ranges or ()] == [(above.file.file_name, 1)]
+    reader = BucketReader(context, store, state.partition, {})
+    assert [r for t in reader.read(done.after[0], ("b",)) for r in t.to_pylist()] == [{"b": 1}]
+
+
+def test_expiry_needs_a_column_of_time(tmp_path: Path) -> None:
+    for name in ("t", "nothing"):
+        options = {"record-level.expire-time": "1 h", "record-level.time-field": name}
+        context, _ = context_of(tmp_path, [("k", "INT NOT NULL"), ("t", "STRING")], ["k"], options)
+        with pytest.raises(InvalidRequest, match="record-level"):
+            RecordExpire.of(context)
+
+
+def test_a_full_compaction_of_the_highest_level_writes_anew_what_has_vectors(table: BucketTable) -> None:
+    table.compact(Unit(table.state.files, 5))
+    table.write([0], 5)
+    table.compact(Unit(tuple(e for e in table.state.files if e.file.level == 0), 4))
+    marked = set(table.vectors())
+    top = [e for e in table.state.files if e.file.level == 5]
+    table.state = replace(table.state, files=tuple(top))
+    unit = full(table.runs, table.context.schema, has_vector=lambda n: n in marked)
+    assert unit is not None and unit.rewrite
+    alive = len(table.physical())
+    table.compact(unit)
+    assert not table.vectors() and sum(e.file.row_count for e in table.state.files) == alive
+
+
+@pytest.mark.parametrize(("more", "rewritten"), [(-1, 0), (0, 0), (1, 2)])
+def test_files_of_the_least_size_are_kept(tmp_path: Path, more: int, rewritten: int) -> None:
+    """Paimon's MergeTreeCompactTask writes files anew that are smaller than the least size, and upgrades others."""
+    columns = [("k", "INT NOT NULL")]
+    context, store = context_of(tmp_path, columns, ["k"], {})
+    made = [rows_of(context, [{"k": k, "_SEQUENCE_NUMBER": k, "_VALUE_KIND": 0}]) for k in (1, 2)]
+    files = put_files(context, store, 0, *made)
+    (size,) = {e.file.file_size for e in files}
+    options = {"target-file-size": f"{size + more} b", "compaction.small-file-ratio": "1"}
+    context, store = context_of(tmp_path, columns, ["k"], options)
+    done = compact_unit(context, store, state_of(context, store, files), Unit(tuple(files), 5))
+    assert sorted(e.file.file_name for e in done.before) == sorted(e.file.file_name for e in files)
+    assert len(done.made) == (1 if rewritten else 0)
+    assert {e.file.level for e in done.after} == {5} and sum(e.file.row_count for e in done.after) == 2

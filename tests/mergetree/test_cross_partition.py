@@ -1,0 +1,124 @@
+"""Keys that are unique over partitions, written in this process: the table ends up as a plain dictionary."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import CountingStore
+from bitlake.mergetree.commit import publish
+from bitlake.mergetree.writer import prepared, write_changes
+from bitlake.table.table import Table
+
+COLUMNS = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("k", pa.string(), nullable=False),
+        pa.field("p", pa.string()),
+        pa.field("v", pa.int64()),
+        pa.field("w", pa.int64()),
+    ]
+)
+Row = tuple[int, str, str, int | None, int | None]
+ENGINES: dict[str, dict[str, str]] = {
+    "deduplicate": {},
+    "deduplicate, vectors": {"deletion-vectors.enabled": "true"},
+    "partial-update": {"merge-engine": "partial-update"},
+    "aggregation": {"merge-engine": "aggregation", "fields.v.aggregate-function": "sum"},
+    "aggregation, vectors": {
+        "merge-engine": "aggregation",
+        "fields.v.aggregate-function": "sum",
+        "deletion-vectors.enabled": "true",
+    },
+    "first-row": {"merge-engine": "first-row"},
+}
+
+
+def made(root: Path, **options: str) -> Table:
+    given = {"bucket": "-1", "primary-key": "id,k", "dynamic-bucket.target-row-num": "8", **options}
+    return bitlake.connect(str(root)).create_table("t", COLUMNS, partition_by=["p"], options=given)
+
+
+def arrow(rows: list[Row]) -> pa.Table:
+    return pa.table([list(c) for c in zip(*rows, strict=True)], schema=COLUMNS)
+
+
+def read(table: Table) -> list[Row]:
+    return sorted(zip(*table.scan().to_arrow().to_pydict().values(), strict=True), key=repr)
+
+
+def merged(engine: str, old: Row | None, new: Row) -> Row:
+    if old is None:
+        return new
+    if engine == "first-row":
+        return old
+    later = tuple(o if n is None else n for o, n in zip(old[3:], new[3:], strict=True))
+    if engine.startswith("partial-update"):
+        return (*old[:3], *later)
+    if engine.startswith("aggregation"):
+        return (*old[:3], old[3] if new[3] is None else (old[3] or 0) + new[3], later[1])
+    return new
+
+
+@pytest.mark.parametrize("buffer", ["256 mb", "1 b"])
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_key_is_in_one_partition(name: str, buffer: str, tmp_path: Path) -> None:
+    table = made(tmp_path, **ENGINES[name], **{"write-buffer-size": buffer})
+    rng = random.Random(name + buffer)
+    model: dict[Any, Row] = {}
+    for turn in range(4):
+        rows: list[Row] = []
+        for i in range(60):
+            value = None if rng.random() < 0.2 else turn * 100 + i
+            rows.append((rng.randrange(25), rng.choice("xy"), rng.choice("abc"), value, rng.choice([None, i])))
+        for row in rows:
+            model[row[:2]] = merged(name, model.get(row[:2]), row)
+        # Several batches: with the small buffer each is placed by itself, and knows of those before.
+        table.upsert([arrow(rows[at : at + 20]) for at in range(0, 60, 20)])
+        assert read(table) == sorted(model.values(), key=repr)
+        assert table.scan().count() == len(model)
+    assert max(e.bucket for e in table.state().entries()) > 0
+    if name == "deduplicate":
+        assert table.delete("id < 5") == sum(k[0] < 5 for k in model)
+        table.upsert(arrow([(1, "x", "zz", 1, 1), (99, "y", "zz", 2, 2)]), ["-D", "+I"])
+        model = {k: r for k, r in model.items() if k[0] >= 5} | {(99, "y"): (99, "y", "zz", 2, 2)}
+        table.compact(full=True)
+        assert read(table) == sorted(model.values(), key=repr)
+
+
+def test_many_keys_are_looked_up_by_their_range_in_key_columns_only(tmp_path: Path) -> None:
+    wide = "x" * 2000
+    columns = pa.schema([pa.field("id", pa.int64(), False), pa.field("p", pa.int32()), pa.field("text", pa.string())])
+    options = {"bucket": "-1", "primary-key": "id", "deletion-vectors.enabled": "true", "file.compression": "none"}
+    made_ = bitlake.connect(str(tmp_path)).create_table("t", columns, partition_by=["p"], options=options)
+
+    def rows(ids: range, p: int) -> pa.Table:
+        return pa.table([list(ids), [p] * len(ids), [f"{i}{wide}" for i in ids]], schema=columns)
+
+    made_.upsert(rows(range(1000), 1))
+    made_.upsert(rows(range(1000, 2000), 2))
+    store = CountingStore(LocalStore())
+    table = Table("default.t", made_.path, store)
+    before = store.bytes_read
+    table.upsert(rows(range(600), 3))
+    assert store.bytes_read - before < 400_000  # a file has 2 MB
+    found = table.scan(["id", "p"]).to_arrow().sort_by("id").to_pydict()
+    assert found["id"] == list(range(2000))
+    assert found["p"] == [3] * 600 + [1] * 400 + [2] * 1000
+
+
+def test_of_two_writers_at_once_the_second_looks_again(tmp_path: Path) -> None:
+    table = made(tmp_path)
+    state = table.state()
+    late = write_changes(state, prepared("t", state.schema, [arrow([(1, "x", "a", 1, 1)])]), "late")
+    table.upsert(arrow([(1, "x", "b", 2, 2)]))
+    with pytest.raises(bitlake.errors.CommitConflict, match="other partitions"):
+        publish(table, state, late, operation="WRITE")
+    table.upsert(arrow([(1, "x", "a", 1, 1)]))
+    assert read(table) == [(1, "x", "a", 1, 1)]

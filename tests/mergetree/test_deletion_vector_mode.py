@@ -1,0 +1,429 @@
+"""Deletion vectors are switched on and off with data there: readers see the same rows, and other writers lose none."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
+from bitlake.mergetree import dml
+from bitlake.mergetree.deletion_vector_mode import is_settled
+from bitlake.mergetree.writer import prepared, write_changes
+from bitlake.snapshot import manifests
+from bitlake.snapshot.index_files import write_vectors
+from bitlake.snapshot.index_manifest import index_entries
+from bitlake.table.table import Table
+from bitlake.tableindex.deletion_vectors import DeletionVector
+from bitlake.write.commit import CommitPlan, IndexChange, commit
+from bitlake.write.writer import write_rows
+
+SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.int64())])
+ENABLED = "deletion-vectors.enabled"
+
+
+def make(root: Path, **options: str) -> Table:
+    named = {
+        "primary-key": "k",
+        "bucket": "2",
+        **{k.replace("__", ".").replace("_", "-"): v for k, v in options.items()},
+    }
+    return bitlake.connect(root).create_table("t", SCHEMA, options={k: v for k, v in named.items() if v})
+
+
+def batch(rows: dict[int, int | None]) -> pa.Table:
+    return pa.table({"k": list(rows), "v": list(rows.values())}, schema=SCHEMA)
+
+
+def rows_of(table: Table) -> dict[int, int]:
+    got = table.scan().to_arrow().to_pydict()
+    assert len(set(got["k"])) == len(got["k"]), "a key twice"
+    return dict(zip(got["k"], got["v"], strict=True))
+
+
+def some_rounds(table: Table, model: dict[int, int], rounds: range) -> None:
+    for r in rounds:
+        new = {(r * 37 + i * 7) % 200: r * 1000 + i for i in range(60)}
+        table.upsert(batch(dict(new)))
+        model |= new
+        gone = sorted(model)[r % 5 :: 11]
+        table.upsert(batch(dict.fromkeys(gone)), kinds=pa.array([3] * len(gone), pa.int8()))
+        for k in gone:
+            del model[k]
+
+
+class Meddling(LocalStore):
+    """Runs something else right before (or after) a file whose path holds ``where`` is created for the first time."""
+
+    def __init__(self, where: str, other: Callable[[], Any], after: bool = False) -> None:
+        super().__init__()
+        self.where, self.other, self.after, self.done = where, other, after, False
+
+    def create(self, path: str, data: bytes) -> bool:
+        mine = self.where in path and not self.done
+        self.done |= mine
+        if mine and not self.after:
+            self.other()
+        made = super().create(path, data)
+        if mine and self.after:
+            self.other()
+        return made
+
+
+def through(table: Table, store: LocalStore) -> Table:
+    return Table(table.name, table.path, store)
+
+
+@pytest.mark.parametrize("options", [{}, {"bucket": "-1"}, {"write_only": "true"}, {"changelog_producer": "lookup"}])
+def test_on_and_off_again_with_data(tmp_path: Path, options: dict[str, str]) -> None:
+    table = make(tmp_path, **options)
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(3))
+    assert rows_of(table) == model
+    assert table.enable_deletion_vectors().options[ENABLED] == "true"
+    assert rows_of(table) == model
+    assert is_settled(table.state())
+    assert table.snapshot is not None
+    assert table.snapshot.schema_id == table.schema.id
+    some_rounds(table, model, range(3, 6))
+    table.compact()
+    assert rows_of(table) == model
+    before = table.schema.id
+    assert table.enable_deletion_vectors().id == before, "it is on already"
+    assert table.disable_deletion_vectors().options[ENABLED] == "false"
+    assert rows_of(table) == model
+    some_rounds(table, model, range(6, 9))
+    assert rows_of(table) == model
+
+
+def test_a_table_without_data(tmp_path: Path) -> None:
+    table = make(tmp_path)
+    table.enable_deletion_vectors()
+    assert table.snapshot is None
+    table.disable_deletion_vectors()
+    table.alter_options({ENABLED: "true"})
+    assert table.schema.opts[ENABLED] == "true"
+
+
+def test_an_alter_names_the_call(tmp_path: Path) -> None:
+    table = make(tmp_path, deletion_vectors__modifiable="true")
+    table.upsert(batch({1: 1}))
+    with pytest.raises(InvalidRequest, match=r"enable_deletion_vectors\(table\)"):
+        table.alter_options({ENABLED: "true"})
+    table.enable_deletion_vectors()
+    with pytest.raises(InvalidRequest, match=r"disable_deletion_vectors\(table\)"):
+        table.alter_options({ENABLED: "false"})
+    with pytest.raises(InvalidRequest, match=r"disable_deletion_vectors\(table\)"):
+        table.alter_options(unset=[ENABLED])
+
+
+@pytest.mark.parametrize("options", [{"merge_engine": "first-row"}, {"changelog_producer": "full-compaction"}])
+def test_tables_that_take_no_vectors(tmp_path: Path, options: dict[str, str]) -> None:
+    table = make(tmp_path, **options)
+    table.upsert(batch({1: 1}))
+    with pytest.raises(InvalidRequest, match="does not go with"):
+        table.enable_deletion_vectors()
+    assert ENABLED not in table.schema.options
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("on", [True, False])
+def test_another_writer_commits_around_the_switch(tmp_path: Path, on: bool, after: bool) -> None:
+    table = make(tmp_path, **({} if on else {"deletion_vectors__enabled": "true"}))
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(2))
+    start = table.schema.id
+    store = Meddling(f"schema/schema-{start + 1}", lambda: some_rounds(table, model, range(2, 4)), after)
+    switching = through(table, store)
+    schema = switching.enable_deletion_vectors() if on else switching.disable_deletion_vectors()
+    assert store.done
+    assert schema.options[ENABLED] == str(on).lower() == table.schema.options[ENABLED]
+    assert rows_of(table) == model
+    some_rounds(table, model, range(4, 6))
+    assert rows_of(table) == model
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
+    tmp_path: Path, on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It publishes right after the switch, having passed every check right before."""
+    options = {} if on else {"deletion_vectors__enabled": "true"}
+    table = make(tmp_path, write_only="true", num_sorted_run__compaction_trigger="2", **options)
+    # A level so large that what comes after is compacted above it.
+    model = {k: k * 7919 % 10_007 for k in range(20_000)}
+    table.upsert(batch(dict(model)))
+    table.compact(full=True)
+    old = table.schema
+    wrong: list[dict[int, int]] = []
+
+    def late() -> None:
+        some_rounds(table, model, range(2, 4))
+        state = dataclasses.replace(table.state(), schema=old)
+        with monkeypatch.context() as patched:
+            patched.setattr("bitlake.write.commit.latest_schema_id", lambda store, paths: old.id)
+            assert dml.compact(table, state, state.entries(), False) is not None
+        got = table.scan().to_arrow().to_pydict()
+        wrong.append(dict(zip(got["k"], got["v"], strict=True)) if len(set(got["k"])) == len(got["k"]) else {})
+
+    store = Meddling(f"schema/schema-{old.id + 1}", late, after=True)
+    switching = through(table, store)
+    schema = switching.enable_deletion_vectors() if on else switching.disable_deletion_vectors()
+    assert wrong, "the other writer did not come in between"
+    assert wrong != [model], "the compaction did no harm: the test has lost its point"
+    assert schema.id == (old.id + 1 if on else old.id + 3), "off: switched back, and off again"
+    assert table.schema.options[ENABLED] == str(on).lower()
+    assert rows_of(table) == model
+
+
+def test_vectors_that_another_engine_left_behind_are_not_applied_again(tmp_path: Path) -> None:
+    """Paimon switches vectors off without compacting if told so, and leaves them in the index manifest."""
+    table = make(tmp_path, bucket="1")
+    table.upsert(batch({1: 1, 2: 2, 3: 3}))
+    table.compact(full=True)
+    state = table.state()
+    (entry,) = state.entries()
+    place = (entry.partition, entry.bucket)
+    vector = DeletionVector.of(pa.array([0]).to_numpy())
+    new = write_vectors(table.store, state.paths, state.schema, *place, {entry.file.file_name: vector})
+    plan = CommitPlan("COMPACT", index=(IndexChange(*place, "DELETION_VECTORS", (), (new,)),))
+    assert commit(table.store, state.paths, plan, state.schema, "other") is not None
+    assert rows_of(table) == {1: 1, 2: 2, 3: 3}
+    table.enable_deletion_vectors()
+    assert rows_of(table) == {1: 1, 2: 2, 3: 3}
+    state = table.state()
+    assert not any(e.ranges for e in index_entries(table.store, state.paths, state.snapshot))
+
+
+def test_a_writer_goes_on_while_the_mode_changes(tmp_path: Path) -> None:
+    table = make(tmp_path, num_sorted_run__compaction_trigger="3")
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(2))
+    stop = threading.Event()
+    failed: list[Exception] = []
+
+    def write() -> None:
+        number = 10
+        while not stop.is_set():
+            try:
+                some_rounds(through(table, LocalStore()), model, range(number, number + 1))
+            except Exception as e:  # noqa: BLE001 - whatever it is, the test must tell of it
+                failed.append(e)
+                return
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for on in (True, False, True):
+            for _ in range(20):
+                try:
+                    table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+                    break
+                except CommitConflict:
+                    continue
+            assert table.schema.options[ENABLED] == str(on).lower()
+    finally:
+        stop.set()
+        writer.join()
+    assert not failed
+    table.compact(full=True)
+    assert rows_of(table) == model
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("on", [True, False])
+def test_a_switch_that_dies_at_any_step(tmp_path: Path, on: bool, after: bool) -> None:
+    number = switched = 0
+    while True:
+        options = {} if on else {"deletion_vectors__enabled": "true"}
+        table = make(tmp_path / str(number), bucket="1", write_only="true", commit__max_retries="0", **options)
+        model: dict[int, int] = {}
+        some_rounds(table, model, range(1))
+        manifests.clear_caches()
+        store = FaultyStore(LocalStore(), number, after=after, dead=True)
+        try:
+            dying = through(table, store)
+            dying.enable_deletion_vectors() if on else dying.disable_deletion_vectors()
+        except StorageUnavailable:
+            pass
+        manifests.clear_caches()
+        table.compact()  # level 0 shows with vectors only then; without, it changes nothing
+        assert rows_of(table) == model, f"died at call {number}"
+        switched += table.schema.options[ENABLED] == str(on).lower() if ENABLED in table.schema.options else 0
+        table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+        assert rows_of(table) == model
+        if not store.failed:
+            break
+        number += 3  # every third call is plenty: the steps are tested one by one in test_commit.py
+    assert number >= 27  # at least ten deaths: a switch that makes no store calls would pass all else
+    assert 1 < switched < number / 3
+
+
+# --- append tables ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"bucket": "-1"}, {"bucket": "2", "bucket_key": "k"}])
+def test_append_tables(tmp_path: Path, options: dict[str, str]) -> None:
+    table = make(tmp_path, **{"primary-key": ""}, **options)
+    model: dict[int, int] = {k: k for k in range(50)}
+    table.append(batch(dict(model)))
+    table.enable_deletion_vectors()
+    assert rows_of(table) == model
+    table.delete("k IN (1, 6, 11, 16)")
+    model = {k: v for k, v in model.items() if k not in (1, 6, 11, 16)}
+    assert rows_of(table) == model
+    assert not is_settled(table.state())
+    table.disable_deletion_vectors()
+    assert rows_of(table) == model
+    table.delete("k > 40")
+    assert rows_of(table) == {k: v for k, v in model.items() if k <= 40}
+
+
+# --- numbers of buckets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"deletion_vectors__enabled": "true"}, {"primary-key": "", "bucket_key": "k"}, {"partition": "p"}],
+    ids=["merge-on-read", "vectors", "append", "partitioned"],
+)
+def test_buckets_are_rescaled_by_an_overwrite(tmp_path: Path, options: dict[str, str]) -> None:
+    if "partition" in options:
+        options = {**options, "primary-key": "k,p"}
+        schema = SCHEMA.append(pa.field("p", pa.int32()))
+        given = {k.replace("__", ".").replace("_", "-"): v for k, v in options.items()}
+        table = bitlake.connect(tmp_path).create_table("t", schema, options={"bucket": "2", **given})
+        rows = pa.table({"k": range(100), "v": range(100), "p": [i % 3 for i in range(100)]}, schema=schema)
+    else:
+        table = make(tmp_path, **options)
+        rows = batch({k: k for k in range(100)})
+    table.append(rows)
+    before = table.scan().to_arrow().sort_by("k")
+    table.alter_options({"bucket": "5"})
+    assert table.scan().to_arrow().sort_by("k").equals(before)
+    with pytest.raises((InvalidRequest, CommitConflict), match="OVERWRITE"):
+        table.append(rows.slice(0, 50))
+    assert table.scan(where="k = 7").to_arrow().num_rows == 1
+    table.overwrite(table.scan().to_arrow())
+    assert table.scan().to_arrow().sort_by("k").equals(before)
+    assert {e.total_buckets for e in table.state().entries()} == {5}
+    assert len({e.bucket for e in table.state().entries()}) == 5
+    if table.schema.primary_keys:
+        table.append(rows.slice(0, 50))
+        assert table.scan().to_arrow().sort_by("k").equals(before)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"deletion_vectors__enabled": "true"},
+        {"deletion_vectors__enabled": "true", "write_only": "true"},
+        {"primary-key": "", "bucket_key": "k"},
+    ],
+    ids=["merge-on-read", "vectors", "not-compacted", "append"],
+)
+def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
+    """A writer that had looked at the schema before the number changed comes in between: its rows are there, too."""
+    table = make(tmp_path, **options)
+    model = {k: k for k in range(200)}
+    table.append(batch(dict(model)))
+    old = table.state()
+    late: list[object] = []
+
+    def write_late() -> None:
+        rows = {k: -k for k in range(1000, 1010)}
+        model.update(rows)
+        if old.schema.primary_keys:
+            changes = write_changes(old, prepared("t", old.schema, [batch(dict(rows))]), "late", compact=False)
+            late.append(table.publisher(old).publish(old, changes, operation="WRITE"))
+        else:
+            late.append(table.commit_files(old, write_rows(old, iter([batch(dict(rows))]), table.store), "WRITE"))
+
+    store = Meddling("snapshot/snapshot-", write_late)
+    through(table, store).rescale(5)
+    assert late
+    table.compact()
+    assert rows_of(table) == model
+    assert {e.total_buckets for e in table.state().entries()} == {5}
+    snapshot = table.snapshot
+    table.rescale(5)
+    assert table.snapshot == snapshot, "nothing to do"
+    table.append(batch({7777: 1}))
+    with pytest.raises(InvalidRequest, match="0 buckets"):
+        table.rescale(0)
+
+
+def test_tables_without_fixed_buckets_are_not_rescaled(tmp_path: Path) -> None:
+    table = make(tmp_path, bucket="-1")
+    with pytest.raises(InvalidRequest, match="no fixed number of buckets"):
+        table.rescale(3)
+
+
+def test_dynamic_buckets_stay_dynamic(tmp_path: Path) -> None:
+    table = make(tmp_path, bucket="-1")
+    table.alter_options({"bucket": "3"})
+    table.alter_options({"bucket": "-1"})
+    table.upsert(batch({1: 1}))
+    with pytest.raises(InvalidRequest, match="not from or to -1"):
+        table.alter_options({"bucket": "3"})
+
+
+def test_postponed_rows_are_not_left_behind(tmp_path: Path) -> None:
+    table = make(tmp_path, bucket="-2", postpone__batch_write_fixed_bucket="false")
+    table.upsert(batch({1: 1, 2: 2}))
+    with pytest.raises(InvalidRequest, match="2 rows wait to be given their buckets; compact it"):
+        table.alter_options({"bucket": "3"})
+    table.alter_options({"write-only": "true"})
+
+
+def test_full_compactions_at_every_write_if_asked_for(tmp_path: Path) -> None:
+    """`full-compaction.delta-commits`: Paimon's batch writers compact fully at each write, whatever the number is."""
+    table = make(tmp_path, full_compaction__delta_commits="3", changelog_producer="full-compaction", bucket="1")
+    model: dict[int, int] = {}
+    some_rounds(table, model, range(2))
+    assert {e.file.level for e in table.state().entries()} == {5}
+    assert rows_of(table) == model
+    assert table.snapshot is not None
+    assert table.snapshot.changelog_record_count
+
+
+def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> None:
+    """``docs/time-travel.md``: a snapshot is read in the mode of its own schema, with vectors without level 0."""
+
+    def history(table: Table) -> list[tuple[str, dict[int, int]]]:
+        assert table.snapshot is not None
+        scans = [table.scan(snapshot=n) for n in range(1, table.snapshot.id + 1)]
+        kinds = [s.state.snapshot.commit_kind for s in scans if s.state.snapshot is not None]
+        read = [{r["k"]: r["v"] for r in s.to_arrow().to_pylist()} for s in scans]
+        return list(zip(kinds, read, strict=True))
+
+    table = make(tmp_path, bucket="1")
+    table.upsert(batch({1: 1, 2: 1}))
+    table.upsert(batch({1: 2}))
+    table.enable_deletion_vectors()
+    switched = [
+        ("APPEND", {1: 1, 2: 1}),
+        ("APPEND", {1: 2, 2: 1}),
+        ("COMPACT", {1: 2, 2: 1}),
+        ("COMPACT", {1: 2, 2: 1}),
+    ]
+    assert history(table) == switched
+    table.upsert(batch({2: 3}))
+    written = [*switched, ("APPEND", {1: 2, 2: 1}), ("COMPACT", {1: 2, 2: 3})]
+    assert history(table) == written
+    assert table.changes(4, 5, kinds=False).to_arrow().to_pylist() == [{"k": 2, "v": 3}]
+    assert table.changes(5, 6, kinds=False).to_arrow().num_rows == 0
+    table.disable_deletion_vectors()
+    table.upsert(batch({1: 9}))
+    last = history(table)
+    assert last[: len(written)] == written and last[-1] == ("APPEND", {1: 9, 2: 3})

@@ -1,0 +1,248 @@
+"""Tasks that write without knowing of each other: one snapshot, the rows of a key in order, nothing left behind."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import CorruptError, InvalidRequest
+from bitlake.mergetree import dml as keyed_tables
+from bitlake.mergetree import task_writes
+from bitlake.mergetree import task_writes as staged_rows
+from bitlake.mergetree import writer as upserts
+from bitlake.mergetree.task_writes import TaskJob, check_tasks, commit_tasks, discard_tasks, write_task
+from bitlake.table.table import Table
+from bitlake.write.commit import Overwrite, is_committed, last_identifier
+from bitlake.write.commit_plan import BatchCommitted
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    return bitlake.connect(str(tmp_path))
+
+
+def batch(ids: list[int], v: str) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(ids, pa.int64()), pa.array([v] * len(ids))], schema=SCHEMA)
+
+
+def rows(table: Table) -> dict[int, str]:
+    found = table.scan().to_arrow()
+    return dict(zip(found.column("id").to_pylist(), found.column("v").to_pylist(), strict=True))
+
+
+def files(table: Table) -> set[str]:
+    return {p.name for p in Path(table.path).rglob("*.parquet")}
+
+
+def staged(table: Table) -> set[str]:
+    return {str(p) for p in Path(table.path, ".staging").glob("*")}
+
+
+def keyed(lake: bitlake.Lake, **options: str) -> Table:
+    given = {"bucket": "2", **{k.replace("_", "-"): v for k, v in options.items()}}
+    return lake.create_table("k", SCHEMA, primary_key=["id"], options=given)
+
+
+def job_of(table: Table, **more: object) -> TaskJob:
+    state = table.state()
+    return TaskJob(state, table.publisher(state).user, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("vectors", ["false", "true"])
+@pytest.mark.parametrize("write_only", ["false", "true"])
+def test_rows_of_later_tasks_come_later(lake: bitlake.Lake, vectors: str, write_only: str) -> None:
+    table = keyed(lake, deletion_vectors_enabled=vectors, write_only=write_only)
+    chance, model = random.Random(7), dict[int, str]()
+    for number in range(4):
+        job = job_of(table)
+        shares = [chance.sample(range(20), 8) for _ in range(3)]
+        for task, share in enumerate(shares):
+            model |= dict.fromkeys(share, f"{number}.{task}")
+        # The tasks may end in any order.
+        order = chance.sample(range(3), 3)
+        done = {t: write_task(job, t, [batch(shares[t], f"{number}.{t}")]) for t in order}
+        commit_tasks(table, job, [done[t] for t in order])
+    if write_only == "true":
+        table.alter_options({"write-only": "false"})
+        table.compact()
+    assert rows(table) == model
+
+
+def test_rows_come_after_those_of_a_writer_that_was_first(lake: bitlake.Lake) -> None:
+    table = keyed(lake)
+    job = job_of(table)
+    done = [write_task(job, t, [batch([1, 2], f"task {t}")]) for t in range(2)]
+    table.upsert(pa.table([[1, 3], ["other", "other"]], schema=SCHEMA))
+    commit_tasks(table, job, done)
+    assert rows(table) == {1: "task 1", 2: "task 1", 3: "other"}
+    assert not {e.file.file_name for e in table.state().entries()} - files(table)
+
+
+def test_tasks_replace_all_rows(lake: bitlake.Lake) -> None:
+    table = keyed(lake)
+    table.upsert(pa.table([[1, 3], ["old", "old"]], schema=SCHEMA))
+    job = job_of(table, fresh=True)
+    done = [write_task(job, t, [batch([t, 5], f"task {t}")]) for t in range(2)]
+    commit_tasks(table, job, done, Overwrite())
+    assert rows(table) == {0: "task 0", 1: "task 1", 5: "task 1"}
+
+
+def test_a_batch_is_known_by_user_and_number(lake: bitlake.Lake) -> None:
+    for table in (lake.create_table("t", SCHEMA), keyed(lake, deletion_vectors_enabled="true")):
+        mine = table.written_by("stream")
+        assert last_identifier(mine.state(), "stream") is None
+        for number in (0, 1):
+            job = job_of(mine)
+            commit_tasks(mine, job, [write_task(job, 0, [batch([number], "x")])], None, number)
+        table.append(pa.table([[9], ["other"]], schema=SCHEMA))
+        state = table.state()
+        assert last_identifier(state, "stream") == 1
+        assert [is_committed(state, "stream", n) for n in (0, 1, 2)] == [True, True, False]
+        assert not is_committed(state, "another", 0)
+        assert rows(table) == {0: "x", 1: "x", 9: "other"}
+
+
+def test_a_process_given_up_for_dead_may_commit_the_batch_first(lake: bitlake.Lake) -> None:
+    for table in (lake.create_table("t", SCHEMA), keyed(lake)):
+        mine = table.written_by("stream")
+        job = job_of(mine)
+        done, late = (write_task(job, 0, [batch([1], v)]) for v in ("first", "late"))
+        assert not is_committed(job.state, "stream", 5)
+        commit_tasks(mine, job, [done], None, 5)
+        table.append(pa.table([[9], ["other"]], schema=SCHEMA))
+        there = files(table)
+        with pytest.raises(BatchCommitted, match="batch 5 of stream is in .* already, as snapshot 1"):
+            commit_tasks(mine, job, [late], None, 5)
+        assert rows(table) == {1: "first", 9: "other"}
+        assert files(table) < there, "the late files are deleted"
+        commit_tasks(mine, job_of(mine), [], None, 6)
+
+
+def test_what_is_discarded_is_gone(lake: bitlake.Lake) -> None:
+    for table in (lake.create_table("t", SCHEMA), keyed(lake, changelog_producer="input")):
+        before = files(table)
+        job = job_of(table)
+        done = [write_task(job, t, [batch([1, 2], "x")]) for t in range(2)]
+        assert files(table) > before
+        discard_tasks(job.state, done)
+        assert files(table) == before
+
+
+def test_a_task_with_too_many_rows_leaves_nothing(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = keyed(lake)
+    monkeypatch.setattr(task_writes, "RANGE", 3)
+    with pytest.raises(InvalidRequest, match="use more tasks"):
+        write_task(job_of(table), 1, [batch(list(range(20)), "x")])
+    assert not files(table)
+
+
+def placed(lake: bitlake.Lake, where: str, **options: str) -> Table:
+    """A table in which a row's bucket depends on all other rows: of dynamic buckets, or of keys over partitions."""
+    parts = ["v"] if where == "across" else []
+    given = {"dynamic-bucket.target-row-num": "5", **{k.replace("_", "-"): v for k, v in options.items()}}
+    return lake.create_table("d", SCHEMA, primary_key=["id"], partition_by=parts, options=given)
+
+
+@pytest.mark.parametrize("where", ["dynamic", "across"])
+@pytest.mark.parametrize("vectors", ["false", "true"])
+def test_rows_that_tasks_cannot_place_are_placed_by_the_commit(
+    lake: bitlake.Lake, where: str, vectors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged_rows, "FILE_BYTES", 100)
+    table = placed(lake, where, deletion_vectors_enabled=vectors)
+    chance, model = random.Random(7), dict[int, str]()
+    for number in range(4):
+        job = job_of(table)
+        shares = [chance.sample(range(40), 16) for _ in range(3)]
+        for task, share in enumerate(shares):
+            model |= dict.fromkeys(share, f"{number}.{task}")
+        order = chance.sample(range(3), 3)
+        parts = {t: [batch(shares[t][:9], f"{number}.{t}"), batch(shares[t][9:], f"{number}.{t}")] for t in order}
+        commit_tasks(table, job, [write_task(job, t, parts[t]) for t in order])
+        assert rows(table) == model
+    assert not staged(table)
+    assert len({(e.partition, e.bucket) for e in table.state().entries()}) > 4
+    job = job_of(table, fresh=True)
+    commit_tasks(table, job, [write_task(job, 0, [batch([1, 2], "new")])], Overwrite())
+    assert rows(table) == {1: "new", 2: "new"}
+
+
+@pytest.mark.parametrize("where", ["dynamic", "across"])
+def test_staged_batches_are_committed_once(lake: bitlake.Lake, where: str) -> None:
+    table = placed(lake, where).written_by("stream")
+    job = job_of(table)
+    done, late, again = (write_task(job, 0, [batch([1], v)]) for v in ("first", "late", "again"))
+    commit_tasks(table, job, [done], None, 5)
+    assert last_identifier(table.state(), "stream") == 5 and is_committed(table.state(), "stream", 5)
+    discard_tasks(job.state, [again])
+    assert staged(table) == set(late.staged)
+    # A process that was given up for dead: it looked before the batch was there, and commits after.
+    stale = table.written_by("stream")
+    states = iter([job.state])
+    stale.state = lambda: next(states, table.state())  # type: ignore[method-assign]
+    with pytest.raises(BatchCommitted):
+        commit_tasks(stale, job, [late], None, 5)
+    assert rows(table) == {1: "first"} and not staged(table)
+
+
+def test_staged_rows_are_written_again_when_another_writer_came_first(
+    lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = placed(lake, "dynamic")
+    job = job_of(table)
+    done = [write_task(job, t, [batch([t, 5], f"task {t}")]) for t in range(2)]
+    written = upserts.write_changes
+
+    def late(*args: object, **more: object) -> object:
+        made = written(*args, **more)  # type: ignore[arg-type]
+        monkeypatch.setattr(keyed_tables, "write_changes", written)
+        table.upsert(pa.table([[5, 9], ["other", "other"]], schema=SCHEMA))
+        return made
+
+    monkeypatch.setattr(keyed_tables, "write_changes", late)
+    commit_tasks(table, job, done)
+    assert rows(table) == {0: "task 0", 1: "task 1", 5: "task 1", 9: "other"}
+    assert not staged(table)
+
+
+def test_rows_that_do_not_fit_fail_in_their_task(lake: bitlake.Lake) -> None:
+    table = placed(lake, "dynamic")
+    job = job_of(table)
+    bad = pa.record_batch([pa.array([None], pa.int64()), pa.array(["x"])], schema=SCHEMA)
+    with pytest.raises(InvalidRequest, match="'id' is NOT NULL"):
+        write_task(job, 0, [batch([1], "x"), bad])
+    assert not staged(table)
+    done = write_task(job, 0, [batch([1], "x")])
+    (path,) = done.staged
+    Path(path).write_bytes(Path(path).read_bytes()[:90])
+    with pytest.raises(CorruptError, match=r"staged rows cannot be read.*rows-.*\.arrow"):
+        commit_tasks(table, job, [done])
+    assert table.snapshot is None and not files(table) and not staged(table)
+
+
+def test_staged_rows_that_were_left_behind_are_orphans(lake: bitlake.Lake) -> None:
+    table = placed(lake, "dynamic")
+    job = job_of(table)
+    (path,) = write_task(job, 0, [batch([1], "x")]).staged
+    table.remove_orphan_files(2**53)
+    assert not Path(path).exists()
+
+
+def test_tables_without_keys_have_no_kinds(lake: bitlake.Lake) -> None:
+    with pytest.raises(InvalidRequest, match="no primary key"):
+        check_tasks(job_of(lake.create_table("p", SCHEMA), kinds="k"))
+
+
+def test_row_kinds_from_a_column(lake: bitlake.Lake) -> None:
+    table = keyed(lake)
+    table.upsert(pa.table([[1, 2], ["a", "a"]], schema=SCHEMA))
+    job = job_of(table, kinds="kind")
+    given = pa.record_batch([[1, 2], ["b", None], ["+U", "-D"]], names=["id", "v", "kind"])
+    commit_tasks(table, job, [write_task(job, 0, [given])])
+    assert rows(table) == {1: "b"}

@@ -1,0 +1,229 @@
+"""Universal compaction: what Paimon compacted in the fixture tables is what we would have, and each rule by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fixtures
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake import _clock
+from bitlake.codec.binary_row import EMPTY_ROW
+from bitlake.io.local import LocalStore
+from bitlake.mergetree.universal_compaction import Run, Unit, full, pick, sorted_runs
+from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.schema.merge_spec import needs_lookup
+from bitlake.snapshot.manifests import live_files, read_manifest, read_manifest_list
+from bitlake.snapshot.state import load_state
+from bitlake.snapshot.versions import load_snapshot, snapshot_ids
+
+STORE = LocalStore()
+TABLES = sorted(p.name for p in (fixtures.warehouse() / "default.db").iterdir() if p.name.startswith("pk_"))
+
+
+def test_what_paimon_compacted_is_picked() -> None:
+    predicted = 0
+    for table in TABLES:
+        paths = TablePaths(str(fixtures.warehouse() / "default.db" / table))
+        state = load_state(table, paths, STORE)
+        assert state is not None
+        for snapshot_id in snapshot_ids(STORE, paths):
+            snapshot = load_snapshot(STORE, paths, snapshot_id)
+            if snapshot.commit_kind != "COMPACT" or snapshot_id == 1:
+                continue
+            metas = read_manifest_list(STORE, paths, snapshot.delta_manifest_list)
+            delta = [e for m in metas for e in read_manifest(STORE, paths, m.file_name)]
+            before = live_files(STORE, paths, load_snapshot(STORE, paths, snapshot_id - 1))
+            asked = table == "pk_dv_full_compacted" and snapshot_id == max(snapshot_ids(STORE, paths))
+            for where in {(e.partition, e.bucket) for e in delta}:
+                here = [e for e in delta if (e.partition, e.bucket) == where]
+                runs = sorted_runs([e for e in before if (e.partition, e.bucket) == where], state.schema)
+                unit = full(runs, state.schema, has_vector=lambda n: True) if asked else pick(runs, state.schema)
+                assert unit is not None, (table, snapshot_id, where)
+                names = {e.file.file_name for e in here if e.kind is EntryKind.DELETE}
+                assert {e.file.file_name for e in unit.files} == names, (table, snapshot_id, where)
+                levels = {e.file.level for e in here if e.kind is EntryKind.ADD}
+                assert levels <= {unit.output_level}, (table, snapshot_id, where)
+                predicted += 1
+            for where in {(e.partition, e.bucket) for e in before} - {(e.partition, e.bucket) for e in delta}:
+                runs = sorted_runs([e for e in before if (e.partition, e.bucket) == where], state.schema)
+                assert asked or pick(runs, state.schema) is None
+    assert predicted > 50
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
+
+
+def schema(**options: str) -> TableSchema:
+    fields = load_state("t", TablePaths(str(fixtures.warehouse() / "default.db" / "pk_mor")), STORE)
+    assert fields is not None
+    return replace(fields.schema, options={k.replace("_", "-").replace("--", "."): v for k, v in options.items()})
+
+
+def entry(level: int, size: int, name: str = "", **more: Any) -> ManifestEntry:
+    file = DataFileMeta(
+        name or f"f{level}-{size}", size, 1, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, 0, 0, level
+    )
+    return ManifestEntry(EntryKind.ADD, EMPTY_ROW, 0, 1, replace(file, **more))
+
+
+def runs(*sizes: int, top: Sequence[tuple[int, int]] = ()) -> list[Run]:
+    """Files of level 0 by size, then (level, size) of those above."""
+    level_0 = [Run(0, (entry(0, s, f"f{i}"),)) for i, s in enumerate(sizes)]
+    return [*level_0, *(Run(level, (entry(level, s),)) for level, s in top)]
+
+
+def picked(unit: Unit | None) -> tuple[int, int] | None:
+    """(files, output level)."""
+    return None if unit is None else (len(unit.files), unit.output_level)
+
+
+DV = {"deletion_vectors--enabled": "true"}
+MIN = {"num_sorted_run--compaction_trigger": "3"}
+
+
+@pytest.mark.parametrize(
+    ("found", "options", "expected"),
+    [
+        # Nothing to do: fewer runs than the trigger; nothing at all.
+        (runs(1, 1, 1, 1), {}, None),
+        (runs(), DV, None),
+        # Size amplification: 4 of 10 bytes over 1.
+        (runs(1, 1, 1, 1, top=[(5, 1)]), {}, (5, 5)),
+        (runs(1, 1, 1, 1, top=[(5, 5)]), {}, (4, 4)),
+        (runs(1, 1, 1, 1, top=[(5, 1)]), {"compaction--max_size_amplification_percent": "400"}, (5, 5)),
+        # Size ratio: stops at the first run that is much larger, and takes nothing if that is the second.
+        (runs(10, 100, 1000, 10000, top=[(5, 100000)]), {}, None),
+        (runs(10, 10, top=[(3, 15), (4, 1000), (5, 100000)]), {}, (3, 3)),
+        # One percent more is near enough, another is not.
+        (runs(100, top=[(2, 101), (3, 10**4), (4, 10**6), (5, 10**8)]), {}, (2, 2)),
+        (runs(100, top=[(2, 102), (3, 10**4), (4, 10**6), (5, 10**8)]), {}, None),
+        (runs(100, top=[(2, 110), (3, 10**4), (4, 10**6), (5, 10**8)]), {"compaction--size_ratio": "10"}, (2, 2)),
+        # Too many runs: so many that the trigger's number is left.
+        (runs(1, 10, 100, 1000, 10**4, top=[(5, 10**6)]), {}, (5, 4)),
+        # Output would be level 0: up to and including the first level above.
+        (runs(1, 1, top=[(1, 100), (2, 1000), (3, 10**5)]), {}, (3, 1)),
+        # Level 0 forced up: all of it, a level below what is left.
+        (runs(1, 2, top=[(5, 10**6)]), DV, (2, 4)),
+        (runs(1, 2, top=[(4, 10**6), (5, 10**8)]), DV, (2, 3)),
+        (runs(1, 2, top=[(1, 10**6), (5, 10**8)]), DV, (3, 4)),
+        (runs(1, 2, top=[(2, 10**6), (5, 10**8)]), DV, (2, 1)),
+        (runs(1), DV, (1, 5)),
+        (runs(1, top=[(4, 1), (5, 10**6)]), DV, (2, 4)),
+        (runs(top=[(4, 1), (5, 10**6)]), DV, None),
+        (runs(1), {"merge_engine": "first-row"}, (1, 5)),
+        (runs(1), {"changelog_producer": "lookup"}, (1, 5)),
+        (runs(1), {"force_lookup": "true"}, (1, 5)),
+        (runs(1), {"compaction--force_up_level_0": "true"}, (1, 5)),
+        (runs(1), {**DV, "lookup_compact": "gentle"}, None),
+        (runs(1), {**DV, "lookup_compact": "gentle", "compaction--force_up_level_0": "true"}, None),
+        # Levels: one more than the trigger, as told, or as many as files need.
+        (runs(1), {**DV, **MIN}, (1, 3)),
+        (runs(1), {**DV, "num_levels": "3"}, (1, 2)),
+        (runs(1, top=[(4, 1)]), {**DV, "num_levels": "3"}, (2, 4)),
+        # Early full compactions.
+        (runs(1, 1), {"compaction--total_size_threshold": "3 b"}, (2, 5)),
+        (runs(1, 1), {"compaction--total_size_threshold": "2 b"}, None),
+        (runs(1), {"compaction--total_size_threshold": "2 b"}, None),
+        (runs(5, 5, top=[(5, 9)]), {"compaction--incremental_size_threshold": "9 b"}, (3, 5)),
+        (runs(5, 4, top=[(5, 9)]), {"compaction--incremental_size_threshold": "9 b"}, None),
+        (runs(1, 1), {"compaction--optimization_interval": "1 h"}, (2, 5)),
+    ],
+)
+def test_picks(found: list[Run], options: dict[str, str], expected: tuple[int, int] | None) -> None:
+    assert picked(pick(found, schema(**options))) == expected
+
+
+def test_the_clock_asks_for_a_full_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_clock, "local_ms", lambda: 10_000_000)
+    hourly = schema(compaction__optimization_interval="1 h")
+    hourly = replace(hourly, options={"compaction.optimization-interval": "1 h"})
+    old, new = (Run(5, (entry(5, 10**6, creation_time=t),)) for t in (10_000_000 - 3_600_001, 10_000_000 - 3_600_000))
+    assert picked(pick([*runs(1), old], hourly)) == (2, 5)
+    assert pick([*runs(1), new], hourly) is None
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "hour", "taken"), [(2, 5, 4, 2), (2, 5, 5, None), (22, 3, 1, 2), (4, 4, 4, None)]
+)
+def test_off_peak_hours_take_larger_runs(
+    start: int, end: int, hour: int, taken: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_clock, "local_ms", lambda: (48 + hour) * 3_600_000)
+    options = {
+        "compaction.offpeak.start.hour": str(start),
+        "compaction.offpeak.end.hour": str(end),
+        "compaction.offpeak-ratio": "20",
+    }
+    found = runs(100, top=[(2, 120), (3, 10**4), (4, 10**6), (5, 10**8)])
+    unit = pick(found, replace(schema(), options=options))
+    assert (None if unit is None else len(unit.files)) == taken
+
+
+def test_a_full_compaction_takes_all_or_what_must_be_written_anew() -> None:
+    plain = schema()
+    assert full([], plain, has_vector=lambda n: True) is None
+    assert picked(full(runs(1), plain, has_vector=lambda n: False)) == (1, 5)
+    assert picked(full(runs(1, 1, top=[(5, 9)]), plain, has_vector=lambda n: False)) == (3, 5)
+    top = [Run(5, (entry(5, 1, "a"), entry(5, 2, "b")))]
+    assert full(top, plain, has_vector=lambda n: False) is None
+    assert full(top, plain, has_vector=lambda n: n == "b") == Unit((top[0].files[1],), 5, rewrite=True)
+    old = full(top, plain, has_vector=lambda n: False, expired=lambda e: e.file.file_name == "a")
+    assert old == Unit((top[0].files[0],), 5, rewrite=True)
+    every = replace(plain, options={"compaction.force-rewrite-all-files": "true"})
+    assert picked(full(top, every, has_vector=lambda n: False)) == (2, 5)
+
+
+def test_runs_stand_newest_first() -> None:
+    made = [
+        entry(0, 1, "b", max_sequence_number=5),
+        entry(0, 1, "a", max_sequence_number=9),
+        entry(3, 1, "d", min_key=EMPTY_ROW),
+        entry(0, 1, "c", max_sequence_number=5, min_sequence_number=1),
+        entry(1, 1, "e"),
+        entry(0, 1, "aa", max_sequence_number=5, creation_time=-1),
+    ]
+    keyless = replace(schema(), primary_keys=())
+    assert [[e.file.file_name for e in r.files] for r in sorted_runs(made, keyless)] == [
+        ["a"], ["aa"], ["b"], ["c"], ["e"], ["d"],
+    ]  # fmt: skip
+    assert [r.level for r in sorted_runs(made, keyless)] == [0, 0, 0, 0, 1, 3]
+
+
+def test_lookups() -> None:
+    assert not needs_lookup(schema())
+    assert not needs_lookup(schema(changelog_producer="full-compaction"))
+    assert needs_lookup(schema(**DV))
+
+
+def test_files_with_many_deleted_rows_are_rewritten_where_the_table_asks(tmp_path: Path) -> None:
+    """A key table's deleted rows stayed in its files until a full compaction, whatever their share."""
+    columns = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.int64())])
+    lake = bitlake.connect(tmp_path, progress=False)
+
+    def rows(start: int, stop: int, v: int) -> pa.Table:
+        return pa.table({"k": range(start, stop), "v": [v] * (stop - start)}, columns)
+
+    for name, more in (("unset", {}), ("asked", {"compaction.delete-ratio-threshold": "0.2"})):
+        options = {"bucket": "1", "deletion-vectors.enabled": "true", **more}
+        table = lake.create_table(name, columns, primary_key=["k"], options=options)
+        table.upsert(rows(0, 1000, 0))
+        table.compact(full=True)
+        table.upsert(rows(0, 200, 1))
+        assert table.compact() is None, "200 of 1,000 rows are not more than 0.2"
+        table.upsert(rows(200, 210, 1))
+        big = max(table.state().entries(), key=lambda e: e.file.row_count)
+        assert big.file.row_count == 1000
+        assert (table.compact() is not None) == (name == "asked")
+        after = max(table.state().entries(), key=lambda e: e.file.row_count).file
+        assert (after.row_count, after.level) == (790 if name == "asked" else 1000, big.file.level)
+        expected = pa.table({"k": range(1000), "v": [1] * 210 + [0] * 790}, columns)
+        assert table.scan().to_arrow().sort_by("k").equals(expected)
+        assert table.compact() is None and table.scan().count() == 1000

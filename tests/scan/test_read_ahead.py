@@ -1,0 +1,141 @@
+"""Files read ahead: their order, how much waits, and that closing stops the reading."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.scan import read_ahead
+from bitlake.scan.read_ahead import READ_AHEAD_BYTES, read_in_order
+
+ROWS = 1 << 17
+PART_BYTES = 8 * ROWS
+PARTS = 200
+
+
+class Reads:
+    """Files of ``PARTS`` tables of 1 MB; counts the tables that were made."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.open = 0
+        self.most_open = 0
+        self._lock = threading.Lock()
+
+    def read(self, number: int) -> Iterator[pa.Table]:
+        with self._lock:
+            self.open += 1
+            self.most_open = max(self.most_open, self.open)
+        try:
+            for part in range(PARTS):
+                with self._lock:
+                    self.made += 1
+                yield pa.table({"n": pa.repeat(pa.scalar(number * PARTS + part, pa.int64()), ROWS)})
+        finally:
+            with self._lock:
+                self.open -= 1
+
+
+def test_what_waits_is_bounded_and_stays_in_order() -> None:
+    """All rows of four files were held before the first batch."""
+    reads = Reads()
+    most_waiting = 0
+    for at, table in enumerate(read_in_order([1 << 20] * 6, reads.read)):
+        assert table.column(0)[0].as_py() == at
+        most_waiting = max(most_waiting, reads.made - at - 1)
+    assert at == 6 * PARTS - 1
+    # Beside what waits, each thread may be at one table.
+    assert most_waiting * PART_BYTES <= READ_AHEAD_BYTES + read_ahead.READ_AHEAD_FILES * PART_BYTES
+    assert reads.open == 0
+
+
+def test_a_reader_that_keeps_all_rows_reads_ahead_without_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read_ahead, "READ_AHEAD_BYTES", 1)
+    reads = Reads()
+    found = read_in_order([1 << 40] * 3, reads.read, bounded=False)
+    assert sum(t.num_rows for t in found) == 3 * PARTS * ROWS
+
+
+def test_closing_stops_the_reading() -> None:
+    reads = Reads()
+    tables = read_in_order([1 << 20] * 6, reads.read)
+    next(tables)
+    tables.close()
+    assert reads.open == 0 and reads.made < 2 * READ_AHEAD_BYTES // PART_BYTES
+
+
+def test_large_files_are_read_two_at_a_time() -> None:
+    reads = Reads()
+    assert sum(1 for _ in read_in_order([1 << 30] * 6, reads.read)) == 6 * PARTS
+    assert reads.most_open <= 2
+
+
+@pytest.mark.parametrize("bytes_ahead", [1, READ_AHEAD_BYTES])
+def test_an_error_is_raised_after_the_rows_before_it(monkeypatch: pytest.MonkeyPatch, bytes_ahead: int) -> None:
+    monkeypatch.setattr(read_ahead, "READ_AHEAD_BYTES", bytes_ahead)
+
+    def read(number: int) -> Iterator[pa.Table]:
+        yield pa.table({"n": [number]})
+        if number == 3:
+            raise ValueError("broken")
+
+    tables = read_in_order([1] * 9, read)
+    assert [next(tables).column(0)[0].as_py() for _ in range(4)] == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="broken"):
+        next(tables)
+
+
+MEMORY = """
+import sys, bitlake
+from pathlib import Path
+
+def memory(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) << 10
+
+lake = bitlake.connect(sys.argv[1], progress=False)
+lake.table("tiny").scan(where="k = -1 AND x < 0").to_arrow()
+before = memory("VmRSS")
+decoded = sum(b.nbytes for b in lake.table("t").scan(where=sys.argv[2] or None).to_batches())
+print(decoded, memory("VmHWM") - before)
+"""
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of 14 files, each of 60 MB of Arrow memory in row groups of 8 MB."""
+    tmp_path = tmp_path_factory.mktemp("wide")
+    lake = bitlake.connect(tmp_path, progress=False)
+    rows = 100_000
+    schema = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("text", pa.string())])
+    text = pa.array([f"{i:0600d}" for i in range(1000)])
+    batch = pa.table(
+        {
+            "k": pa.array(range(rows)),
+            "x": pa.array([i % 100 / 100 for i in range(rows)]),
+            "text": pa.concat_arrays([text] * (rows // 1000)),
+        },
+        schema,
+    )
+    lake.create_table("tiny", schema).append(batch.slice(0, 10))
+    table = lake.create_table("t", schema, options={"file.block-size": "8 mb"})
+    for _ in range(14):
+        table.append(batch)
+    return tmp_path
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@pytest.mark.parametrize("where", ["", "x < 0.99"])
+def test_peak_memory_of_batches_is_below_the_table(wide: Path, where: str) -> None:
+    """All files were held together: peak memory grew with their number. 400 MB is what the documentation promises."""
+    done = subprocess.run([sys.executable, "-c", MEMORY, str(wide), where], check=True, capture_output=True, text=True)
+    decoded, peak = map(int, done.stdout.split())
+    assert decoded > 790 << 20
+    assert peak < 400 << 20

@@ -1,0 +1,202 @@
+"""Streams of a table's changes: where they begin, how far a step goes, and that steps together tell everything once."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import bitlake
+from bitlake.errors import InvalidRequest, NotFound
+from bitlake.scan.stream_offsets import Feed, Limits, Position
+from bitlake.snapshot.expiry import Retention
+from bitlake.table.table import Table
+
+SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
+
+
+def batch(*ids: int, v: str = "a") -> pa.Table:
+    return pa.table([list(ids), [v] * len(ids)], schema=SCHEMA)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> bitlake.Lake:
+    return bitlake.connect(str(tmp_path))
+
+
+@pytest.fixture
+def table(lake: bitlake.Lake) -> Table:
+    """Five snapshots of ten rows."""
+    table = lake.create_table("t", SCHEMA)
+    for i in range(5):
+        table.append(batch(*range(i * 10, i * 10 + 10)))
+    return table
+
+
+def keyed(lake: bitlake.Lake, **options: str) -> Table:
+    given = {"bucket": "2", **{k.replace("_", "-"): v for k, v in options.items()}}
+    return lake.create_table("k", SCHEMA, primary_key=["id"], options=given)
+
+
+def told(feed: Feed, start: Position, end: Position) -> list[tuple[Any, ...]]:
+    rows = [row for scan in feed.scans(start, end) for row in scan.to_arrow().to_pylist()]
+    return [tuple(r.values()) for r in rows]
+
+
+def ids(rows: list[tuple[Any, ...]]) -> list[int]:
+    return sorted(r[0] for r in rows)
+
+
+def test_a_position_is_kept_as_numbers() -> None:
+    at = Position(3, 2, True)
+    assert at.to_dict() == {"snapshot": 3, "index": 2, "full": 1}
+    assert Position.from_dict(at.to_dict()) == at
+    for wrong in ({}, {"snapshot": 1}, {"snapshot": 1, "index": -1, "full": 0}, {**at.to_dict(), "more": 1}):
+        with pytest.raises(InvalidRequest, match="no position"):
+            Position.from_dict(wrong)
+
+
+def test_where_streams_begin(table: Table) -> None:
+    feed = Feed(table, kinds=False)
+    end = feed.latest()
+    assert end == Position(6)
+    assert feed.step(end).end == end
+    assert told(feed, end, end) == []
+    assert ids(told(feed, feed.full(), end)) == list(range(50))
+    assert ids(told(feed, feed.full(earliest=True), end)) == list(range(50))
+    assert ids(told(feed, feed.at(4), end)) == list(range(30, 50))
+    assert ids(told(feed, feed.at(4, full=True), end)) == list(range(50))
+    for wrong in (0, 7):
+        with pytest.raises(NotFound, match="cannot begin at snapshot"):
+            feed.at(wrong)
+
+
+def test_an_empty_table_has_a_first_snapshot_to_come(lake: bitlake.Lake) -> None:
+    table = lake.create_table("empty", SCHEMA)
+    feed = Feed(table, kinds=False)
+    start = feed.full()
+    assert start == feed.latest() == Position(1)
+    table.append(batch(1))
+    assert told(feed, start, feed.step(start).end) == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("limits", "steps"),
+    [
+        (Limits(files=2), [20, 20, 10]),
+        (Limits(rows=25), [20, 20, 10]),
+        (Limits(rows=1), [10] * 5),
+        (Limits(bytes=1), [10] * 5),
+        (Limits(files=100, rows=30), [30, 20]),
+    ],
+)
+def test_limits(table: Table, limits: Limits, steps: list[int]) -> None:
+    feed = Feed(table, kinds=False)
+    for start in (feed.full(), feed.at(1)):
+        at, taken, seen = start, [], []
+        while True:
+            step = feed.step(at, limits)
+            if step.end == at:
+                break
+            rows = told(feed, at, step.end)
+            assert step.rows == len(rows)
+            taken.append(len(rows))
+            seen += rows
+            at = step.end
+        assert taken == steps
+        assert ids(seen) == list(range(50))
+
+
+def test_no_further_than_told(table: Table) -> None:
+    feed = Feed(table, kinds=False)
+    until = feed.latest()
+    table.append(batch(100))
+    assert feed.step(Position(1), None, until).end == until
+    assert feed.step(Position(1), Limits(files=100), until).end == until
+    assert feed.step(until, Limits(files=1), until).end == until
+
+
+def test_compactions_and_overwrites_are_no_news(table: Table) -> None:
+    feed = Feed(table, kinds=False)
+    start = feed.latest()
+    table.compact(full=True)
+    table.delete("id < 10")
+    table.append(batch(100))
+    assert told(feed, start, feed.step(start).end) == [(100, "a")]
+
+
+@pytest.mark.parametrize(
+    ("producer", "vectors"),
+    [
+        ("none", "false"),
+        ("none", "true"),
+        ("input", "false"),
+        ("input", "true"),
+        ("lookup", "false"),
+        ("lookup", "true"),
+        ("full-compaction", "false"),
+    ],
+)
+def test_kinds_of_rows_make_the_table_again(lake: bitlake.Lake, producer: str, vectors: str) -> None:
+    """Whoever applies the feed from any snapshot on, in steps of any size, has the table's rows."""
+    table = keyed(lake, changelog_producer=producer, deletion_vectors_enabled=vectors)
+    chance = random.Random(producer + vectors)
+    feed = Feed(table, kinds=True)
+    starts: list[tuple[Position, dict[int, str]]] = [(feed.full(), {})]
+    for n in range(8):
+        some = chance.sample(range(12), 5)
+        table.upsert(batch(*some, v=f"v{n}"), [chance.choice(["+I", "+I", "-D"]) for _ in some])
+        starts.append((feed.full(), {}))
+    table.compact(full=True)
+    expected = dict(map(tuple, (r.values() for r in table.scan().to_arrow().to_pylist())))
+    for start, rows in starts:
+        at = start
+        while True:
+            step = feed.step(at, Limits(files=chance.choice([1, 2, 100])))
+            if step.end == at:
+                break
+            for kind, key, value in told(feed, at, step.end):
+                if kind in ("+I", "+U"):
+                    rows[key] = value
+                elif kind == "-D":
+                    rows.pop(key, None)
+            at = step.end
+        assert rows == expected, start
+
+
+def test_rows_taken_back_are_left_out_without_kinds(lake: bitlake.Lake) -> None:
+    table = keyed(lake, changelog_producer="input")
+    table.upsert(batch(1, 2))
+    table.upsert(batch(1, 2, v="b"), ["+U", "-D"])
+    assert sorted(told(Feed(table, kinds=False), Position(1), Position(3))) == [(1, "a"), (1, "b"), (2, "a")]
+
+
+def test_what_expired_is_missed_by_name(table: Table) -> None:
+    feed = Feed(table, kinds=False)
+    table.expire_snapshots(Retention(retain_max=2, retain_min=1, older_than_ms=2**60))
+    first = table.snapshots()[0].id
+    assert first > 1
+    with pytest.raises(NotFound, match="stands at snapshot 1, which has expired .*consumer-id"):
+        list(feed.scans(Position(1), feed.latest()))
+    with pytest.raises(NotFound, match="has expired"):
+        feed.step(Position(1), Limits(files=1))
+    with pytest.raises(NotFound, match="cannot begin at snapshot 1"):
+        feed.at(1)
+    assert ids(told(feed, feed.at(first), feed.latest())) == list(range((first - 1) * 10, 50))
+
+
+def test_a_table_that_was_rolled_back_is_noticed(table: Table) -> None:
+    feed = Feed(table, kinds=False)
+    at = feed.latest()
+    table.rollback(3)
+    with pytest.raises(NotFound, match="rolled back"):
+        feed.step(at)
+
+
+def test_a_checkpoint_of_another_table_is_noticed(table: Table) -> None:
+    feed = Feed(table, kinds=False)
+    with pytest.raises(InvalidRequest, match="of another table"):
+        list(feed.scans(Position(1), Position(1, 7)))

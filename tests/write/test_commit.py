@@ -1,0 +1,480 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fixtures import copy_warehouse
+
+from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
+from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable, UnsupportedFeature
+from bitlake.io import Store
+from bitlake.io.local import LocalStore
+from bitlake.io.wrappers import FaultyStore
+from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema, assign_ids
+from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot import manifests
+from bitlake.types import parse_type
+from bitlake.write.commit import CommitPlan, Overwrite, commit
+from bitlake.write.commit_plan import BatchCommitted, Once
+
+STORE = LocalStore()
+FAST = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
+
+
+def make_table(root: Path, partitioned: bool = False, **options: str) -> tuple[TablePaths, TableSchema]:
+    fields, highest = assign_ids([("k", parse_type("INT"), None), ("v", parse_type("STRING"), None)])
+    keys = ("k",) if partitioned else ()
+    schema = TableSchema(0, fields, highest, keys, (), {**FAST, **{k.replace("_", "-"): v for k, v in options.items()}})
+    paths = TablePaths(str(root))
+    assert STORE.create(paths.schema(0), schema.to_json().encode())
+    return paths, schema
+
+
+def entry(name: str, k: int | None = None, rows: int = 10, total: int = -1, bucket: int = 0) -> ManifestEntry:
+    file = DataFileMeta(
+        name, 100, rows, EMPTY_ROW, EMPTY_ROW, EMPTY_STATS, EMPTY_STATS, 0, rows - 1, 0, 0, value_stats_cols=()
+    )
+    partition = EMPTY_ROW if k is None else encode_row_with_arity([parse_type("INT")], [k])
+    return ManifestEntry(EntryKind.ADD, partition, bucket, total, file)
+
+
+def append(paths: TablePaths, schema: TableSchema, *entries: ManifestEntry, store: Store = STORE) -> Snapshot:
+    made = commit(store, paths, CommitPlan("APPEND", entries), schema, "me", operation="WRITE")
+    assert made is not None
+    return made
+
+
+def names(paths: TablePaths) -> set[str]:
+    manifests.clear_caches()
+    snapshot = manifests.latest_snapshot(STORE, paths)
+    return set() if snapshot is None else {e.file.file_name for e in manifests.live_files(STORE, paths, snapshot)}
+
+
+def check_table(paths: TablePaths) -> None:
+    """Every snapshot is whole: its manifests are there, its totals add up, and nothing else is lying around."""
+    manifests.clear_caches()
+    referenced = set()
+    total = 0
+    ids = manifests.snapshot_ids(STORE, paths)
+    assert ids == list(range(1, len(ids) + 1))
+    for number in ids:
+        s = manifests.load_snapshot(STORE, paths, number)
+        files = manifests.live_files(STORE, paths, s)
+        total += s.delta_record_count
+        assert s.total_record_count == total == sum(e.file.row_count for e in files)
+        for name, size in (
+            (s.base_manifest_list, s.base_manifest_list_size),
+            (s.delta_manifest_list, s.delta_manifest_list_size),
+        ):
+            assert STORE.size(paths.manifest(name)) == size
+            metas = manifests.read_manifest_list(STORE, paths, name)
+            referenced |= {name, *(m.file_name for m in metas)}
+            for m in metas:
+                assert STORE.size(paths.manifest(m.file_name)) == m.file_size
+    assert {f.name for f in STORE.list(paths.manifest_dir)} == referenced
+    assert {f.name for f in STORE.list(paths.snapshot_dir)} <= {f"snapshot-{i}" for i in ids} | {"LATEST", "EARLIEST"}
+
+
+def test_first_and_second_append(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    first = append(paths, schema, entry("a"), entry("b", rows=5))
+    assert (first.id, first.commit_kind, first.total_record_count, first.delta_record_count) == (1, "APPEND", 15, 15)
+    assert manifests.read_manifest_list(STORE, paths, first.base_manifest_list) == ()
+    second = append(paths, schema, entry("c"))
+    assert (second.id, second.total_record_count) == (2, 25)
+    assert manifests.read_manifest_list(STORE, paths, second.base_manifest_list) == manifests.read_manifest_list(
+        STORE, paths, first.delta_manifest_list
+    )
+    assert names(paths) == {"a", "b", "c"}
+    assert (STORE.read(paths.latest_hint), STORE.read(paths.earliest_hint)) == (b"2", b"1")
+    assert second.commit_identifier == 2**63 - 1
+    assert second.operation == "WRITE"
+    check_table(paths)
+
+
+def test_nothing_to_do_makes_no_snapshot(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t", partitioned=True)
+    assert commit(STORE, paths, CommitPlan("APPEND"), schema, "me") is None
+    append(paths, schema, entry("a", 1))
+    again = commit(STORE, paths, CommitPlan("OVERWRITE", overwrite=Overwrite({"k": 9})), schema, "me")
+    assert again is not None
+    assert again.id == 1
+    assert commit(STORE, paths, CommitPlan("OVERWRITE", overwrite=Overwrite(dynamic=True)), schema, "me") == again
+    forced = {**schema.options, "commit.force-create-snapshot": "true"}
+    made = commit(STORE, paths, CommitPlan("APPEND"), schema, "me", options=forced)
+    assert made is not None
+    assert (made.id, made.delta_record_count) == (2, 0)
+
+
+def test_overwrites(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t", partitioned=True)
+    append(paths, schema, entry("a1", 1), entry("a2", 2), entry("a3", 3))
+
+    def run(overwrite: Overwrite, *adds: ManifestEntry) -> set[str]:
+        made = commit(STORE, paths, CommitPlan("OVERWRITE", adds, overwrite=overwrite), schema, "me")
+        assert made is not None
+        assert made.commit_kind == "OVERWRITE"
+        delta = [
+            e.kind
+            for m in manifests.read_manifest_list(STORE, paths, made.delta_manifest_list)
+            for e in manifests.read_manifest(STORE, paths, m.file_name)
+        ]
+        assert delta == sorted(delta, reverse=True)  # DELETE before ADD
+        return names(paths)
+
+    assert run(Overwrite(dynamic=True), entry("b1", 1)) == {"b1", "a2", "a3"}
+    assert run(Overwrite({"k": 2}), entry("b2", 2)) == {"b1", "b2", "a3"}
+    assert run(Overwrite({"k": 3})) == {"b1", "b2"}
+    with pytest.raises(InvalidRequest, match="k=7"):
+        run(Overwrite({"k": 2}), entry("b7", 7))
+    with pytest.raises(InvalidRequest, match="not a partition column"):
+        run(Overwrite({"z": 2}))
+    assert run(Overwrite(), entry("c", 1)) == {"c"}
+    assert run(Overwrite()) == set()
+    check_table(paths)
+
+
+def test_replacing_files_conflicts_when_they_are_gone(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    old = entry("a")
+    append(paths, schema, old)
+    new = dataclasses.replace(old, file=dataclasses.replace(old.file, extra_files=("a.index",)))
+    made = commit(STORE, paths, CommitPlan("COMPACT", (new,), (old,)), schema, "me")
+    assert made is not None
+    assert (made.commit_kind, made.delta_record_count, made.total_record_count) == ("COMPACT", 0, 10)
+    snapshot = manifests.latest_snapshot(STORE, paths)
+    assert snapshot is not None
+    assert manifests.live_files(STORE, paths, snapshot) == (new,)
+    with pytest.raises(CommitConflict, match="no longer live"):
+        commit(STORE, paths, CommitPlan("COMPACT", (entry("z"),), (old,)), schema, "me")
+    with pytest.raises(CommitConflict, match=r"live in .* already"):
+        commit(STORE, paths, CommitPlan("COMPACT", (new,)), schema, "me")
+    with pytest.raises(InvalidRequest, match="both adds and deletes"):
+        commit(STORE, paths, CommitPlan("COMPACT", (new,), (new,)), schema, "me")
+    with pytest.raises(InvalidRequest, match="twice"):
+        append(paths, schema, entry("q"), entry("q"))
+    check_table(paths)
+
+
+def test_bucket_counts_of_a_partition_must_agree(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t", partitioned=True, bucket="3", bucket_key="v")
+    append(paths, schema, entry("a", 1, total=3))
+    append(paths, schema, entry("b", 2, total=1))
+    with pytest.raises(CommitConflict, match=r"k=1.*3 buckets and new ones 1"):
+        append(paths, schema, entry("c", 1, total=1))
+    with pytest.raises(CommitConflict, match="buckets"):
+        append(paths, schema, entry("c", 5, total=1), entry("d", 5, total=2))
+    plan = CommitPlan("OVERWRITE", (entry("c", 1, total=1),), overwrite=Overwrite(dynamic=True))
+    assert commit(STORE, paths, plan, schema, "me") is not None
+    assert names(paths) == {"b", "c"}
+    check_table(paths)
+
+
+def test_a_changed_schema_stops_a_commit_that_needs_the_old_one(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    assert STORE.create(paths.schema(1), schema.next().to_json().encode())
+    with pytest.raises(CommitConflict, match="from schema 0 to 1"):
+        commit(STORE, paths, CommitPlan("APPEND", (entry("a"),), requires_schema=0), schema, "me")
+    assert append(paths, schema, entry("a")).schema_id == 1
+
+
+def test_tables_this_version_cannot_write(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    high = dataclasses.replace(entry("a"), file=dataclasses.replace(entry("a").file, level=5))
+    with pytest.raises(InvalidRequest, match="level 0"):
+        append(paths, schema, high)
+    with pytest.raises(UnsupportedFeature, match="row tracking"):
+        append(paths, schema.with_options({"row-tracking.enabled": "true"}), entry("a"))
+    root = copy_warehouse(tmp_path, "append_dv") / "default.db/append_dv"
+    dv = TablePaths(str(root))
+    dv_schema = manifests.latest_schema(STORE, dv)
+    latest = manifests.latest_snapshot(STORE, dv)
+    assert dv_schema is not None
+    assert latest is not None
+    files = manifests.live_files(STORE, dv, latest)
+    with pytest.raises(CommitConflict, match="has deleted rows that the commit replacing it does not know of"):
+        commit(STORE, dv, CommitPlan("OVERWRITE", deletes=tuple(files[:1])), dv_schema, "me")
+    kept = commit(STORE, dv, CommitPlan("APPEND", (entry("x"),)), dv_schema, "me")
+    assert kept is not None
+    assert kept.index_manifest == latest.index_manifest is not None
+    wiped = commit(STORE, dv, CommitPlan("OVERWRITE", overwrite=Overwrite()), dv_schema, "me")
+    assert wiped is not None
+    assert (wiped.index_manifest, wiped.total_record_count) == (None, 0)
+
+
+def test_small_manifests_are_merged(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    schema = schema.with_options({"manifest.merge-min-count": "5"})
+    for i in range(23):
+        last = append(paths, schema, entry(f"f{i}"))
+        assert len(manifests.snapshot_manifests(STORE, paths, last)) <= 6
+    assert names(paths) == {f"f{i}" for i in range(23)}
+    check_table(paths)
+
+
+def test_full_merge_drops_what_was_deleted(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t", partitioned=True)
+    for i in range(6):
+        append(paths, schema, entry(f"f{i}", i % 2))
+    commit(STORE, paths, CommitPlan("OVERWRITE", overwrite=Overwrite({"k": 1})), schema, "me")
+    small = schema.with_options({"manifest.full-compaction-threshold-size": "1 kb"})
+    last = append(paths, small, entry("g", 5))
+    base = manifests.read_manifest_list(STORE, paths, last.base_manifest_list)
+    assert [(m.num_added_files, m.num_deleted_files) for m in base] == [(3, 0)]
+    assert names(paths) == {"f0", "f2", "f4", "g"}
+    check_table(paths)
+
+
+# --- races ------------------------------------------------------------------------------------------------------------
+
+
+_WRITER = """
+import sys, time
+from pathlib import Path
+import test_commit as t
+root, who = sys.argv[1:]
+paths = t.TablePaths(root)
+schema = t.manifests.latest_schema(t.STORE, paths)
+Path(root, who).touch()
+while not all(Path(root, w).exists() for w in "ab"):
+    time.sleep(0.001)
+for i in range(50):
+    t.append(paths, schema, t.entry(f"{who}-{i}"))
+"""
+
+
+def test_two_processes_appending_lose_nothing(tmp_path: Path) -> None:
+    paths, _ = make_table(tmp_path / "t", **{"commit.max-retries": "0"})
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    writers = [subprocess.Popen([sys.executable, "-c", _WRITER, paths.root, who], env=env) for who in "ab"]
+    assert [w.wait(120) for w in writers] == [0, 0]
+    assert names(paths) == {f"{who}-{i}" for who in "ab" for i in range(50)}
+    assert manifests.latest_snapshot_id(STORE, paths) == 100
+    check_table(paths)
+
+
+class Meddling(LocalStore):
+    """Runs something else right before a snapshot is created, the first ``times`` times."""
+
+    def __init__(self, other: Callable[[int], object], times: int = 1) -> None:
+        super().__init__()
+        self.other = other
+        self.times = times
+
+    def create(self, path: str, data: bytes) -> bool:
+        if "/snapshot-" in path and self.times:
+            self.times -= 1
+            self.other(self.times)
+        return super().create(path, data)
+
+
+def test_losing_many_races_is_no_failure(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    schema = schema.with_options({"commit.max-retries": "0"})
+    store = Meddling(lambda i: append(paths, schema, entry(f"o{i}")), 25)
+    made = append(paths, schema, entry("mine"), store=store)
+    assert made.id == 26
+    assert names(paths) == {"mine", *(f"o{i}" for i in range(25))}
+    check_table(paths)
+
+
+def test_an_overwrite_deletes_what_was_added_meanwhile(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    append(paths, schema, entry("a"))
+    store = Meddling(lambda i: append(paths, schema, entry("late")))
+    commit(store, paths, CommitPlan("OVERWRITE", (entry("new"),), overwrite=Overwrite()), schema, "me")
+    assert names(paths) == {"new"}
+    check_table(paths)
+
+
+def test_a_replacement_conflicts_with_one_that_was_faster(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    append(paths, schema, entry("a"))
+    replace = CommitPlan("COMPACT", (entry("b"),), (entry("a"),))
+    store = Meddling(lambda i: commit(STORE, paths, CommitPlan("COMPACT", (entry("c"),), (entry("a"),)), schema, "me"))
+    with pytest.raises(CommitConflict, match="no longer live"):
+        commit(store, paths, replace, schema, "me")
+    assert names(paths) == {"c"}
+    check_table(paths)
+
+
+def test_timeout(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    slow = schema.with_options({"commit.timeout": "0 ms"})
+    store = Meddling(lambda i: append(paths, schema, entry(f"o{i}")), 1000)
+    with pytest.raises(CommitConflict, match=r"commit\.timeout"):
+        append(paths, slow, entry("mine"), store=store)
+    check_table(paths)
+
+
+# --- broken storage ---------------------------------------------------------------------------------------------------
+
+
+def _prepared(root: Path) -> tuple[TablePaths, TableSchema]:
+    paths, schema = make_table(root)
+    schema = schema.with_options({"manifest.merge-min-count": "2"})
+    append(paths, schema, entry("a"))
+    append(paths, schema, entry("b"))
+    return paths, schema
+
+
+PLAN = CommitPlan("OVERWRITE", (entry("new"),), (entry("a"),))
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("dead", [False, True])
+def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path, after: bool, dead: bool) -> None:
+    """`dead`: the process never gets another call through, as if it had crashed; else it may retry."""
+    number = outcomes = 0
+    while True:
+        paths, schema = _prepared(tmp_path / f"t{number}")
+        schema = schema.with_options({"commit.max-retries": "0" if dead else "3"})
+        manifests.clear_caches()
+        store = FaultyStore(STORE, number, after=after, dead=dead)
+        try:
+            made = commit(store, paths, PLAN, schema, "me")
+            assert made is not None
+            done = True
+        except StorageUnavailable:
+            done = False
+            assert dead
+        found = names(paths)
+        assert found in ({"a", "b"}, {"b", "new"})
+        if done:
+            assert found == {"b", "new"}
+        for snapshot_id in manifests.snapshot_ids(STORE, paths):
+            files = manifests.live_files(STORE, paths, manifests.load_snapshot(STORE, paths, snapshot_id))
+            assert len(files) in (1, 2)
+        # Whatever happened, the next writer goes on.
+        append(paths, schema, entry("next"))
+        assert names(paths) == found | {"next"}
+        outcomes += 1
+        if not store.failed:
+            break
+        number += 1
+    assert outcomes > 10
+
+
+def test_an_unknown_outcome_is_found_to_be_a_success(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+
+    class AnswersLost(LocalStore):
+        lost = 0
+
+        def create(self, path: str, data: bytes) -> bool:
+            super().create(path, data)
+            self.lost += 1
+            raise StorageUnavailable("connection reset")
+
+    store = AnswersLost()
+    made = append(paths, schema, entry("a"), store=store)
+    assert (made.id, store.lost) == (1, 1)
+    assert names(paths) == {"a"}
+    check_table(paths)
+
+
+def test_a_store_that_stays_broken_says_so(tmp_path: Path) -> None:
+    paths, schema = make_table(tmp_path / "t")
+    schema = schema.with_options({"commit.max-retries": "2"})
+
+    class Broken(LocalStore):
+        def create(self, path: str, data: bytes) -> bool:
+            raise StorageUnavailable("no space")
+
+    with pytest.raises(StorageUnavailable, match=r"failed 3 times \(no space\); whether it took place is unknown"):
+        append(paths, schema, entry("a"), store=Broken())
+
+    class ReadOnly(LocalStore):
+        def write(self, path: str, data: bytes) -> None:
+            raise StorageUnavailable("read-only")
+
+    with pytest.raises(StorageUnavailable, match="nothing of it is visible"):
+        append(paths, schema, entry("a"), store=ReadOnly())
+    assert names(paths) == set()
+
+
+def test_an_interrupt_while_publishing_leaves_the_snapshot_whole(tmp_path: Path) -> None:
+    """Files of a snapshot that may exist must not be cleaned up, whatever ends the commit."""
+    paths, schema = make_table(tmp_path / "t")
+
+    class Interrupted(LocalStore):
+        def create(self, path: str, data: bytes) -> bool:
+            super().create(path, data)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        append(paths, schema, entry("a"), store=Interrupted())
+    assert names(paths) == {"a"}
+    check_table(paths)
+
+
+def test_a_batch_is_committed_once_wherever_it_was(tmp_path: Path) -> None:
+    """It is looked for in every snapshot after the last one that its stream has looked at, and in no earlier one."""
+    paths, schema = make_table(tmp_path / "t")
+    for number in range(1, 5):
+        plan = CommitPlan("APPEND", (entry(f"f{number}"),))
+        assert commit(STORE, paths, plan, schema, f"user-{number % 2}", identifier=number) is not None
+    for since in range(5):
+        for identifier in range(1, 6):
+            for user in ("user-0", "user-1"):
+                plan = CommitPlan("APPEND", (entry("new"),), once=Once(user, identifier, since))
+                there = since < identifier < 5 and user == f"user-{identifier % 2}"
+                if there:
+                    with pytest.raises(BatchCommitted, match=f"as snapshot {identifier}$"):
+                        commit(STORE, paths, plan, schema, user, identifier=identifier)
+                    continue
+                assert commit(STORE, paths, plan, schema, "other", identifier=9) is not None
+                STORE.delete(paths.snapshot(5))
+                manifests.clear_caches()
+    STORE.delete(paths.snapshot(2))  # expired since
+    manifests.clear_caches()
+    again = CommitPlan("APPEND", (entry("x"),), once=Once("user-1", 3, 1))
+    with pytest.raises(BatchCommitted, match="as snapshot 3$"):
+        commit(STORE, paths, again, schema, "user-1", identifier=3)
+
+
+def test_keys_looked_up_in_a_snapshot_suffer_no_other_rows_after_it(tmp_path: Path) -> None:
+    """Compactions add none; a snapshot that expired may have added some."""
+    paths, schema = make_table(tmp_path / "t")
+    for number, kind in enumerate(("APPEND", "COMPACT", "COMPACT", "APPEND", "COMPACT"), 1):
+        assert commit(STORE, paths, CommitPlan(kind, (entry(f"f{number}"),)), schema, "me") is not None
+    for since in range(6):
+        plan = CommitPlan("APPEND", (entry("new"),), alone_since=since)
+        if since < 4:
+            with pytest.raises(
+                CommitConflict, match=f"snapshot {1 if since == 0 else 4} of .* looked up in snapshot {since};"
+            ):
+                commit(STORE, paths, plan, schema, "me")
+            continue
+        assert commit(STORE, paths, plan, schema, "me") is not None
+        STORE.delete(paths.snapshot(6))
+        manifests.clear_caches()
+
+
+def test_another_writer_takes_the_id_of_a_try_that_failed(tmp_path: Path) -> None:
+    """The first try leaves nothing behind, the second finds somebody else's snapshot: the rows go into the next."""
+    paths, schema = make_table(tmp_path / "t")
+
+    class Raced(LocalStore):
+        tries = 0
+
+        def create(self, path: str, data: bytes) -> bool:
+            self.tries += 1
+            if self.tries == 1:
+                raise StorageUnavailable("connection reset")
+            if self.tries == 2:
+                append(paths, schema, entry("theirs"))
+            return super().create(path, data)
+
+    store = Raced()
+    made = append(paths, schema, entry("ours"), store=store)
+    assert (made.id, store.tries) == (2, 3)
+    assert names(paths) == {"theirs", "ours"}
+    assert STORE.read(paths.latest_hint) == b"2"
