@@ -150,6 +150,9 @@ class SparkEngine:
             return text
         if not isinstance(parse_statement(text), st.Query):
             raise InvalidRequest(f"EXECUTE IMMEDIATE … INTO takes a query, and this is another statement: {text}")
+        with spark_errors("running the statement"):
+            # Spark parses it alone: in the brackets of SET VAR it may mean something else, or fail in other words.
+            _ = self.spark.sql(f"EXPLAIN {text}").schema
         return f"SET VAR ({', '.join(statement.into)}) = ({text})"
 
     def _parameters(self, using: Sequence[tuple[str | None, str]], named: bool) -> Args:
