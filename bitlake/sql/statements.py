@@ -205,7 +205,8 @@ class MergeClause:
 @dataclass(frozen=True, slots=True)
 class MergeInto:
     """MERGE INTO; ``source`` is a table's name or a query in brackets, as written, and ``source_alias`` its alias,
-    with column names if it has some.  ``lenient``: star forms pass over what the source lacks of the target's columns.
+    with column names if it has some.  ``lenient``: star forms pass over what the source lacks of the target's columns,
+    and members of structs that a value lacks are NULL.
     ``evolve``: WITH SCHEMA EVOLUTION.
     """
 

@@ -45,6 +45,7 @@ from bitlake.spark.dml.merge_source import (
     kept_columns,
     key_predicates,
     matched_twice,
+    new_columns,
     new_rows,
     of_source_alone,
     old_column,
@@ -76,8 +77,10 @@ def merge(context: EngineContext, statement: st.MergeInto) -> DataFrame:
     context.names.check(target.table.name, target.state.schema.field_names)
     with source_of(context, statement) as source:
         how = merging(context, context.identify(statement.table), target.table, evolution(statement.evolve))
-        if how.on and any(c.assignments is None and c.action is not st.MergeAction.DELETE for c in statement.clauses):
+        if how.on:
             rows = source.frame.drop(ROW)
+            if not any(c.assignments is None and c.action is not st.MergeAction.DELETE for c in statement.clauses):
+                rows = rows.select(*map(quoted, new_columns(target, source, statement)))
             target = replace(target, state=merged_state(context, target.table, target.state, rows, how))
             statement = replace(statement, lenient=True)
 

@@ -313,6 +313,18 @@ def clauses_of(target: Target, source: Source, statement: st.MergeInto, when: st
     return out
 
 
+def new_columns(target: Target, source: Source, statement: st.MergeInto) -> list[str]:
+    """The source's columns that clauses assign by a plain name which the target does not have."""
+    known = {target.context.names.key(n) for n in target.state.schema.field_names}
+    named = {
+        target.context.names.key(a.target[0])
+        for clause in statement.clauses
+        for a in clause.assignments or ()
+        if clause.when is not st.When.NOT_MATCHED_BY_SOURCE and len(a.target) == 1
+    }
+    return [column for key, column in source.columns.items() if key in named - known]
+
+
 def _assigned(target: Target, source: Source, clause: st.MergeClause, lenient: bool) -> Sequence[st.Assignment]:
     """What a clause assigns; of star forms, each column of the target from the source's of that name."""
     if clause.assignments is not None:

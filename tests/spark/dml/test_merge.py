@@ -255,3 +255,50 @@ def test_mistakes_change_nothing(lake: bitlake.Lake, text: str, error: type[Bitl
     with pytest.raises(error, match=message):
         lake.sql(f"MERGE INTO t {text}")
     assert lake.table("t").state().snapshot_id == 1
+
+
+@pytest.mark.parametrize("options", ["", "'primary-key' = 'id', 'bucket' = '1', "])
+def test_explicit_clauses_bring_the_columns_that_they_name(lake: bitlake.Lake, options: str) -> None:
+    lake.sql(
+        f"CREATE TABLE evolved (id INT, name STRING, info STRUCT<x: INT, y: INT, z: INT>) "
+        f"TBLPROPERTIES ({options}'write.merge-schema' = 'true')"
+    )
+    try:
+        lake.sql("INSERT INTO evolved VALUES (1, 'a', struct(1, 2, 3)), (2, 'b', struct(4, 5, 6))")
+        source = (
+            "SELECT 1 AS id, 'A' AS name, named_struct('y', 20, 'x', 10) AS info, 99 AS score, 7 AS unnamed "
+            "UNION ALL SELECT 3, 'C', named_struct('y', 80, 'x', 70), 98, 7"
+        )
+        lake.sql(
+            f"MERGE INTO evolved t USING ({source}) s ON t.id = s.id "
+            "WHEN MATCHED THEN UPDATE SET t.name = s.name, info = s.info, score = s.score "
+            "WHEN NOT MATCHED THEN INSERT (id, name, info) VALUES (s.id, s.name, s.info) "
+            "WHEN NOT MATCHED BY SOURCE THEN UPDATE SET name = 'left'"
+        )
+        found = lake.sql("SELECT * FROM evolved ORDER BY id")
+        assert found.columns == ["id", "name", "info", "score"], "and not the source's others"
+        assert [tuple(r) for r in found.collect()] == [
+            (1, "A", (10, 20, None), 99),
+            (2, "left", (4, 5, 6), None),
+            (3, "C", (70, 80, None), None),
+        ]
+        lake.sql(
+            f"MERGE INTO evolved t USING ({source}) s ON t.id = s.id + 10 "
+            "WHEN NOT MATCHED AND s.id = 3 THEN INSERT (id, UNNAMED) VALUES (s.id + 10, s.unnamed + 1)"
+        )
+        assert lake.sql("SELECT id, unnamed FROM evolved WHERE unnamed IS NOT NULL").collect() == [(13, 8)]
+        with pytest.raises(NotFound, match="no column 'other'"):
+            lake.sql(f"MERGE INTO evolved t USING ({source}) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET other = 1")
+        with pytest.raises(NotFound, match="no column 't.other'"):
+            lake.sql(
+                "MERGE INTO evolved t USING (SELECT 1 AS id, 2 AS other) s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET t.other = 1"
+            )
+        lake.sql("ALTER TABLE evolved UNSET TBLPROPERTIES ('write.merge-schema')")
+        with pytest.raises(NotFound, match="no column 'other'"):
+            lake.sql(
+                "MERGE INTO evolved t USING (SELECT 1 AS id, 2 AS other) s ON t.id = s.id "
+                "WHEN MATCHED THEN UPDATE SET other = s.other"
+            )
+    finally:
+        lake.sql("DROP TABLE evolved")
