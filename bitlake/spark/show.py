@@ -163,7 +163,7 @@ def describe(context: EngineContext, statement: st.Describe) -> DataFrame:
         rows += _partition_facts(name, state, files) if statement.extended else []
     elif statement.extended:
         rows += [("", "", ""), ("# Detailed Table Information", "", ""), ("Name", str(name), "")]
-        rows += [("Comment", schema.comment, "")] if schema.comment else []
+        rows += [] if schema.comment is None else [("Comment", schema.comment, "")]
         rows += [("Location", table.path, ""), ("Provider", "paimon", "")]
         rows += [("Primary key", ", ".join(schema.primary_keys), "")] if schema.primary_keys else []
         rows += [("Schema", f"{schema.id}", "")]

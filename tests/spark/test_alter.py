@@ -148,6 +148,8 @@ def test_the_tables_comment(lake: bitlake.Lake) -> None:
     assert (lake.table("t").schema.comment, lake.table("t").schema.options) == ("two", {"x": "y"})
     lake.sql("COMMENT ON TABLE t IS 'three'")
     assert ["Comment", "three", ""] in ask(lake, "DESCRIBE EXTENDED t")
+    lake.sql("ALTER TABLE t SET TBLPROPERTIES ('comment' = '')")
+    assert ["Comment", "", ""] in ask(lake, "DESCRIBE EXTENDED t"), "an empty one is one, as in Paimon"
     lake.sql("ALTER TABLE t UNSET TBLPROPERTIES ('comment', 'x')")
     assert (lake.table("t").schema.comment, lake.table("t").schema.options) == (None, {})
 
