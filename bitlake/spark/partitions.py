@@ -34,7 +34,7 @@ def truncate(context: EngineContext, statement: st.Truncate) -> DataFrame:
 
 
 def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFrame:
-    """ALTER TABLE … DROP PARTITION: every partition that matches a spec.
+    """ALTER TABLE … DROP PARTITION: every partition that matches a spec, in one snapshot.
 
     As in Paimon, one that all columns name must exist, without IF EXISTS.
     """
@@ -47,8 +47,8 @@ def drop_partitions(context: EngineContext, statement: DropPartitions) -> DataFr
     missing = [s for s in specs if s not in matched and len(s) == len(keys)]
     if missing and not statement.if_exists:
         raise _no_partition(table.name, missing[0])
-    for spec in matched:
-        table.truncate(spec)
+    if matched:
+        table.truncate(*matched)
     return context.nothing()
 
 

@@ -58,8 +58,8 @@ class TableMaintenance(TableHistory):
         """Delete old snapshots."""
         raise NotImplementedError
 
-    def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
-        """Delete all rows, or those of the partitions that match."""
+    def truncate(self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any]) -> Snapshot | None:
+        """Delete all rows, or those of the partitions that match one of the specs, in one snapshot."""
         raise NotImplementedError
 
     def check_writable(self, state: TableState, keyed: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import pyarrow as pa
@@ -125,13 +126,15 @@ class TableWrites:
 
         return retrying(self.state, step)
 
-    def truncate(self, partition: Mapping[str, Any] | None = None) -> Snapshot | None:
-        """Delete all rows, or those of the partitions that match."""
+    def truncate(self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any]) -> Snapshot | None:
+        """Delete all rows, or those of the partitions that match one of the specs, in one snapshot."""
         state = self.state()
         self.check_writable(state, keyed=True)
-        if partition is not None and not partition:
+        if partition is not None and not all((partition, *others)):
             raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
-        return self.commit_files(state, [], "TRUNCATE", overwrite_scope(state.schema, partition, filled=False))
+        scopes = [overwrite_scope(state.schema, spec, filled=False) for spec in (partition, *others)]
+        scope = replace(scopes[0], others=tuple(s.partition for s in scopes[1:] if s.partition))
+        return self.commit_files(state, [], "TRUNCATE", scope)
 
     @tracked("compacting")
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:

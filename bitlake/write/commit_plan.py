@@ -55,7 +55,8 @@ class Overwrite:
     """Which live files an overwrite deletes.
 
     ``dynamic``: those of the partitions that the added files are in.  Else ``partition`` (physical values by partition
-    column) selects the partitions that have these values; None or empty selects the whole table.
+    column) selects the partitions that have these values, and ``others`` those that match one of them; None or empty
+    selects the whole table.
 
     ``computed_on`` is the id of the snapshot whose rows the new ones were made of: if another one came since, its rows
     would be lost, and that is a conflict.  ``computed_uuid`` is its uuid: after a rollback another one has its id.
@@ -65,6 +66,7 @@ class Overwrite:
     dynamic: bool = False
     computed_on: int | None = None
     computed_uuid: str | None = None
+    others: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +239,16 @@ class Changes:
             return None
         fields = self.schema.partition_fields
         names = [f.name for f in fields]
-        unknown = [n for n in overwrite.partition if n not in names]
+        specs = (overwrite.partition, *overwrite.others)
+        unknown = [n for spec in specs for n in spec if n not in names]
         if unknown:
             raise InvalidRequest(f"'{unknown[0]}' is not a partition column; they are {', '.join(names) or 'none'}")
-        wanted = [(names.index(n), v) for n, v in overwrite.partition.items()]
+        wanted = [[(names.index(n), v) for n, v in spec.items()] for spec in specs]
         types = [f.type for f in fields]
 
         def matches(row: bytes) -> bool:
             values = decode_row(types, row)
-            return all(values[i] == v for i, v in wanted)
+            return any(all(values[i] == v for i, v in spec) for spec in wanted)
 
         return matches
 

@@ -43,6 +43,20 @@ def test_partitions_are_dropped_by_some_of_their_columns(lake: bitlake.Lake, tab
         lake.sql("ALTER TABLE t DROP PARTITION (a = 1)")
 
 
+def test_several_partitions_are_dropped_in_one_snapshot(lake: bitlake.Lake, table: bitlake.Table) -> None:
+    """Each was a snapshot of its own: readers saw some of them gone, and a death between them left the others."""
+    before = table.snapshot
+    assert before is not None
+    lake.sql("ALTER TABLE t DROP PARTITION (p = 0, d = '2024-01-01', q = '0'), PARTITION (d = '2024-01-02')")
+    assert sorted(ask(lake, "SELECT a FROM t")) == [[2], [4]]
+    after = lake.table("t").snapshot
+    assert after is not None and (after.id, after.commit_kind) == (before.id + 1, "OVERWRITE")
+    lake.sql("CALL sys.drop_partition(table => 't', partitions => 'p=2;p=1,d=2024-01-01')")
+    assert ask(lake, "SELECT a FROM t") == []
+    after = lake.table("t").snapshot
+    assert after is not None and after.id == before.id + 2
+
+
 def test_adding_a_partition(lake: bitlake.Lake, table: bitlake.Table) -> None:
     before = table.snapshot
     lake.sql(

@@ -136,6 +136,12 @@ def test_overwrites(tmp_path: Path) -> None:
         run(Overwrite({"k": 2}), entry("b7", 7))
     with pytest.raises(InvalidRequest, match="not a partition column"):
         run(Overwrite({"z": 2}))
+    with pytest.raises(InvalidRequest, match="'y' is not a partition column"):
+        run(Overwrite({"k": 2}, others=({"y": 2},)))
+    assert run(Overwrite(), entry("x", 1), entry("y", 2), entry("z", 3)) == {"x", "y", "z"}
+    assert run(Overwrite({"k": 1}, others=({"k": 3},)), entry("f", 3)) == {"y", "f"}
+    with pytest.raises(InvalidRequest, match="k=2"):
+        run(Overwrite({"k": 1}, others=({"k": 3},)), entry("g", 2))
     assert run(Overwrite(), entry("c", 1)) == {"c"}
     assert run(Overwrite()) == set()
     check_table(paths)

@@ -181,8 +181,7 @@ def _specs(context: EngineContext, table: Table, given: str) -> list[dict[str, A
 
 def _drop_partition(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
-    for spec in _specs(context, table, needed(a, "partitions")):
-        table.truncate(spec)
+    table.truncate(*_specs(context, table, needed(a, "partitions")))
     return done(context)
 
 
