@@ -36,7 +36,8 @@ class Answer:
             Py4JJavaError,
             ValueError,
             OverflowError,
-        ) as e:  # Python has fewer years
+            TypeError,
+        ) as e:  # Python has fewer years, and no lists as keys of maps
             self.error = f"{type(e).__name__}: {e}"
             self.condition = _condition(e)
 

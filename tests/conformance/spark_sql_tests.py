@@ -41,6 +41,7 @@ _OF_SESSION = re.compile(r"\s*(SET|RESET|DECLARE|DROP\s+TEMPORARY\s+(VARIABLE|FU
 _IMPORT = re.compile(r"^--IMPORT (.+)$", re.M)
 _SET = re.compile(r"^--SET (.+)$", re.M)
 _DELIMITED = re.compile(r"^--QUERY-DELIMITER-(?:START|END).*$", re.M)
+_FULL = re.compile(r"\bspark_catalog\.(default\.(\w+))", re.I)
 _UNSTABLE = re.compile(
     r"\b(rand\w*|uuid|now|current_(?:timestamp|date|time|user|database|schema|catalog)|localtimestamp|first|last|any_value"
     r"|monotonically_increasing_id|input_file_\w+|spark_partition_id|tablesample|shuffle|version|explain)\b",
@@ -93,6 +94,7 @@ class Files:
         self.plain, own = self.base.newSession(), self.base.newSession()
         self.lake = bitlake.connect(f"{self.folder}/lake{self.number}", spark=own)
         self.mine: set[str] = set()
+        self.of_lake: set[str] = set()
         self.changed: dict[str, str] = {}
         settings, statements = read_file(path, root)
         if statements is None:
@@ -161,18 +163,21 @@ class Files:
         path = f"{self.folder}/rows{self.number}"
         if not self._quiet(lambda: rows.write.parquet(path)):
             self.counts["tables that Parquet cannot hold"] += 1
+            self._quiet(lambda: self.lake.sql(statement))
             return
         copy = self.lake.spark.read.schema(rows.schema).parquet(path)
         # Paimon's strings have no collation.
         if " collate " not in rows.schema.simpleString() and self._quiet(lambda: self.lake.write(copy, name)):
             self.counts["tables of the lake"] += 1
+            self.of_lake.add(name)
         else:
             self.counts["tables that the lake refuses"] += 1
             self._quiet(lambda: self.lake.sql(f"DROP TABLE IF EXISTS {name}"))
             copy.createOrReplaceTempView(name)
 
     def _query(self, text: str, shown: str) -> None:
-        ours, sparks = Answer(lambda: self.lake.sql(text)), Answer(lambda: self.plain.sql(text))
+        in_lake = _FULL.sub(lambda m: f"bitlake.{m[1]}" if m[2].lower() in self.of_lake else m[0], text)
+        ours, sparks = Answer(lambda: self.lake.sql(in_lake)), Answer(lambda: self.plain.sql(text))
         if ours.agrees(sparks):
             self.counts["refused by both" if ours.error else "agree"] += 1
             self.counts["agree on no rows"] += not ours.error and not ours.rows
