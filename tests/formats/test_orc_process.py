@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import os
 import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -104,13 +107,16 @@ def test_columns_of_a_large_stripe_come_one_by_one() -> None:
 WRAPPED = strings_file([(1 << 40) + 3, (1 << 64) - (1 << 40) + 1], b"abcd")
 # ORC C++ allocates what a length asks for and goes on without memory: this one ends the process.
 HUGE = strings_file([1 << 46, 1], b"abcd")
+# The machine may have as much memory; the file must not take it.
+LARGE = strings_file([9 << 30, 1], b"abcd")
 
 
 def test_lengths_that_lead_outside_do_not_end_this_process() -> None:
     assert rows(GOOD) == [{"s": "abc"}, {"s": "d"}]
     (before,) = idle()
-    with pytest.raises(CorruptError, match="SIG"):
-        rows(HUGE)
+    for data in (HUGE, LARGE):
+        with pytest.raises(CorruptError, match="SIG"):
+            rows(data)
     with pytest.raises(BitlakeError):
         rows(WRAPPED)
     assert before not in idle()
@@ -178,7 +184,7 @@ def test_an_idle_process_that_ended_is_replaced(monkeypatch: pytest.MonkeyPatch)
 def test_a_process_that_ended_while_it_was_taken_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     rows(GOOD)
     kept = orc._idle[0]
-    spare, kept._to = kept._to, open(os.devnull, "wb", buffering=0)  # noqa: SIM115 - closed with the process
+    spare, kept._to = kept._to, socket.socketpair()[0]
     spare.close()
     kept._popen.wait()
     kept._popen.returncode = None
@@ -270,3 +276,50 @@ def test_a_machine_without_a_python_to_start_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.executable", "/nowhere/python")
     with pytest.raises(StorageUnavailable, match="/nowhere/python"):
         rows(GOOD)
+
+
+READS = """
+import pyarrow as pa
+from bitlake.errors import CorruptError
+from bitlake.formats.orc import read_columns
+
+for data in (GOOD, DAMAGED, GOOD):
+    try:
+        print(pa.Table.from_batches(read_columns(pa.BufferReader(data))).to_pylist())
+    except CorruptError as e:
+        print("CorruptError", "SIG" in str(e))
+"""
+KERNEL = """
+import asyncio, sys, types
+
+class Stream:  # what a kernel puts in the place of standard output: there is no descriptor
+    def __init__(self): self.text = ""
+    def write(self, text): self.text += text
+    def flush(self): pass
+
+async def run(cells):
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    for cell in cells:
+        exec(compile(cell, "<cell>", "exec"), vars(sys.modules["__main__"]))
+        await asyncio.sleep(0)
+
+real, sys.stdout = sys.stdout, Stream()
+asyncio.run(run(CELLS))
+real.write(sys.stdout.text)
+"""
+
+
+@pytest.mark.parametrize("caller", ["script", "standard input", "kernel"])
+def test_callers_without_a_main_guard(tmp_path: Path, caller: str) -> None:
+    """The process runs nothing of its caller: neither a script's first lines again, nor a notebook's."""
+    program = f"print('once')\nGOOD, DAMAGED = {GOOD!r}, {HUGE!r}\n{READS}"
+    if caller == "kernel":
+        program = f"CELLS = {program.split('for data')[0], 'for data' + program.split('for data')[1]!r}\n{KERNEL}"
+    script = tmp_path / "script.py"
+    script.write_text(program)
+    command = [sys.executable, "-"] if caller == "standard input" else [sys.executable, str(script)]
+    given = {"input": program} if caller == "standard input" else {"stdin": subprocess.DEVNULL}
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=root, timeout=60, **given)
+    good = "[{'s': 'abc'}, {'s': 'd'}]"
+    assert (done.stdout.splitlines(), done.stderr) == (["once", good, "CorruptError True", good], "")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from formats.orc_files import strings_file
 
 import bitlake
 from bitlake.errors import InvalidRequest
@@ -92,3 +93,29 @@ def test_map_keys_in_sql_are_pruned(lake: Any) -> None:
     text = "\n".join(str(r) for r in rows_of(lake.sql("EXPLAIN SELECT id FROM db.m WHERE m['a'] = 'a105'")))
     assert "bloom-filter(m[a])" in text or "m['a']" in text
     assert rows_of(lake.sql("SELECT id FROM (SELECT id, m AS k FROM db.m) WHERE k['a'] = 'a7'")) == [[7]]
+
+
+def test_a_damaged_orc_file_leaves_the_worker_alive(spark: Any, tmp_path: Path) -> None:
+    """A worker is forked from Spark's daemon and reads ORC through a process of its own."""
+    good, damaged = strings_file([3, 1], b"abcd"), strings_file([1 << 46, 1], b"abcd")
+
+    def read(batches: Any) -> Any:
+        import pyarrow as pa
+
+        from bitlake.errors import CorruptError
+        from bitlake.formats.orc import read_columns
+
+        for batch in batches:
+            told: list[str] = []
+            for data in (good, damaged, good):
+                try:
+                    told.append(str(pa.Table.from_batches(read_columns(pa.BufferReader(data))).to_pylist()))
+                except CorruptError as e:
+                    told.append(str(e).split(" on it")[0])
+            yield pa.RecordBatch.from_pydict({"text": told * batch.num_rows})
+
+    rows = spark.range(4, numPartitions=2).mapInArrow(read, "text STRING").collect()
+    texts = [row["text"] for row in rows]
+    wanted = "[{'s': 'abc'}, {'s': 'd'}]"
+    assert len(texts) == 12 and texts.count(wanted) == 8
+    assert {t.rpartition(" ")[0] for t in texts if t != wanted} == {"Arrow's ORC reader ended with"}
