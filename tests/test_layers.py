@@ -17,7 +17,7 @@ PACKAGE = ROOT / "bitlake"
 
 # Bottom to top; docs/decisions/0002-rooms.md says why.  Modules of one step may not import each other.
 ROOMS: tuple[tuple[str, ...], ...] = (
-    ("formatting",),
+    ("formatting", "lazy_arrow"),
     ("errors", "_clock", "html"),
     ("progress", "representation"),
     ("types",),

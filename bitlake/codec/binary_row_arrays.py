@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bitlake.codec.binary_row import is_fine_timestamp, is_wide_decimal, null_bytes, units_per_milli
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types import AtomicType, DataType, Root, arrow_type
 from bitlake.types.datatypes import BINARIES, STRINGS, TIMESTAMPS
 

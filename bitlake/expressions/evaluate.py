@@ -13,7 +13,6 @@ from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.like import Wild, like_pieces, like_regex
@@ -31,6 +30,7 @@ from bitlake.expressions.tree import (
     columns_of,
     sources_of,
 )
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types.arrow import arrow_type
 from bitlake.types.datatypes import AtomicType, DataField, MapType, Root
 

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.expressions.like import like_pieces, like_prefix
 from bitlake.expressions.statistics import test_stats
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Leaf, Like, Op, Or, Predicate
+from bitlake.lazy_arrow import compute as pc
 
 Verdicts = npt.NDArray[np.int8]
 Bools = npt.NDArray[np.bool_]

@@ -32,7 +32,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from bitlake.codec.bytes import Reader
@@ -46,6 +45,7 @@ from bitlake.fileindex.keys import Key, Keys, keys_of
 from bitlake.fileindex.lazy_bytes import Fetch, Window
 from bitlake.fileindex.options import IndexOption, integer, memory
 from bitlake.fileindex.selection import Selection
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import BINARIES
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError
 from bitlake.fileindex.keys import Ints, Keys, chunks
 from bitlake.fileindex.lazy_bytes import Window
+from bitlake.lazy_arrow import compute as pc
 
 _COLLAPSE = 1 << 20
 """Dictionary entries held beyond the distinct ones before they are unified: bounds memory over many batches."""

@@ -29,10 +29,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.hashing import Int32s, Int64s, UInt64s, long_hashes, murmur_bytes, number_hash, xxh64
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import BINARIES, STRINGS, TIMESTAMPS

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Leaf
@@ -23,6 +22,7 @@ from bitlake.fileindex.container import encode_container, split_map_key
 from bitlake.fileindex.lazy_bytes import Fetch
 from bitlake.fileindex.options import IndexOption
 from bitlake.fileindex.selection import Selection
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types import AtomicType, DataField, DataType, MapType
 from bitlake.types.datatypes import STRINGS
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from bitlake.codec.hashing import Int64s
@@ -23,6 +22,7 @@ from bitlake.fileindex.bsi import BsiReader
 from bitlake.fileindex.keys import Key
 from bitlake.fileindex.range_bitmap import RangeBitmapReader
 from bitlake.fileindex.registry import INDEX_TYPES, IndexWriter
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types import DataType
 
 _PROBES = 64

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types.datatypes import DataField
 
 Column = Any

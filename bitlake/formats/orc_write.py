@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.orc as arrow_orc
 
 from bitlake.errors import InvalidRequest
 from bitlake.formats.column_bounds import ColumnBounds
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io.local import failure
+from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_arrow import orc as arrow_orc
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
 

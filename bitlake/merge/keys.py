@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from bitlake.lazy_arrow import compute as pc
 
 Int64s = npt.NDArray[np.int64]
 _NULL = np.int64(-(2**63))

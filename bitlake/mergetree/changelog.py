@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata import mergetree_options
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import ADD, DELETE, UPDATE_AFTER, UPDATE_BEFORE, VALUE_KIND

@@ -22,11 +22,11 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, NotFound, StorageUnavailable
 from bitlake.io import Store
+from bitlake.lazy_arrow import compute as pc
 from bitlake.merge.interval_partition import KeyRanges, sections
 from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.bucket_states import Slot, bucket_states, lsm_context, state_of

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake import _clock
 from bitlake.formats.conform import retyped
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
+from bitlake.lazy_arrow import compute as pc
 from bitlake.mergetree.commit_message import LsmContext
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt

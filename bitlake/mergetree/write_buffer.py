@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
 from bitlake.formats.column_bounds import physical_values
+from bitlake.lazy_arrow import compute as pc
 from bitlake.merge.engine import merge_rows
 from bitlake.merge.keys import Int64s, group_rows, in_order, key_columns, order_codes, stable_argsort
 from bitlake.mergetree.bucket_assignment import key_hashes

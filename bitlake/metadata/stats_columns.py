@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.binary_row import is_fine_timestamp, is_wide_decimal, null_bytes, units_per_milli
 from bitlake.errors import CorruptError
 from bitlake.expressions.statistics_arrays import Bools, ColumnBounds, Form, Int64s, NotVectorised, Values
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.manifest import SimpleStats
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import BINARIES, STRINGS

@@ -18,12 +18,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.reader import OpenIndex
 from bitlake.io import Store
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan.index_reader import has_index, open_for
 from bitlake.scan.plan import Plan, PlannedFile

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.errors import InvalidRequest
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.schema import TableSchema
 from bitlake.types import AtomicType, Root
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.tree import (
@@ -39,6 +38,7 @@ from bitlake.expressions.tree import (
     Predicate,
 )
 from bitlake.formats.conform import null_column
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import (

@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import InvalidRequest
 from bitlake.formats.column_bounds import physical_values
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema

@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bitlake import _clock
 from bitlake.catalog.filesystem import FileSystemCatalog
@@ -26,6 +25,7 @@ from bitlake.formats.parquet.footer import read_footer
 from bitlake.formats.parquet.statistics import footer_stats
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
+from bitlake.lazy_arrow import parquet as pq
 from bitlake.metadata.manifest import ManifestEntry, SimpleStats
 from bitlake.metadata.paths import data_file_name
 from bitlake.metadata.schema import TableSchema

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types import arrow_type
 from bitlake.types.casts import java_float
 from bitlake.types.datatypes import (

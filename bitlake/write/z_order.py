@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.hashing import Int64s
+from bitlake.lazy_arrow import compute as pc
 
 MOST_BITS = 16
 """More shares of a column than this make no difference to files."""

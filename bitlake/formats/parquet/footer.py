@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bitlake.errors import CorruptError, NotFound, UnsupportedFeature
 from bitlake.formats.parquet import thrift
 from bitlake.formats.parquet.thrift import Struct, ThriftReader
+from bitlake.lazy_arrow import parquet as pq
 
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bitlake.errors import NotFound, StorageUnavailable
 from bitlake.formats.parquet.mini_file import DECODE_ERRORS, decode_error
+from bitlake.lazy_arrow import parquet as pq
 
 BATCH_ROWS = 64 * 1024
 WHOLE_CHUNKS_BYTES = 64 << 20

@@ -21,7 +21,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bitlake.errors import CorruptError
 from bitlake.formats.parquet.footer import (
@@ -38,6 +37,7 @@ from bitlake.formats.parquet.footer import (
     SchemaNode,
     parse_footer,
 )
+from bitlake.lazy_arrow import parquet as pq
 from bitlake.types.arrow import timestamp_unit
 from bitlake.types.datatypes import BINARIES, INTEGERS, STRINGS, TIMESTAMPS, AtomicType, DataField, Root
 

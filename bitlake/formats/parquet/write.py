@@ -55,13 +55,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from bitlake.errors import InvalidRequest
 from bitlake.formats.conform import conform
 from bitlake.formats.parquet.statistics import footer_stats
 from bitlake.io.local import failure
+from bitlake.lazy_arrow import compute as pc
+from bitlake.lazy_arrow import parquet as pq
 from bitlake.types.arrow import arrow_schema
 from bitlake.types.datatypes import DataField
 

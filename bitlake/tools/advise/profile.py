@@ -29,12 +29,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.hashing import UInt64s, number_hash, xxh64
 from bitlake.errors import CorruptError
 from bitlake.formats.column_bounds import physical_values
 from bitlake.io import Store
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts, fetch_rows, has_pages, stream_whole
 from bitlake.scan.plan import Plan, PlannedFile

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
@@ -30,6 +29,7 @@ from bitlake.formats.conform import cast_column
 from bitlake.formats.parquet.footer import read_footer
 from bitlake.formats.reader import format_of, reader_for
 from bitlake.io import Store
+from bitlake.lazy_arrow import compute as pc
 from bitlake.merge.keys import key_columns
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, ManifestEntry, SimpleStats

@@ -19,7 +19,6 @@ from operator import methodcaller
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from bitlake.codec.binary_row_arrays import encode_rows
 from bitlake.codec.bucket import row_hash
@@ -34,6 +33,7 @@ from bitlake.fileindex.verify import IndexCheck
 from bitlake.formats.conform import cast_column
 from bitlake.formats.reader import reader_for
 from bitlake.io import Store
+from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
