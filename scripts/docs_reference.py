@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections import Counter
 from collections.abc import Callable, Iterator
 
 import click
-import typer
 from docs_statements import checked
 from docs_text import code, markdown, sentence, table
 
 import bitlake
-from bitlake.cli.app import make_app
+from bitlake.cli.app import cli
+from bitlake.cli.parameters import LAKE_OPTIONS, Argument, LakeOption
 from bitlake.io import object_options, webhdfs
 from bitlake.metadata.option_types import Option
 from bitlake.metadata.options import OPTIONS
@@ -114,47 +113,43 @@ def procedures() -> str:
 
 def commands() -> str:
     """The command line."""
-    app = typer.main.get_command(make_app(_there()))
-    out = ["# The command `bitlake`\n", (app.help or "") + "\n"]
-    common = _common(app)
-    rows = [(_switches(o), o.help or "") for o in common.values()]
+    out = ["# The command `bitlake`\n", (cli.help or "") + "\n"]
+    rows = [(_names(option), option.help or "") for option in LAKE_OPTIONS]
     out.append("## Options of every command\n\n" + table(("Option", "What it does"), rows))
-    assert hasattr(app, "commands")
-    for name, command in app.commands.items():
-        context = click.Context(command, info_name=f"bitlake {name}")
-        usage = " ".join(command.collect_usage_pieces(context))
-        out.append(f"## {name}\n\n{command.help or ''}\n\n```console\nbitlake {name} {usage}\n```\n")
-        own = [p for p in command.params if p.name not in common and p.name != "help"]
-        told = [(_switches(p), getattr(p, "help", None) or "", _value(p)) for p in own]
-        if told:
-            out.append(table(("Argument or option", "What it is", "Default"), told))
+    context = click.Context(cli, info_name="bitlake")
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        out.append(_command(name, command, 2))
+        if isinstance(command, click.Group):
+            out += [_command(f"{name} {n}", c, 3) for n, c in command.commands.items()]
     return "\n".join(out)
 
 
-def _there() -> list[str]:
-    """The commands whose modules are there."""
-    from importlib.util import find_spec
-
-    from bitlake.cli.app import COMMANDS
-
-    return [name for name, module in COMMANDS.items() if find_spec(f"bitlake.cli.{module}")]
-
-
-def _common(app: click.Command) -> dict[str, click.Parameter]:
-    every = [{str(p.name): p for p in c.params} for c in getattr(app, "commands", {}).values()]
-    often = Counter(name for params in every for name, p in params.items() if name != "help" and p.opts[0] != name)
-    return {n: next(params[n] for params in every if n in params) for n, k in often.items() if 2 * k > len(every)}
+def _command(name: str, command: click.Command, level: int) -> str:
+    """A command with its own arguments and options."""
+    usage = " ".join(command.collect_usage_pieces(click.Context(command, info_name=f"bitlake {name}")))
+    help_text = inspect.cleandoc(command.help or "")
+    text = f"{'#' * level} {name}\n\n{help_text}\n\n```console\nbitlake {name} {usage}\n```\n\n"
+    rows = [
+        (_names(p), _description(p), _parameter_default(p)) for p in command.params if not isinstance(p, LakeOption)
+    ]
+    return text + (table(("Argument or option", "What it is", "Default"), rows) if rows else "")
 
 
-def _switches(p: click.Parameter) -> str:
-    if getattr(p, "param_type_name", "") == "argument":
-        return code(p.metavar or p.name)
-    return ", ".join(map(code, [*p.opts, *p.secondary_opts]))
+def _names(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Argument):
+        return code(parameter.human_readable_name)
+    return ", ".join(map(code, parameter.opts))
 
 
-def _value(p: click.Parameter) -> str:
-    default = p.default
-    return code(None if default is None or default is False or callable(default) else default)
+def _description(parameter: click.Parameter) -> str:
+    return parameter.description if isinstance(parameter, Argument) else getattr(parameter, "help", None) or ""
+
+
+def _parameter_default(parameter: click.Parameter) -> str:
+    values = parameter.to_info_dict()["default"]
+    return code(values) if isinstance(values, str | int) and not isinstance(values, bool) else code(None)
 
 
 def python() -> str:

@@ -1,124 +1,165 @@
-"""The command line as a whole: which commands there are, and what becomes of errors."""
+"""The command line as a whole: the list of commands, each imported when it is used, and ``main``."""
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.abc
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from bitlake.cli.failures import INTERRUPTED, say, told
-from bitlake.cli.startup import LightGroup, load_later
+from bitlake.cli.failures import report_failure, terminal_width
+from bitlake.cli.parameters import LAKE_OPTIONS, Group
 
 COMMANDS = {
-    "sql": "sql",
-    "tables": "tables",
-    "describe": "tables",
-    "history": "history",
-    "files": "tables",
-    "import": "transfer",
-    "export": "transfer",
-    "explain": "explain",
-    "inspect": "inspect",
-    "advise": "explain",
-    "verify": "inspect",
-    "report": "explain",
-    "compact": "maintenance",
-    "rewrite-index": "maintenance",
-    "expire": "maintenance",
-    "tag": "history",
-    "branch": "history",
-    "doctor": "doctor",
-    "demo": "demo",
+    "sql": "sql:sql",
+    "tables": "tables:tables",
+    "describe": "tables:describe",
+    "history": "history:history",
+    "files": "tables:files",
+    "import": "transfer:import_files",
+    "export": "transfer:export",
+    "explain": "explain:explain",
+    "inspect": "inspect:inspect",
+    "advise": "explain:advise",
+    "verify": "inspect:verify",
+    "report": "explain:report",
+    "compact": "maintenance:compact",
+    "rewrite-index": "maintenance:rewrite_index",
+    "expire": "maintenance:expire",
+    "tag": "history:tag",
+    "branch": "history:branch",
+    "doctor": "doctor:doctor",
+    "demo": "demo:demo",
 }
-"""Every command, in the order in which help lists them, and its module in this package."""
+"""Every command, in the order of the help page: its module in this package and its name there."""
 
-_WITH_VALUE = frozenset(
-    ("--lake", "-l", "--database", "-d", "--option", "-o", "--catalog", "--uri", "--catalog-option", "--timezone")
-)
-_FLAGS = frozenset(("--json", "--debug"))
-"""The options that every command has, which may also stand before it."""
 _SPARK = frozenset(("sql", "demo", "--sql", "--spark"))
-"""What starts Spark, which takes so long that nothing else counts, and which needs pandas."""
+"""Arguments that start Spark, which needs pandas and takes far longer than anything that is left out here."""
+_COMPLETE = "_BITLAKE_COMPLETE"
+"""The variable in which a shell's completion script asks for completions."""
+_HELP_WIDTH = 80
+_STDOUT = 1
 
 _HELP = """\
-Lake tables in the Apache Paimon format: look at them, query them, keep them in order.
+Query and maintain lake tables in the Apache Paimon format.
 
-Name the lake once: export BITLAKE_LAKE=/data/lake (or s3://bucket/folder), or say --lake with each command.
+Name the lake once with export BITLAKE_LAKE=/data/lake (or s3://bucket/folder), or use --lake with each command.
 
-Exit codes: 0 it worked; 1 it failed, or problems were found; 2 the command line is wrong; 3 a bug in bitlake.
+Exit codes: 0 success; 1 failure, or problems were found; 2 wrong command line; 3 a bug in bitlake.
 """
 
 
-def make_app(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
-    """The application with these commands."""
-    app = typer.Typer(
-        name="bitlake",
-        cls=LightGroup,
-        help=_HELP,
-        no_args_is_help=True,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    app.callback()(_root)
-    for name in names:
-        importlib.import_module(f"bitlake.cli.{COMMANDS[name]}").register(app, name)
-    return app
+class LazyGroup(Group):
+    """A group that imports a command's module when the command is looked up.
+
+    A command line imports the module of its own command only; help and completion of command names import all.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands, in the order of the help page."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"bitlake.cli.{module}"), attribute)
+        return command
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        import importlib.metadata
+def _print_version(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
+    if requested:
+        import bitlake
 
-        try:
-            version = importlib.metadata.version("bitlake")
-        except importlib.metadata.PackageNotFoundError:
-            version = "(run from its source folder)"
-        typer.echo(f"bitlake {version}")
-        raise typer.Exit
+        click.echo(f"bitlake {bitlake.__version__}")
+        ctx.exit()
 
 
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and stop.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
-    pass
+def _print_completion(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
+    if requested:
+        from bitlake.cli.completion import completion_script
+
+        click.echo(completion_script(ctx.command, _COMPLETE))
+        ctx.exit()
 
 
-def wanted(arguments: Sequence[str]) -> Sequence[str]:
-    """The commands that a command line may need: the one it names, or all for help and shell completion."""
-    if "_BITLAKE_COMPLETE" not in os.environ and arguments and arguments[0] in COMMANDS:
-        return (arguments[0],)
-    return tuple(COMMANDS)
+def _install_completion(ctx: click.Context, parameter: click.Parameter, requested: bool) -> None:
+    if requested:
+        from bitlake.cli.completion import install_completion
+
+        click.echo(install_completion(ctx.command, _COMPLETE))
+        ctx.exit()
+
+
+def _action(name: str, callback: Any, description: str) -> click.Option:
+    """An option that does something of its own and ends the command."""
+    return click.Option([name], is_flag=True, is_eager=True, expose_value=False, callback=callback, help=description)
+
+
+cli = LazyGroup(
+    "bitlake",
+    help=_HELP,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+    params=[
+        _action("--version", _print_version, "Print the version."),
+        _action("--install-completion", _install_completion, "Install completion for the shell in SHELL."),
+        _action("--show-completion", _print_completion, "Print the completion script for the shell in SHELL."),
+    ],
+)
+"""The command ``bitlake``."""
+
+
+class _WithoutPandas(importlib.abc.MetaPathFinder):
+    """An import hook in whose presence pandas counts as not installed.
+
+    Arrow imports pandas, where it is installed, to find out whether the list that it converts is a pandas object.
+    That takes 0.2 to 0.3 s, and no command that runs without Spark handles pandas objects.
+    """
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        """Refuse pandas; leave other modules to the next hook."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("this command does not use pandas", name=fullname)
+
+
+def _prepare_process() -> None:
+    """Leave out what a command without Spark does not need."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy would start threads for linear algebra
+    if "pandas" not in sys.modules:
+        sys.meta_path.insert(0, _WithoutPandas())
 
 
 def _command_first(arguments: list[str]) -> list[str]:
-    """``--lake X tables`` → ``tables --lake X``: every command takes the common options itself."""
+    """``--lake X tables`` → ``tables --lake X``: the options of every command may precede the command."""
+    flags = {name for option in LAKE_OPTIONS if option.is_flag for name in option.opts}
+    with_value = {name for option in LAKE_OPTIONS if not option.is_flag for name in option.opts}
     leading: list[str] = []
     rest = list(arguments)
-    while rest and (rest[0] in _FLAGS or rest[0].partition("=")[0] in _WITH_VALUE):
+    while rest and (rest[0] in flags or rest[0].partition("=")[0] in with_value):
         leading.append(rest.pop(0))
-        if leading[-1] in _WITH_VALUE and rest:
+        if leading[-1] in with_value and rest:
             leading.append(rest.pop(0))
     return [*rest, *leading] if rest else arguments
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line (default: this process's); returns the exit code."""
+    """Run a command line, by default this process's; return the exit code."""
     gc.set_threshold(300_000, 20, 20)  # start-up makes many objects and no garbage
-    given = _command_first(list(sys.argv[1:] if arguments is None else arguments))
-    if not _SPARK.intersection(a.partition("=")[0] for a in given):
-        load_later()
-    with told(given) as outcome:
-        app = make_app(wanted(given))
-        done = typer.main.get_command(app).main(given, prog_name="bitlake", standalone_mode=False)
-        outcome.code = done if isinstance(done, int) else 0
-        if outcome.code == INTERRUPTED:  # typer takes Ctrl-C, and says nothing
-            say("interrupted")
-    gc.freeze()  # or Python looks at all that was loaded once more when it ends, for 30 ms
+    words = _command_first(list(sys.argv[1:] if arguments is None else arguments))
+    if not _SPARK.intersection(word.partition("=")[0] for word in words):
+        _prepare_process()
+    with report_failure(words) as outcome:
+        if _COMPLETE in os.environ:
+            cli.main([], "bitlake", _COMPLETE)  # prints completions and ends the process
+        width = min(terminal_width(_STDOUT), _HELP_WIDTH)
+        with cli.make_context("bitlake", words, terminal_width=width) as context:
+            cli.invoke(context)
+    gc.freeze()  # or Python visits all loaded objects once more when it ends, for 30 ms
     return outcome.code

@@ -1,25 +1,20 @@
-"""``bitlake demo``: see it at work."""
+"""``bitlake demo``: a guided tour."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import click
 
-import typer
-
+from bitlake.cli.parameters import Integer
 from bitlake.cli.run import Run, command
 
 
-def register(app: typer.Typer, name: str) -> None:
-    """Add the command."""
-    command(app, name, demo)
-
-
-def demo(
-    run: Run,
-    rows: Annotated[int, typer.Option(min=1, help="Rows of the second part.")] = 1_000_000,
-    keep: Annotated[str | None, typer.Option(metavar="FOLDER", help="Put the lake here and leave it there.")] = None,
-) -> None:
-    """A tour: the tables of Paimon's file-index article, then a million orders with and without an index."""
+@command("demo")
+@click.option(
+    "--rows", type=Integer(min=1), default=1_000_000, metavar="N", help="The number of rows of the second part."
+)
+@click.option("--keep", metavar="FOLDER", help="Create the lake in this folder and keep it.")
+def demo(run: Run, rows: int, keep: str | None) -> None:
+    """Run a tour: the tables of Paimon's file-index article, then a million orders with and without an index."""
     from bitlake.demo.__main__ import main
 
     main(["--rows", str(rows), *(["--keep", keep] if keep else [])])

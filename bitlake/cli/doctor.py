@@ -1,4 +1,4 @@
-"""``bitlake doctor``: whether this machine has what bitlake needs, and the command that brings what it lacks."""
+"""``bitlake doctor``: check this machine, and print the command that fixes each problem."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import typer
 
 from bitlake.cli.output import Screen
 from bitlake.cli.run import Run, command
 from bitlake.formatting import counted, printable
 
 _MARKS = {"ok": ("✔", "green"), "absent": ("○", "yellow"), "problem": ("✘", "bold red")}
-_CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "typer", "prompt_toolkit")
+_CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich", "obstore", "click", "prompt_toolkit")
 _OPTIONAL = {
     "datasketches": ("the SQL functions theta_sketch and hll_sketch", "sketches"),
     "psycopg": ("a jdbc catalog on PostgreSQL", "postgres"),
@@ -26,7 +23,7 @@ _OPTIONAL = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: ``ok``, ``absent`` (not needed by all) or ``problem``; and the command that mends it."""
+    """One check: ``ok``, ``absent`` (optional and missing) or ``problem``, and the command that fixes it."""
 
     what: str
     status: str
@@ -34,13 +31,9 @@ class Check:
     fix: str | None = None
 
 
-def register(app: typer.Typer, name: str) -> None:
-    """Add the command."""
-    command(app, name, doctor)
-
-
+@command("doctor")
 def doctor(run: Run) -> None:
-    """Check Python, Java, PySpark, Arrow and the lake's store; say what is missing and the command that fixes it."""
+    """Check Python, Java, PySpark, Arrow and the lake's store, and print the command that fixes each problem."""
     checks = [*_python(), *_packages(), *_spark(), *_optional(), *_store(run)]
     document = {"ok": all(c.status != "problem" for c in checks), "checks": [asdict(c) for c in checks]}
     run.out.result(document, lambda screen: _show(screen, checks))
@@ -50,8 +43,9 @@ def doctor(run: Run) -> None:
 
 def _python() -> Iterator[Check]:
     version = ".".join(map(str, sys.version_info[:3]))
-    enough = sys.version_info >= (3, 11)
-    yield Check("Python", "ok" if enough else "problem", version, None if enough else "install Python 3.11 or newer")
+    supported = sys.version_info >= (3, 11)
+    fix = None if supported else "install Python 3.11 or newer"
+    yield Check("Python", "ok" if supported else "problem", version, fix)
     yield Check("bitlake", "ok", _version("bitlake") or f"from its source folder, {Path(__file__).parents[2]}")
 
 
@@ -63,23 +57,23 @@ def _version(package: str) -> str | None:
 
 
 def _packages() -> Iterator[Check]:
-    wanted = _minimum()
+    minimums = _minimum_versions()
     for name in _CORE:
-        have = _version(name)
-        least = wanted.get(name)
-        if have is None:
+        version = _version(name)
+        minimum = minimums.get(name)
+        if version is None:
             yield Check(name, "problem", "not installed", f"pip install {name}")
-        elif least is not None and _numbers(have) < _numbers(least):
-            yield Check(name, "problem", f"{have}, and {least} is needed", f"pip install '{name}>={least}'")
+        elif minimum is not None and _numbers(version) < _numbers(minimum):
+            yield Check(name, "problem", f"{version}; {minimum} is required", f"pip install '{name}>={minimum}'")
         else:
-            yield Check(name, "ok", have)
+            yield Check(name, "ok", version)
 
 
-def _minimum() -> dict[str, str]:
-    """The oldest version of each package that bitlake's own metadata allows."""
+def _minimum_versions() -> dict[str, str]:
+    """The minimum version of each package that bitlake's metadata declares."""
     import re
 
-    found: dict[str, str] = {}
+    minimums: dict[str, str] = {}
     try:
         texts = importlib.metadata.requires("bitlake") or []
     except importlib.metadata.PackageNotFoundError:
@@ -87,8 +81,8 @@ def _minimum() -> dict[str, str]:
     for text in texts:
         match = re.match(r"([\w.-]+)(?:\[\w+\])?[^;]*?>=\s*([\d.]+)", text)
         if match is not None:
-            found.setdefault(match.group(1).replace("-", "_"), match.group(2))
-    return found
+            minimums.setdefault(match.group(1).replace("-", "_"), match.group(2))
+    return minimums
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -98,21 +92,21 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _spark() -> Iterator[Check]:
-    have = _version("pyspark") or _version("pyspark-client")
-    if have is None:
+    pyspark = _version("pyspark") or _version("pyspark-client")
+    if pyspark is None:
         yield Check("PySpark", "absent", "not installed: SQL and streams need it", "pip install 'bitlake[spark]'")
-    elif _numbers(have) < (4, 1):
-        yield Check("PySpark", "problem", f"{have}, and 4.1 is needed", "pip install 'pyspark>=4.1'")
+    elif _numbers(pyspark) < (4, 1):
+        yield Check("PySpark", "problem", f"{pyspark}; 4.1 is required", "pip install 'pyspark>=4.1'")
     else:
-        yield Check("PySpark", "ok", have)
+        yield Check("PySpark", "ok", pyspark)
     pandas = _version("pandas")
-    if have is not None and pandas is None:
-        yield Check("pandas", "problem", "not installed, and PySpark needs it", "pip install 'pandas>=2.2,<3'")
-    elif have is not None and pandas is not None and _numbers(pandas) >= (3,):
+    if pyspark is not None and pandas is None:
+        yield Check("pandas", "problem", "not installed; PySpark needs it", "pip install 'pandas>=2.2,<3'")
+    elif pyspark is not None and pandas is not None and _numbers(pandas) >= (3,):
         yield Check("pandas", "problem", f"{pandas}: PySpark warns on 3", "pip install 'pandas>=2.2,<3'")
     elif pandas is not None:
         yield Check("pandas", "ok", pandas)
-    if have is not None:
+    if pyspark is not None:
         yield _java()
 
 
@@ -127,12 +121,12 @@ def _java() -> Check:
 
 
 def _optional() -> Iterator[Check]:
-    for name, (what, extra) in _OPTIONAL.items():
-        have = _version(name)
-        if have is None:
-            yield Check(name, "absent", f"not installed: {what}", f"pip install 'bitlake[{extra}]'")
+    for name, (feature, extra) in _OPTIONAL.items():
+        version = _version(name)
+        if version is None:
+            yield Check(name, "absent", f"not installed: {feature}", f"pip install 'bitlake[{extra}]'")
         else:
-            yield Check(name, "ok", have)
+            yield Check(name, "ok", version)
 
 
 def _store(run: Run) -> Iterator[Check]:
@@ -140,7 +134,7 @@ def _store(run: Run) -> Iterator[Check]:
 
     url = run.options.lake
     if not url:
-        yield Check("lake", "absent", "none was named", "export BITLAKE_LAKE=/data/lake (or say --lake)")
+        yield Check("lake", "absent", "not named", "export BITLAKE_LAKE=/data/lake, or use --lake")
         return
     try:
         lake = run.lake()
@@ -149,12 +143,12 @@ def _store(run: Run) -> Iterator[Check]:
             run.check_folder()
         tables = sum(len(lake.tables(d)) for d in databases)
     except NotFound as e:
-        yield Check("lake", "absent", str(e), "look at the address; bitlake import --create begins a lake")
+        yield Check("lake", "absent", str(e), "check the path; bitlake import --create creates the first table")
     except AccessDenied as e:
-        yield Check("lake", "problem", f"{url}: {e}", "give credentials: --option s3.access-key=…")
+        yield Check("lake", "problem", f"{url}: {e}", "provide credentials: --option s3.access-key=…")
     except BitlakeError as e:
         yield Check(
-            "lake", "problem", f"{url}: {e}", "look at the address, and at --option s3.endpoint=… where there is one"
+            "lake", "problem", f"{url}: {e}", "check the path, and --option s3.endpoint=… if the store has an endpoint"
         )
     else:
         yield Check("lake", "ok", f"{url}: {counted(len(databases), 'database')}, {counted(tables, 'table')}")
@@ -169,11 +163,11 @@ def _show(screen: Screen, checks: list[Check]) -> None:
         grid.add_column(no_wrap=not wrap, overflow="fold")
     for c in checks:
         mark, style = _MARKS[c.status]
-        found: Any = Text(printable(c.found))
+        text = Text(printable(c.found))
         if c.fix and c.status != "ok":
-            found.append(f"\nfix: {c.fix}", style="bold")
-        grid.add_row(Text(mark, style=style), c.what, found)
+            text.append(f"\nfix: {c.fix}", style="bold")
+        grid.add_row(Text(mark, style=style), c.what, text)
     screen.put(grid)
-    bad = sum(c.status == "problem" for c in checks)
+    problems = sum(c.status == "problem" for c in checks)
     screen.line()
-    screen.line(f"{bad} to mend" if bad else "all that is needed is there", "bold")
+    screen.line(counted(problems, "problem") if problems else "everything required is installed", "bold")

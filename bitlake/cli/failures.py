@@ -1,4 +1,4 @@
-"""How a failed command ends: one line on stderr with a suggestion, and an exit code; a stack only with ``--debug``."""
+"""How a command that fails ends: one line on stderr with a suggestion, and an exit code; ``--debug`` adds the stack."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from typer.exceptions import Abort, TyperException
+import click
+from click.exceptions import Exit, NoArgsIsHelpError
 
 from bitlake.errors import BitlakeError
 from bitlake.formatting import printable, printable_json
 
 FAILED, BROKEN, INTERRUPTED, PIPE = 1, 3, 130, 141
-"""Exit codes: it failed, or problems were found; a bug; Ctrl-C; whoever read the output went away."""
+"""Exit codes: failure, or problems found; a bug; Ctrl-C; the reader of the output closed the pipe."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How a command ended: its exit code, filled in when it is known."""
+    """How a command ended.  Mutable: the exit code is set when it is known."""
 
     code: int = 0
 
 
-class Usage(TyperException):
-    """The command line is wrong; the message says how it would be right."""
-
-    exit_code = 2
+class Usage(click.UsageError):
+    """The command line is wrong; the message says what would be right."""
 
 
 class Problems(Exception):
-    """Raised when a command did what it should and found problems: exit code 1, nothing more to say."""
+    """Raised when a command did its work and found problems: exit code 1, without a message."""
 
 
 @contextmanager
-def told(arguments: Sequence[str]) -> Iterator[Outcome]:
-    """Run the block; what it raises becomes a message on stderr and an exit code."""
+def report_failure(arguments: Sequence[str]) -> Iterator[Outcome]:
+    """Run the block; turn an exception into a message on stderr and an exit code."""
     outcome = Outcome()
     as_json, debug = "--json" in arguments, "--debug" in arguments
     _log_to_stderr()
@@ -51,69 +49,62 @@ def told(arguments: Sequence[str]) -> Iterator[Outcome]:
         sys.stdout.flush()
         outcome.code = FAILED
     except BrokenPipeError:
-        outcome.code = _unread()
-    except SystemExit as e:  # typer's way with a broken pipe
-        broken = isinstance(e.__context__, BrokenPipeError)
-        outcome.code = _unread() if broken else e.code if isinstance(e.code, int) else 0
-    except KeyboardInterrupt:
+        outcome.code = _broken_pipe()
+    except Exit as e:
+        outcome.code = e.exit_code
+    except SystemExit as e:  # from shell completion
+        outcome.code = e.code if isinstance(e.code, int) else 0
+    except (KeyboardInterrupt, click.Abort):
         say("interrupted")
         outcome.code = INTERRUPTED
+    except click.ClickException as e:
+        outcome.code = _usage(e)
     except Exception as e:  # noqa: BLE001  (the last line of defence)
         outcome.code = _failed(e, as_json, debug)
 
 
-def _unread() -> int:
-    """Whoever read us went away (``bitlake files t | head``): no more output, and none when Python ends."""
+def _broken_pipe() -> int:
+    """Discard the rest of the output: its reader closed the pipe (``bitlake files t | head``)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return PIPE
 
 
 def _failed(error: Exception, as_json: bool, debug: bool) -> int:
-    if isinstance(error, Abort):
-        say("interrupted")
-        return INTERRUPTED
-    if isinstance(error, TyperException):
-        return _usage(error)
     if debug:
         import traceback
 
         say("".join(traceback.format_exception(error)).rstrip())
-    if isinstance(error, BitlakeError):
-        show_error(error, as_json)
-        return FAILED
-    if isinstance(error, OSError):
+    if isinstance(error, BitlakeError | OSError):
         show_error(error, as_json)
         return FAILED
     say(f"error: this is a bug in bitlake: {type(error).__name__}: {_one_line(error)}")
     if not debug:
-        say("  run it again with --debug for the details that a report needs")
+        say("  run the command again with --debug and report what it prints")
     return BROKEN
 
 
-def _usage(error: TyperException) -> int:
+def _usage(error: click.ClickException) -> int:
+    if isinstance(error, NoArgsIsHelpError):
+        say(error.format_message())
+        return error.exit_code
+    say(f"error: {suggestion(error)}")
     context = getattr(error, "ctx", None)
-    text = error.format_message()
-    if type(error).__name__ == "NoArgsIsHelpError":
-        if text:
-            say(text)
-    else:
-        say(f"error: {suggestion(text, error).replace(': Value error, ', ': ')}")
-        if context is not None:
-            say(f"  help: {context.command_path} --help")
+    if context is not None:
+        say(f"  help: {context.command_path} --help")
     return error.exit_code
 
 
 def show_error(error: Exception, as_json: bool) -> None:
     """One line on stderr: plain, or as JSON."""
     if as_json:
-        found = {"error": {"type": type(error).__name__, "message": _one_line(error)}}
-        say(printable_json(json.dumps(found, ensure_ascii=False)))
+        document = {"error": {"type": type(error).__name__, "message": _one_line(error)}}
+        say(printable_json(json.dumps(document, ensure_ascii=False)))
     else:
         say(f"error: {_one_line(error)}")
 
 
 def say(text: str) -> None:
-    """A line on stderr; at a terminal several where it has to be."""
+    """Print a line on stderr, wrapped at the terminal's width."""
     text = printable(text)
     if sys.stderr.isatty():
         text = wrapped(text, terminal_width(sys.stderr.fileno()))
@@ -122,7 +113,7 @@ def say(text: str) -> None:
 
 def _one_line(error: Exception) -> str:
     lines = str(error).splitlines()
-    if len(lines) > 2 and lines[-1].strip() == "^":  # it points at a column, which the first line names
+    if len(lines) > 2 and lines[-1].strip() == "^":  # the mark below the text: the first line names its column
         lines = [*lines[:-3], f"{lines[-3]}: {lines[-2]}"]
     return " ".join(" ".join(lines).split()) or type(error).__name__
 
@@ -171,35 +162,37 @@ _SENSE = {
     "--database": ("db", "schema", "namespace"),
     "--option": ("conf", "config", "storage-option"),
 }
-"""Words, without dashes, by the option that has their sense."""
+"""Names that people try, without dashes, by the option that they mean."""
 
 
-def suggestion(message: str, error: Any) -> str:
-    """The message of a wrong command line, with the option that was meant where that can be told."""
-    command = getattr(getattr(error, "ctx", None), "command", None)
-    has = {o for p in getattr(command, "params", ()) for o in getattr(p, "opts", ())}
-    given = getattr(error, "option_name", None)
-    if given is not None:
-        word = str(given).lstrip("-").lower()
-        found = [option for option, words in _SENSE.items() if word in words and option in has]
-        return f"No such option: {given}. Did you mean {' or '.join(found)}?" if found else message
-    if message.startswith("Got unexpected extra argument") and "--where" in has:
-        return f"{message.rstrip('.')}; a condition goes with --where '…'"
+def suggestion(error: click.ClickException) -> str:
+    """The message about a wrong command line, with the option that was probably meant."""
+    message = error.format_message()
+    command = error.ctx.command if isinstance(error, click.UsageError) and error.ctx is not None else None
+    options = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
+    if isinstance(error, click.NoSuchOption):
+        word = error.option_name.lstrip("-").lower()
+        synonyms = [option for option, words in _SENSE.items() if word in words and option in options]
+        matches = synonyms or error.possibilities
+        hint = f" Did you mean {' or '.join(matches)}?" if matches else ""
+        return f"No such option: {error.option_name}.{hint}"
+    if message.startswith("Got unexpected extra argument") and "--where" in options:
+        return f"{message.rstrip('.')}; a condition needs --where '…'"
     return message
 
 
 _LABEL = re.compile(r"( *\S(?:\S| (?! )){0,22} {2,})(?=\S)")
-"""A short text and two blanks or more, as in ``  files      3 of 40 read``: what follows is the line's text."""
+"""A label and at least two blanks, as in ``  files      3 of 40 read``; the rest of the line is its text."""
 _MARK = re.compile(r" *(?:[-+*•→✗…] )?")
 _LEAST_TEXT = 20
-"""Characters that are left for the text, however narrow the terminal is."""
+"""The text behind a label keeps at least this many characters of a line."""
 
 
 def terminal_width(descriptor: int) -> int:
-    """The characters in a line of the terminal behind a file descriptor; ``COLUMNS`` says otherwise."""
-    told = os.environ.get("COLUMNS", "")
-    if told.isdigit() and int(told):
-        return int(told)
+    """The width of the terminal behind a file descriptor, in characters; ``COLUMNS`` overrides it."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
     try:
         return os.get_terminal_size(descriptor).columns or 80
     except OSError:
@@ -207,9 +200,9 @@ def terminal_width(descriptor: int) -> int:
 
 
 def wrapped(text: str, width: int) -> str:
-    """The text without a line of more than ``width`` characters.
+    """Break the text into lines of at most ``width`` characters.
 
-    Paths that are longer than a line are broken behind a ``/``.
+    Lines are broken between words, and paths that are longer than a line after a ``/``.
     """
     return "\n".join(part for line in text.split("\n") for part in _wrap(line, width))
 
@@ -218,20 +211,20 @@ def _wrap(line: str, width: int) -> list[str]:
     if len(line) <= width:
         return [line]
     indent = _indent(line, width)
-    out: list[str] = []
-    now, empty = line[:indent], True
+    lines: list[str] = []
+    current, empty = line[:indent], True
     for word in re.findall(r" *\S+", line[indent:]):
-        if not empty and len(now) + len(word) > width:
-            out.append(now.rstrip())
-            now, empty = " " * indent, True
-        word = word if not empty or not out else word.lstrip()
-        while len(now) + len(word) > width:
-            room = width - len(now)
+        if not empty and len(current) + len(word) > width:
+            lines.append(current.rstrip())
+            current, empty = " " * indent, True
+        word = word if not empty or not lines else word.lstrip()
+        while len(current) + len(word) > width:
+            room = width - len(current)
             cut = word.rfind("/", 1, room) + 1 or room
-            out.append(now + word[:cut])
-            now, word = " " * indent, word[cut:]
-        now, empty = now + word, False
-    return [*out, now]
+            lines.append(current + word[:cut])
+            current, word = " " * indent, word[cut:]
+        current, empty = current + word, False
+    return [*lines, current]
 
 
 def _indent(line: str, width: int) -> int:
@@ -240,5 +233,5 @@ def _indent(line: str, width: int) -> int:
         return label.end()
     mark = _MARK.match(line)
     lead = mark.end() if mark is not None else 0
-    lead += 2 * (lead == len(line) - len(line.lstrip()))  # no mark: what goes on is further in than what begins
+    lead += 2 * (lead == len(line) - len(line.lstrip()))  # without a mark, continued lines are indented further
     return min(lead, max(0, width - _LEAST_TEXT))

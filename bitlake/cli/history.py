@@ -1,44 +1,36 @@
-"""``bitlake history``, ``tag`` and ``branch``: snapshots, and the names that keep them."""
+"""``bitlake history``, ``tag`` and ``branch``: a table's snapshots, tags and branches."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from bitlake.cli.output import Screen, iso, when
-from bitlake.cli.run import Run, SnapshotOption, TableName, TagOption, command, duration
-from bitlake.cli.startup import LightGroup
+from bitlake.cli.parameters import Decorator, Group, argument, limit_option, snapshot_option, table_argument, tag_option
+from bitlake.cli.run import Run, command, duration
+from bitlake.formatting import counted
 
 if TYPE_CHECKING:
     from bitlake.snapshot.state import TableState
 
 
-def register(app: typer.Typer, name: str) -> None:
-    """Add one of these commands."""
-    if name == "history":
-        command(app, name, history)
-    else:
-        app.add_typer({"tag": _tag, "branch": _branch}[name]())
-
-
-def history(
-    run: Run,
-    table: TableName,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="So many snapshots; 0 for all.")] = 20,
-) -> None:
-    """What was committed to a table, the latest first: each snapshot with its rows and tags."""
+@command("history")
+@table_argument()
+@limit_option("Show at most N snapshots; 0 shows all.", 20)
+def history(run: Run, table: str, limit: int) -> None:
+    """List a table's snapshots with their rows and tags, the latest first."""
     from bitlake.snapshot.tag_files import list_tags
     from bitlake.snapshot.versions import existing_snapshots, snapshot_ids
 
-    found = run.state(table)
-    ids = snapshot_ids(found.store, found.paths)[::-1]
-    shown = list(existing_snapshots(found.store, found.paths, ids[:limit] if limit else ids))
-    tags: dict[int, list[str]] = {}
-    for tag in list_tags(found):
-        tags.setdefault(tag.snapshot.id, []).append(tag.name)
+    state = run.state(table)
+    ids = snapshot_ids(state.store, state.paths)[::-1]
+    snapshots = existing_snapshots(state.store, state.paths, ids[:limit] if limit else ids)
+    tag_names: dict[int, list[str]] = {}
+    for entry in list_tags(state):
+        tag_names.setdefault(entry.snapshot.id, []).append(entry.name)
     document = {
-        "table": found.name,
+        "table": state.name,
         "total": len(ids),
         "snapshots": [
             {
@@ -50,9 +42,9 @@ def history(
                 "rows": s.total_record_count,
                 "schema_id": s.schema_id,
                 "user": s.commit_user,
-                "tags": sorted(tags.get(s.id, [])),
+                "tags": sorted(tag_names.get(s.id, [])),
             }
-            for s in shown
+            for s in snapshots
         ],
     }
     run.out.result(document, lambda screen: _show_history(screen, document))
@@ -74,34 +66,31 @@ def _show_history(screen: Screen, document: dict[str, Any]) -> None:
     columns = [">id", "committed", "kind", "operation", ">change", ">rows", "tags"]
     if not any(s["tags"] for s in document["snapshots"]):
         columns, rows = columns[:-1], [r[:-1] for r in rows]
-    screen.table(columns, rows, empty="nothing was committed yet")
+    screen.table(columns, rows, empty="no snapshots yet")
     if len(rows) < document["total"]:
-        screen.line(f"{document['total'] - len(rows):,} earlier ones: --limit 0 shows all", "dim")
+        screen.line(f"{counted(document['total'] - len(rows), 'earlier snapshot')}: --limit 0 shows all", "dim")
 
 
-TagName = Annotated[str, typer.Argument(metavar="TAG", help="The tag's name.")]
-Keep = Annotated[str | None, typer.Option(metavar="TIME", help="Let it expire after so long: 30d, 12h.")]
+def _name_argument(kind: str) -> Decorator:
+    return argument("name", f"The {kind}'s name.", metavar=kind.upper())
 
 
-def _tag() -> typer.Typer:
-    group = typer.Typer(
-        name="tag", cls=LightGroup, help="Names for snapshots, which keep them readable.", no_args_is_help=True
-    )
-    command(group, "list", tag_list)
-    command(group, "create", tag_create)
-    command(group, "move", tag_move)
-    command(group, "rename", tag_rename)
-    command(group, "delete", tag_delete)
-    return group
+_new_name_argument = argument("new_name", "The new name.")
+_keep_option = click.option("--keep", metavar="DURATION", help="Let the tag expire after this time: 30d, 12h.")
 
 
-def tag_list(run: Run, table: TableName) -> None:
-    """The tags of a table."""
-    from bitlake.snapshot.tag_files import list_tags as read_tags
+tag = Group("tag", help="Manage tags: named snapshots, which expiry keeps.", no_args_is_help=True)
 
-    found = run.state(table)
+
+@command("list", tag)
+@table_argument()
+def tag_list(run: Run, table: str) -> None:
+    """List a table's tags."""
+    from bitlake.snapshot.tag_files import list_tags
+
+    state = run.state(table)
     document = {
-        "table": found.name,
+        "table": state.name,
         "tags": [
             {
                 "name": t.name,
@@ -110,7 +99,7 @@ def tag_list(run: Run, table: TableName) -> None:
                 "rows": t.snapshot.total_record_count,
                 "kept_ms": t.retained_ms,
             }
-            for t in read_tags(found)
+            for t in list_tags(state)
         ],
     }
     run.out.result(document, lambda screen: _show_tags(screen, document))
@@ -130,50 +119,67 @@ def _kept(millis: int | None) -> str:
     return f"{hours / 24:g} days" if hours >= 48 else f"{hours:g} hours"
 
 
-def tag_create(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
-    """Tag a snapshot, the latest if none is given."""
+@command("create", tag)
+@table_argument()
+@_name_argument("tag")
+@snapshot_option
+@_keep_option
+def tag_create(run: Run, table: str, name: str, snapshot: int | None, keep: str | None) -> None:
+    """Tag a snapshot, by default the latest."""
     from bitlake.errors import AlreadyExists
     from bitlake.snapshot import tags
 
-    found = run.state(table)
+    state = run.state(table)
     try:
-        tags.create_tag(found, name, snapshot, retained_ms=duration("--keep", keep))
+        tags.create_tag(state, name, snapshot, retained_ms=duration("--keep", keep))
     except AlreadyExists as e:
-        what = f"table '{found.name}' has a tag '{name}' already"
-        raise AlreadyExists(f"{what}; bitlake tag move {table} {name} moves it to another snapshot") from e
-    _report_tag(run, found, "created", name)
+        raise AlreadyExists(
+            f"table '{state.name}' already has a tag '{name}'; bitlake tag move {table} {name} moves it to another "
+            "snapshot"
+        ) from e
+    _report_tag(run, state, "created", name)
 
 
-def tag_move(run: Run, table: TableName, name: TagName, snapshot: SnapshotOption = None, keep: Keep = None) -> None:
-    """Move a tag to another snapshot, the latest if none is given."""
+@command("move", tag)
+@table_argument()
+@_name_argument("tag")
+@snapshot_option
+@_keep_option
+def tag_move(run: Run, table: str, name: str, snapshot: int | None, keep: str | None) -> None:
+    """Move a tag to another snapshot, by default the latest."""
     from bitlake.snapshot import tags
 
-    found = run.state(table)
-    tags.replace_tag(found, name, snapshot, retained_ms=duration("--keep", keep))
-    _report_tag(run, found, "moved", name)
+    state = run.state(table)
+    tags.replace_tag(state, name, snapshot, retained_ms=duration("--keep", keep))
+    _report_tag(run, state, "moved", name)
 
 
-def tag_rename(
-    run: Run, table: TableName, name: TagName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
-) -> None:
-    """Give a tag another name."""
+@command("rename", tag)
+@table_argument()
+@_name_argument("tag")
+@_new_name_argument
+def tag_rename(run: Run, table: str, name: str, new_name: str) -> None:
+    """Rename a tag."""
     from bitlake.snapshot import tags
 
-    found = run.state(table)
-    tags.rename_tag(found, name, new_name)
-    snapshot = tags.load_tag(found, new_name).snapshot.id
-    document = {"table": found.name, "tag": new_name, "done": "renamed", "snapshot": snapshot}
-    run.out.result(document, lambda screen: screen.line(f"renamed tag {name} of {found.name} to {new_name}"))
+    state = run.state(table)
+    tags.rename_tag(state, name, new_name)
+    snapshot = tags.load_tag(state, new_name).snapshot.id
+    document = {"table": state.name, "tag": new_name, "done": "renamed", "snapshot": snapshot}
+    run.out.result(document, lambda screen: screen.line(f"renamed tag {name} of {state.name} to {new_name}"))
 
 
-def tag_delete(run: Run, table: TableName, name: TagName) -> None:
-    """Delete a tag, and the files that only it kept."""
+@command("delete", tag)
+@table_argument()
+@_name_argument("tag")
+def tag_delete(run: Run, table: str, name: str) -> None:
+    """Delete a tag, and the files that only the tag keeps."""
     from bitlake.snapshot import tags
 
-    found = run.state(table)
-    tags.delete_tag(found, name)
-    document = {"table": found.name, "tag": name, "done": "deleted", "snapshot": None}
-    run.out.result(document, lambda screen: screen.line(f"deleted tag {name} of {found.name}"))
+    state = run.state(table)
+    tags.delete_tag(state, name)
+    document = {"table": state.name, "tag": name, "done": "deleted", "snapshot": None}
+    run.out.result(document, lambda screen: screen.line(f"deleted tag {name} of {state.name}"))
 
 
 def _report_tag(run: Run, table: TableState, done: str, name: str) -> None:
@@ -184,29 +190,19 @@ def _report_tag(run: Run, table: TableState, done: str, name: str) -> None:
     run.out.result(document, lambda screen: screen.line(f"{done} tag {name} of {table.name}, snapshot {snapshot}"))
 
 
-BranchName = Annotated[str, typer.Argument(metavar="BRANCH", help="The branch's name.")]
+branch = Group("branch", help="Manage branches: histories of a table beside main.", no_args_is_help=True)
 
 
-def _branch() -> typer.Typer:
-    group = typer.Typer(
-        name="branch", cls=LightGroup, help="Lines of a table's history beside main.", no_args_is_help=True
-    )
-    command(group, "list", branch_list)
-    command(group, "create", branch_create)
-    command(group, "rename", branch_rename)
-    command(group, "fast-forward", branch_fast_forward)
-    command(group, "delete", branch_delete)
-    return group
-
-
-def branch_list(run: Run, table: TableName) -> None:
-    """The branches of a table, main first."""
+@command("list", branch)
+@table_argument()
+def branch_list(run: Run, table: str) -> None:
+    """List a table's branches, main first."""
     from bitlake.snapshot.versions import branch_names
 
-    found = run.state(table)
+    state = run.state(table)
     branches = []
-    for name in ("main", *branch_names(found.store, found.paths)):
-        snapshot = (found if name == "main" else run.state(f"{found.name}$branch_{name}")).snapshot
+    for name in ("main", *branch_names(state.store, state.paths)):
+        snapshot = (state if name == "main" else run.state(f"{state.name}$branch_{name}")).snapshot
         branches.append(
             {
                 "name": name,
@@ -215,7 +211,7 @@ def branch_list(run: Run, table: TableName) -> None:
                 "rows": snapshot.total_record_count if snapshot else 0,
             }
         )
-    document = {"table": found.name, "branches": branches}
+    document = {"table": state.name, "branches": branches}
     run.out.result(document, lambda screen: _show_branches(screen, document))
 
 
@@ -224,46 +220,58 @@ def _show_branches(screen: Screen, document: dict[str, Any]) -> None:
     screen.table(("branch", ">snapshot", "last commit", ">rows"), rows)
 
 
-def branch_create(run: Run, table: TableName, name: BranchName, tag: TagOption = None) -> None:
-    """Make a branch of a tag's snapshot, or without a tag an empty one.
+@command("create", branch)
+@table_argument()
+@_name_argument("branch")
+@tag_option
+def branch_create(run: Run, table: str, name: str, tag: str | None) -> None:
+    """Create a branch from a tag's snapshot, or an empty branch without --tag.
 
-    Read and write it as TABLE$branch_NAME.
+    Read and write the branch as TABLE$branch_NAME.
     """
     from bitlake.snapshot.branches import create_branch
 
-    found = run.state(table)
-    create_branch(found, name, tag)
-    _report_branch(run, found.name, "created", name)
+    state = run.state(table)
+    create_branch(state, name, tag)
+    _report_branch(run, state.name, "created", name)
 
 
-def branch_rename(
-    run: Run, table: TableName, name: BranchName, new_name: Annotated[str, typer.Argument(metavar="NEW_NAME")]
-) -> None:
-    """Give a branch another name."""
+@command("rename", branch)
+@table_argument()
+@_name_argument("branch")
+@_new_name_argument
+def branch_rename(run: Run, table: str, name: str, new_name: str) -> None:
+    """Rename a branch."""
     from bitlake.snapshot.branches import rename_branch
 
-    found = run.state(table)
-    rename_branch(found, name, new_name)
-    document = {"table": found.name, "branch": new_name, "done": "renamed"}
-    run.out.result(document, lambda screen: screen.line(f"renamed branch {name} of {found.name} to {new_name}"))
+    state = run.state(table)
+    rename_branch(state, name, new_name)
+    document = {"table": state.name, "branch": new_name, "done": "renamed"}
+    run.out.result(document, lambda screen: screen.line(f"renamed branch {name} of {state.name} to {new_name}"))
 
 
-def branch_fast_forward(run: Run, table: TableName, name: BranchName) -> None:
-    """Make main what a branch is."""
+@command("fast-forward", branch)
+@table_argument()
+@_name_argument("branch")
+def branch_fast_forward(run: Run, table: str, name: str) -> None:
+    """Replace main by a branch."""
     from bitlake.snapshot import branches
 
-    found = run.state(table)
-    branches.fast_forward(found, name)
-    _report_branch(run, found.name, "fast-forwarded main to", name)
+    state = run.state(table)
+    branches.fast_forward(state, name)
+    _report_branch(run, state.name, "fast-forwarded main to", name)
 
 
-def branch_delete(run: Run, table: TableName, name: BranchName) -> None:
-    """Delete a branch: its snapshots, schemas and tags."""
+@command("delete", branch)
+@table_argument()
+@_name_argument("branch")
+def branch_delete(run: Run, table: str, name: str) -> None:
+    """Delete a branch with its snapshots, schemas and tags."""
     from bitlake.snapshot.branches import delete_branch
 
-    found = run.state(table)
-    delete_branch(found, name)
-    _report_branch(run, found.name, "deleted", name)
+    state = run.state(table)
+    delete_branch(state, name)
+    _report_branch(run, state.name, "deleted", name)
 
 
 def _report_branch(run: Run, table: str, done: str, name: str) -> None:

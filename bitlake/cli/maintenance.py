@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Screen
-from bitlake.cli.run import Command, Run, TableName, command, duration
+from bitlake.cli.parameters import Integer, partitions_option, table_argument, yes_option
+from bitlake.cli.run import Run, command, duration
 from bitlake.formatting import counted
 
 if TYPE_CHECKING:
@@ -19,32 +21,23 @@ if TYPE_CHECKING:
     from bitlake.table.table import Table
 
 
-def register(app: typer.Typer, name: str) -> None:
-    """Add one of these commands."""
-    commands: dict[str, Command] = {"compact": compact, "rewrite-index": rewrite_index, "expire": expire}
-    command(app, name, commands[name])
+@command("compact")
+@table_argument()
+@click.option("--full", is_flag=True, help="Compact all files, not only those that are due.")
+@partitions_option()
+def compact(run: Run, table: str, full: bool, where: str | None) -> None:
+    """Merge a table's small files and remove deleted rows from data files, in this process.
 
-
-def compact(
-    run: Run,
-    table: TableName,
-    full: Annotated[bool, typer.Option("--full", help="Everything, not only what is due.")] = False,
-    where: Annotated[
-        str | None, typer.Option("--where", "-w", help="A condition on partition columns.", metavar="CONDITION")
-    ] = None,
-) -> None:
-    """Merge a table's small files, and take out rows that are deleted; runs in this process.
-
-    For very large tables CALL sys.compact runs the same on Spark.
+    For very large tables, CALL sys.compact does the same on Spark.
     """
-    found = run.table(table)
-    before = _size(found)
-    snapshot = found.compact(full=full, where=where)
+    target = run.table(table)
+    before = _size(target)
+    snapshot = target.compact(full=full, where=where)
     document = {
-        "table": found.name,
+        "table": target.name,
         "snapshot": None if snapshot is None else snapshot.id,
         "before": before,
-        "after": before if snapshot is None else _size(found),
+        "after": before if snapshot is None else _size(target),
     }
     run.out.result(document, lambda screen: _show_compaction(screen, document, full))
 
@@ -58,8 +51,8 @@ def _show_compaction(screen: Screen, document: dict[str, Any], full: bool) -> No
     from bitlake.formatting import human_bytes
 
     if document["snapshot"] is None:
-        more = "" if full else "; --full merges what is not due, too"
-        screen.line(f"{document['table']}: nothing to compact{more}")
+        hint = "" if full else "; --full also merges files that are not due"
+        screen.line(f"{document['table']}: nothing to compact{hint}")
         return
     before, after = document["before"], document["after"]
     screen.line(
@@ -68,29 +61,26 @@ def _show_compaction(screen: Screen, document: dict[str, Any], full: bool) -> No
     )
 
 
-def rewrite_index(
-    run: Run,
-    table: TableName,
-    where: Annotated[
-        str | None, typer.Option("--where", "-w", help="A condition on partition columns.", metavar="CONDITION")
-    ] = None,
-) -> None:
-    """Build the file indexes that the table's options ask for, in the files that lack them.
+@command("rewrite-index")
+@table_argument()
+@partitions_option()
+def rewrite_index(run: Run, table: str, where: str | None) -> None:
+    """Build the file indexes that the table's options configure, for files that lack them.
 
-    Which columns get one is said by options: ALTER TABLE t SET TBLPROPERTIES
-    ('file-index.bitmap.columns' = 'status'). What was killed goes on where it was when it is run again.
+    Table options choose the indexed columns: ALTER TABLE t SET TBLPROPERTIES
+    ('file-index.bitmap.columns' = 'status'). If interrupted, run the command again to resume.
     """
-    found = run.table(table)
+    target = run.table(table)
     started = time.perf_counter()
-    done = found.rewrite_file_index(where)
-    built = [r for r in done if r.new is not None]
+    rewrites = target.rewrite_file_index(where)
+    built = [r for r in rewrites if r.new is not None]
     document = {
-        "table": found.name,
-        "files": len(done),
+        "table": target.name,
+        "files": len(rewrites),
         "files_rewritten": len(built),
         "index_bytes": sum(r.index_bytes for r in built),
         "indexes": sorted({name for r in built for name in r.built}),
-        "problems": [p for r in done for p in r.problems],
+        "problems": [p for r in rewrites for p in r.problems],
         "seconds": round(time.perf_counter() - started, 3),
     }
     run.out.result(document, lambda screen: _show_rewrite(screen, document))
@@ -104,21 +94,21 @@ def _show_rewrite(screen: Screen, document: dict[str, Any]) -> None:
     name = document["table"]
     if not document["files_rewritten"]:
         files = document["files"]
-        what = "the one file has" if files == 1 else f"all {files:,} files have"
-        screen.line(f"{name}: {what} the indexes that the options ask for")
+        subject = "the one file has" if files == 1 else f"all {files:,} files have"
+        screen.line(f"{name}: {subject} the indexes that the options configure")
         return
-    what = ", ".join(document["indexes"]) or "indexes that no option asks for were dropped"
+    indexes = ", ".join(document["indexes"]) or "dropped indexes that no option configures"
     screen.line(
         f"{name}: {document['files_rewritten']:,} of {document['files']:,} files, "
-        f"{human_bytes(document['index_bytes'])} of indexes in {document['seconds']:.1f} s: {what}"
+        f"{human_bytes(document['index_bytes'])} of indexes in {document['seconds']:.1f} s: {indexes}"
     )
 
 
 _DAY_MS = 86_400_000
 
 
-class What(StrEnum):
-    """What expires."""
+class Expirable(StrEnum):
+    """What ``bitlake expire`` can delete."""
 
     SNAPSHOTS = "snapshots"
     PARTITIONS = "partitions"
@@ -126,50 +116,63 @@ class What(StrEnum):
     ORPHANS = "orphans"
 
 
+@command("expire")
+@table_argument()
+@click.option(
+    "--what",
+    type=click.Choice([kind.value for kind in Expirable]),
+    default=Expirable.SNAPSHOTS.value,
+    help="Delete old snapshots, old partitions, expired tags, or orphan files, which no snapshot refers to.",
+)
+@click.option(
+    "--older-than", metavar="DURATION", help="Delete only what is older: 7d, 12h. Default: the table's options."
+)
+@click.option("--retain-max", type=Integer(min=1), metavar="N", help="Keep at most N snapshots.")
+@click.option("--retain-min", type=Integer(min=1), metavar="N", help="Keep at least N snapshots.")
+@yes_option()
+@click.option("--dry-run", is_flag=True, help="Show the plan only.")
 def expire(
     run: Run,
-    table: TableName,
-    what: Annotated[
-        What, typer.Option(help="Old snapshots, old partitions, tags whose time is over, or files that nothing names.")
-    ] = What.SNAPSHOTS,
-    older_than: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only what is older than this: 7d, 12h. Default: the options.")
-    ] = None,
-    retain_max: Annotated[int | None, typer.Option(min=1, help="Keep at most so many snapshots.")] = None,
-    retain_min: Annotated[int | None, typer.Option(min=1, help="Keep at least so many snapshots.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it, do not ask.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
+    table: str,
+    what: str,
+    older_than: str | None,
+    retain_max: int | None,
+    retain_min: int | None,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
-    """Delete old snapshots with the files that only they need (or old partitions, tags, orphaned files).
+    """Delete old snapshots with the files that only they need, or old partitions, expired tags or orphan files.
 
-    The plan comes first; nothing is deleted before you agree, or say --yes. What a snapshot that stays, a tag, a branch
-    or a consumer needs is never deleted.
+    The command shows its plan and asks before it deletes anything. It never deletes what a retained snapshot, a tag, a
+    branch or a consumer needs.
     """
     age = duration("--older-than", older_than)
-    if what is not What.SNAPSHOTS and (retain_max or retain_min):
-        raise Usage(f"--retain-max and --retain-min are for snapshots, not for {what}")
-    found = run.state(table)
-    plan = _PLANS[what](found, lambda: run.table(table), age, retain_max, retain_min)
-    document: dict[str, Any] = {"table": found.name, "what": str(what), **plan.document, "done": False}
+    if what != Expirable.SNAPSHOTS and (retain_max or retain_min):
+        raise Usage(f"--retain-max and --retain-min apply to snapshots only; remove them, or '--what {what}'")
+    state = run.state(table)
+    plan = _PLANS[Expirable(what)](state, lambda: run.table(table), age, retain_max, retain_min)
+    document: dict[str, Any] = {"table": state.name, "what": what, **plan.document, "done": False}
     if not run.out.json:
         _show_expiry(run.out.screen, document, plan.empty)
-    if not plan.empty and run.agreed("Delete these?", yes, dry_run):
-        plan.act()
+    if not plan.empty and run.confirmed("Delete these?", yes, dry_run):
+        plan.execute()
         document["done"] = True
     if run.out.json:
         run.out.result(document, lambda screen: None)
     elif not plan.empty:
-        run.out.screen.line("deleted" if document["done"] else "nothing was deleted; --yes does it", "bold")
+        run.out.screen.line("deleted" if document["done"] else "nothing deleted; --yes carries out the plan", "bold")
 
 
 class _Plan:
-    def __init__(self, document: dict[str, Any], act: Callable[[], object]) -> None:
+    """What an expiry would delete, and the function that deletes it."""
+
+    def __init__(self, document: dict[str, Any], execute: Callable[[], object]) -> None:
         self.document = document
-        self.act = act
+        self.execute = execute
         self.empty = not any(document.values())
 
 
-# A plan needs what a table is now; only what is agreed to loads all that a table can do.
+# A plan needs a table's state; the table itself, whose modules take longer to load, is opened to execute it.
 
 
 def _snapshots(
@@ -194,23 +197,18 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
     from bitlake.schema.partition_age import PartitionAge
     from bitlake.snapshot.expiry import expired_partitions
 
-    chosen = PartitionAge.of(state.schema.options)
+    limit = PartitionAge.of(state.schema.options)
     if age is not None:
-        chosen = PartitionAge(age) if chosen is None else PartitionAge(age, *_partition_age_format(chosen))
-    if chosen is None:
+        limit = PartitionAge(age) if limit is None else replace(limit, limit_ms=age)
+    if limit is None:
         raise InvalidRequest(
-            f"table '{state.name}' does not say when a partition is too old: give --older-than 30d, or set its option "
+            f"table '{state.name}' has no partition expiration time: use --older-than 30d, or set its option "
             "'partition.expiration-time'"
         )
-    chosen.check(state.schema.partition_keys)
+    limit.check(state.schema.partition_keys)
     fields = state.schema.partition_fields
-    found = [partition_spec(fields, list(p.values()), legacy=False) for p in expired_partitions(state, chosen)]
-    document = {"partitions": found}
-    return _Plan(document, lambda: table().expire_partitions(chosen))
-
-
-def _partition_age_format(age: Any) -> tuple[str | None, str | None, str]:
-    return age.formatter, age.pattern, age.strategy
+    specs = [partition_spec(fields, list(p.values()), legacy=False) for p in expired_partitions(state, limit)]
+    return _Plan({"partitions": specs}, lambda: table().expire_partitions(limit))
 
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
@@ -220,15 +218,15 @@ def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: in
 
     now = _clock.local_ms()
     if age is None:
-        gone = [t.name for t in list_tags(state) if t.expired(now)]
+        names = [t.name for t in list_tags(state) if t.expired(now)]
     else:
-        gone = [t.name for t in list_tags(state) if t.created_ms is not None and t.created_ms < now - age]
+        names = [t.name for t in list_tags(state) if t.created_ms is not None and t.created_ms < now - age]
 
-    def act() -> None:
-        for name in gone:
+    def delete() -> None:
+        for name in names:
             delete_tag(state, name, if_exists=True)
 
-    return _Plan({"tags": gone}, act)
+    return _Plan({"tags": names}, delete)
 
 
 def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
@@ -237,16 +235,16 @@ def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_:
     from bitlake.snapshot.orphan_files import find_orphans
 
     limit = _clock.now_ms() - (_DAY_MS if age is None else age)
-    found = find_orphans(state, limit, LocalRunner(REQUESTS))
-    document = {"orphans": [{"path": o.path, "bytes": o.size} for o in found]}
+    orphans = find_orphans(state, limit, LocalRunner(REQUESTS))
+    document = {"orphans": [{"path": o.path, "bytes": o.size} for o in orphans]}
     return _Plan(document, lambda: table().remove_orphan_files(limit))
 
 
-_PLANS: dict[What, Callable[..., _Plan]] = {
-    What.SNAPSHOTS: _snapshots,
-    What.PARTITIONS: _partitions,
-    What.TAGS: _tags,
-    What.ORPHANS: _orphans,
+_PLANS: dict[Expirable, Callable[..., _Plan]] = {
+    Expirable.SNAPSHOTS: _snapshots,
+    Expirable.PARTITIONS: _partitions,
+    Expirable.TAGS: _tags,
+    Expirable.ORPHANS: _orphans,
 }
 
 
@@ -277,10 +275,10 @@ def _show_expiry(screen: Screen, document: dict[str, Any], empty: bool) -> None:
 def _show_orphans(screen: Screen, document: dict[str, Any]) -> None:
     from bitlake.formatting import human_bytes
 
-    found = document["orphans"]
+    orphans = document["orphans"]
     screen.table(
         (">size", "~file"),
-        [(human_bytes(o["bytes"]), o["path"]) for o in found[:50]],
+        [(human_bytes(o["bytes"]), o["path"]) for o in orphans[:50]],
     )
-    more = f" ({len(found) - 50:,} not shown)" if len(found) > 50 else ""
-    screen.line(f"{len(found):,} files that nothing names, {human_bytes(sum(o['bytes'] for o in found))}{more}")
+    hidden = f" ({len(orphans) - 50:,} not shown)" if len(orphans) > 50 else ""
+    screen.line(f"{counted(len(orphans), 'orphan file')}, {human_bytes(sum(o['bytes'] for o in orphans))}{hidden}")

@@ -1,7 +1,7 @@
-"""Where a command's result goes: JSON on stdout, or drawn for a person; notes go to stderr.
+"""The output of a command: its result on stdout, as JSON or drawn for a person, and notes on stderr.
 
-A terminal gets colours and its width.  A pipe gets plain text that is never cut or wrapped, and ``NO_COLOR`` plain text
-everywhere.
+On a terminal, output has colours and is wrapped at its width.  In a pipe it is plain text, never cut or wrapped.
+``NO_COLOR`` turns colours off.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _ENDLESS = 1_000_000
-"""The width of a pipe."""
+"""The line width in a pipe."""
 _LEAST = 16
-"""A column that may be wrapped or shortened keeps so many characters."""
+"""A column that is wrapped or shortened keeps at least this many characters."""
 _KINDS = ">~*"
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m"}
 _PLAIN = "\x1b[0m"
@@ -34,10 +34,10 @@ Document = Mapping[str, Any]
 
 
 class Screen:
-    """What a person sees: text, pairs and tables that fit the terminal's width.
+    """Output for a person: text, pairs and tables that fit the terminal's width.
 
-    ``width``: how many characters a line may have, a great many where output is no terminal; ``coloured``: whether
-    escape codes are understood.  Lines are written as they are; rich, which takes a while to load, draws tables.
+    ``width`` is the maximum length of a line, ``coloured`` whether to write escape codes.  rich draws tables; lines
+    are written without it, because it takes long to import.
     """
 
     def __init__(self, width: int, is_terminal: bool, coloured: bool) -> None:
@@ -59,17 +59,17 @@ class Screen:
         )
 
     def line(self, text: str = "", style: str | None = None) -> None:
-        """A line of text, wrapped at words where it has to be; ``style``: ``bold`` or ``dim``."""
+        """Write a line, wrapped between words at the width; ``style`` is ``bold`` or ``dim``."""
         text = printable(text)
         before, after = (_STYLES[style], _PLAIN) if style is not None and self.coloured else ("", "")
         sys.stdout.write("".join(f"{before}{line}{after}\n" for line in wrapped(text, self.width).split("\n")))
 
     def text(self, text: str) -> None:
-        """Lines that are aligned already: printed as they are, except where the terminal's width holds no more."""
+        """Write lines that are already aligned; only those wider than the terminal are wrapped."""
         self.line(text)
 
     def pairs(self, rows: Iterable[tuple[str, Any]], *, empty: bool = False) -> None:
-        """Names and values, one pair a line; pairs without a value are left out unless ``empty``."""
+        """Write names and values, one pair per line; pairs without a value only if ``empty``."""
         from rich.table import Table as Grid
         from rich.text import Text
 
@@ -82,11 +82,10 @@ class Screen:
         self.put(grid)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str = "nothing") -> None:
-        """Rows under column names.
+        """Write rows under column names.
 
-        A name that begins with ``>`` is a column of numbers, set to the right.  Where a line would not hold a row,
-        columns that begin with ``*`` are wrapped, then those that begin with ``~`` (long names) are shortened in the
-        middle.
+        A leading ``>`` in a name aligns the column to the right.  If rows are wider than the terminal, columns with a
+        leading ``*`` are wrapped, then those with a leading ``~`` (long names) are shortened in the middle.
         """
         from rich.table import Table as Grid
 
@@ -109,7 +108,7 @@ class Screen:
         self.put(grid)
 
     def put(self, grid: Grid) -> None:
-        """A grid of rich's; without trailing blanks where it is read by a program."""
+        """Write a rich table, in a pipe without trailing blanks."""
         sys.stdout.flush()
         if self.is_terminal:
             self._console.print(grid)
@@ -121,30 +120,29 @@ class Screen:
 
 
 class Output:
-    """One command's output; ``json``: as one JSON document."""
+    """One command's output; with ``json``, one JSON document."""
 
     def __init__(self, json: bool = False) -> None:
         self.json = json
-        self._found_problems = False
 
     @cached_property
     def screen(self) -> Screen:
-        """The terminal (or pipe) that stdout is."""
+        """Stdout, drawn for a person."""
         coloured = self.is_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         return Screen(terminal_width(sys.stdout.fileno()) if self.is_terminal else _ENDLESS, self.is_terminal, coloured)
 
     @property
     def is_terminal(self) -> bool:
-        """Whether a person sees stdout."""
+        """Whether stdout is a terminal."""
         return sys.stdout.isatty()
 
     @property
     def watched(self) -> bool:
-        """Whether a person sees stderr, where notes go."""
+        """Whether stderr, which gets notes, is a terminal."""
         return sys.stderr.isatty()
 
     def result(self, document: Document, render: Callable[[Screen], None]) -> None:
-        """A command's result: the document as JSON, or what ``render`` draws of it."""
+        """Write a command's result: the document as JSON, or what ``render`` draws from it."""
         if self.json:
             text = json.dumps(document, indent=2, ensure_ascii=False, default=_plain)
             sys.stdout.write(printable_json(text) + "\n")
@@ -153,11 +151,11 @@ class Output:
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """A line beside the result, on stderr."""
+        """Write a note to stderr."""
         say(text)
 
     def problems(self) -> None:
-        """Say that problems were found: the exit code becomes 1."""
+        """End the command with exit code 1: it found problems."""
         raise Problems
 
 
@@ -174,7 +172,7 @@ def _text(value: Any) -> Any:
 
 
 def _shorten(columns: Sequence[str], rows: list[list[Text]], width: int) -> None:
-    """Make long names short where lines would be longer than the terminal (in place)."""
+    """Shorten long names, in place, where rows are wider than the terminal."""
     widest = [max(len(name.lstrip(_KINDS)), *(r[i].cell_len for r in rows)) for i, name in enumerate(columns)]
     over = sum(widest) + 2 * (len(columns) - 1) - width
     over -= sum(max(0, w - _LEAST) for w, name in zip(widest, columns, strict=True) if name.startswith("*"))
@@ -198,24 +196,24 @@ def _elided(text: Text, room: int) -> Text:
 
 
 def iso(millis: int | None) -> str | None:
-    """A time for JSON: ISO 8601 in UTC, to the millisecond."""
+    """A timestamp for JSON: ISO 8601 in UTC, in milliseconds."""
     if millis is None:
         return None
     return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock(millis: int | None) -> str | None:
-    """A time for a person: the local wall clock."""
+    """A timestamp for a person: local time."""
     return None if millis is None else datetime.fromtimestamp(millis / 1000).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def when(text: str | None) -> str | None:
-    """A time of a document (see :func:`iso`) for a person: the local wall clock."""
+    """A timestamp of a JSON document (see :func:`iso`) for a person: local time."""
     return None if text is None else clock(round(datetime.fromisoformat(text).timestamp() * 1000))
 
 
 def _plain(value: Any) -> Any:
-    """Values that JSON does not have: bytes as hexadecimal digits, anything else as text."""
+    """A value that JSON does not have: bytes as hexadecimal digits, others as strings."""
     if isinstance(value, bytes):
         return value.hex()
     if isinstance(value, set | frozenset):

@@ -1,9 +1,9 @@
-"""Rows of a result as text: a table, CSV, JSON lines or Parquet.  Imported lazily: it loads pyarrow.
+"""Rows of a result as a table, CSV, JSON lines or Parquet.  Imported lazily by commands, since it loads pyarrow.
 
-JSON is made column by column, with no Python loop over rows.  Texts are escaped as RFC 8259 asks; whole numbers and
-finite floats are numbers; decimals are texts, so that readers lose no digit, and NaN and infinities too, since JSON has
-none; times are ISO 8601, in UTC with ``Z`` where they are instants; binary is hexadecimal digits; structs are objects,
-lists arrays, maps objects whose keys are texts.
+JSON is written column by column, without a Python loop over rows.  Strings are escaped by RFC 8259; integers and finite
+floats are numbers; decimals are strings, so that readers lose no digits, and so are NaN and infinities, which JSON does
+not have; times are ISO 8601, in UTC with ``Z`` for instants; binary is hexadecimal digits; structs are objects, lists
+arrays, and maps objects with string keys.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NULL = "NULL"
 
 
 def cells(rows: pa.Table) -> list[list[str]]:
-    """One text for each value of the rows that are shown, row by row; binary as hexadecimal digits."""
+    """The values as strings, row by row; binary as hexadecimal digits."""
     columns = [[_cell(v) for v in column.to_pylist()] for column in rows.columns]
     return [list(row) for row in zip(*columns, strict=True)]
 
 
-def numeric(made: pa.DataType) -> bool:
-    """Whether values of a type are set to the right."""
-    return bool(pa.types.is_integer(made) or pa.types.is_floating(made) or pa.types.is_decimal(made))
+def numeric(data_type: pa.DataType) -> bool:
+    """Whether a column of this type is aligned to the right."""
+    return bool(pa.types.is_integer(data_type) or pa.types.is_floating(data_type) or pa.types.is_decimal(data_type))
 
 
 def _cell(value: Any) -> str:
@@ -62,22 +62,22 @@ _REST = "[\x00-\x1f]"
 
 
 def json_lines(rows: pa.RecordBatch | pa.Table) -> bytes:
-    """The rows as UTF-8 text, each line ended."""
-    out = []
+    """The rows as UTF-8 text, one JSON object and a newline for each."""
+    parts = []
     batches = rows.to_batches() if isinstance(rows, pa.Table) else [rows]
     for batch in batches:
         if batch.num_rows:
-            out.append(_joined(_objects(batch.schema.names, batch.columns)) + b"\n")
-    return b"".join(out)
+            parts.append(_joined(_objects(batch.schema.names, batch.columns)) + b"\n")
+    return b"".join(parts)
 
 
 def _joined(lines: pa.Array) -> bytes:
-    whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
-    return pc.binary_join(whole, "\n")[0].as_py().encode()  # type: ignore[no-any-return]
+    single = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    return pc.binary_join(single, "\n")[0].as_py().encode()  # type: ignore[no-any-return]
 
 
 def _objects(names: list[str], columns: list[pa.Array]) -> pa.Array:
-    """One object per row, of values that are side by side."""
+    """One JSON object per row."""
     if not columns:
         return pa.array([], pa.string())
     parts: list[pa.Array | pa.Scalar] = []
@@ -88,38 +88,40 @@ def _objects(names: list[str], columns: list[pa.Array]) -> pa.Array:
 
 
 def _values(column: pa.Array) -> pa.Array:
-    """Every value as JSON text, NULL as ``null``; one per row."""
+    """Every value as JSON text, NULL as ``null``."""
     return pc.fill_null(_present(column), "null").cast(pa.string())
 
 
 def _present(column: pa.Array) -> pa.Array:
-    """JSON text where there is a value, NULL where there is none."""
-    made = column.type
-    if pa.types.is_dictionary(made):
-        return _present(column.cast(made.value_type))
-    if pa.types.is_struct(made):
-        return _where_valid(column, _objects([f.name for f in made], column.flatten()) if made.num_fields else "{}")
-    if pa.types.is_map(made):
+    """Every value as JSON text; NULL stays NULL."""
+    data_type = column.type
+    if pa.types.is_dictionary(data_type):
+        return _present(column.cast(data_type.value_type))
+    if pa.types.is_struct(data_type):
+        return _where_valid(
+            column, _objects([f.name for f in data_type], column.flatten()) if data_type.num_fields else "{}"
+        )
+    if pa.types.is_map(data_type):
         return _map(column)
-    if pa.types.is_list(made) or pa.types.is_large_list(made):
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
         return _list(column, _values(column.flatten()), "[", "]")
-    if pa.types.is_null(made):
+    if pa.types.is_null(data_type):
         return pa.nulls(len(column), pa.string())
-    if pa.types.is_boolean(made) or pa.types.is_integer(made):
+    if pa.types.is_boolean(data_type) or pa.types.is_integer(data_type):
         return column.cast(pa.string())
-    if pa.types.is_floating(made):
+    if pa.types.is_floating(data_type):
         text = column.cast(pa.string())
         return pc.if_else(pc.is_finite(column), text, _quoted(text))
     return _quoted(_escaped(_text(column)))
 
 
 def _text(column: pa.Array) -> pa.Array:
-    made = column.type
-    if pa.types.is_binary(made) or pa.types.is_large_binary(made) or pa.types.is_fixed_size_binary(made):
+    data_type = column.type
+    if pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type) or pa.types.is_fixed_size_binary(data_type):
         return hexadecimal(column)
-    if pa.types.is_timestamp(made):
-        text = pc.replace_substring(column.cast(pa.timestamp(made.unit)).cast(pa.string()), " ", "T")
-        return text if made.tz is None else pc.binary_join_element_wise(text, pa.scalar("Z"), "")
+    if pa.types.is_timestamp(data_type):
+        text = pc.replace_substring(column.cast(pa.timestamp(data_type.unit)).cast(pa.string()), " ", "T")
+        return text if data_type.tz is None else pc.binary_join_element_wise(text, pa.scalar("Z"), "")
     return column.cast(pa.string())
 
 
@@ -159,25 +161,25 @@ _DIGITS = np.array([f"{i:02x}".encode() for i in range(256)], "S2")
 
 
 def hexadecimal(column: pa.Array) -> pa.Array:
-    """Binary values as texts of two digits a byte."""
-    whole = pc.fill_null(column.cast(pa.large_binary()), b"")
-    offsets = np.frombuffer(whole.buffers()[1], np.int64, len(whole) + 1, whole.offset * 8)
-    data = whole.buffers()[2]
-    taken = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.empty(0, np.uint8)
-    digits = pa.py_buffer(_DIGITS[taken].tobytes())
-    places = pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int64))
-    text = pa.LargeStringArray.from_buffers(len(whole), places, digits).cast(pa.string())
+    """Binary values as strings of two hexadecimal digits per byte."""
+    values = pc.fill_null(column.cast(pa.large_binary()), b"")
+    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, values.offset * 8)
+    data = values.buffers()[2]
+    selected = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]] if data is not None else np.empty(0, np.uint8)
+    digits = pa.py_buffer(_DIGITS[selected].tobytes())
+    digit_offsets = pa.py_buffer(((offsets - offsets[0]) * 2).astype(np.int64))
+    text = pa.LargeStringArray.from_buffers(len(values), digit_offsets, digits).cast(pa.string())
     return pc.if_else(pc.is_valid(column), text, pa.scalar(None, pa.string()))
 
 
 def starting(out: Output) -> None:
-    """Tell a person that Spark takes a moment."""
+    """Print a note for a person before the seconds that Spark takes to start."""
     if out.watched and "pyspark" not in sys.modules:
         out.note("starting Spark …")
 
 
 class Result:
-    """What a statement returned: its rows (at most a limit), and how long it took."""
+    """The rows that a statement returned, at most a limit, and its duration."""
 
     def __init__(self, text: str, rows: pa.Table, more: bool, seconds: float) -> None:
         self.text = text
@@ -187,7 +189,7 @@ class Result:
 
     @staticmethod
     def of(lake: Lake, text: str, limit: int) -> Result:
-        """Run a statement and fetch its rows: all of them for a limit of 0."""
+        """Run a statement and fetch at most ``limit`` rows; 0 fetches all."""
         started = time.perf_counter()
         frame = lake.sql(text)
         if not frame.columns:
@@ -198,12 +200,12 @@ class Result:
 
     @property
     def has_rows(self) -> bool:
-        """Whether it is a table at all: statements that change something return none."""
+        """Whether the statement returned a table; statements that change something do not."""
         return bool(self.rows.num_columns)
 
     def document(self) -> dict[str, Any]:
-        """As JSON: columns with their types, rows as lists in that order."""
-        names = [str(i) for i in range(self.rows.num_columns)]  # names may be there twice
+        """The result for JSON: columns with their types, and rows as lists of values."""
+        names = [str(i) for i in range(self.rows.num_columns)]  # a result may have two columns of one name
         lines = json_lines(self.rows.rename_columns(names)).splitlines() if self.has_rows else []
         return {
             "statement": self.text,
@@ -215,7 +217,7 @@ class Result:
 
 
 def show_table(screen: Screen, result: Result) -> None:
-    """Rows as a table; one below the other, column by column, where a line would hold too little of each."""
+    """Draw rows as a table, or one column per line where the terminal is too narrow for a row."""
     rows, names = cells(result.rows), result.rows.column_names
     widths = [max([len(n), *(len(r[i]) for r in rows)]) for i, n in enumerate(names)]
     if sum(min(w, 24) + 2 for w in widths) - 2 > screen.width:
@@ -224,10 +226,10 @@ def show_table(screen: Screen, result: Result) -> None:
             screen.pairs(zip(names, row, strict=True), empty=True)
     else:
         right = [numeric(f.type) for f in result.rows.schema]
-        kinds = [">" if r else "*" if w > 24 else "" for r, w in zip(right, widths, strict=True)]
-        screen.table([k + n for k, n in zip(kinds, names, strict=True)], rows, empty="no rows")
+        layouts = [">" if r else "*" if w > 24 else "" for r, w in zip(right, widths, strict=True)]
+        screen.table([k + n for k, n in zip(layouts, names, strict=True)], rows, empty="no rows")
     if result.more:
-        screen.line(f"the first {result.rows.num_rows:,} rows; --limit 0 shows all", "dim")
+        screen.line(f"first {result.rows.num_rows:,} rows; --limit 0 shows all", "dim")
 
 
 def _show_csv(screen: Screen, result: Result) -> None:
@@ -243,11 +245,11 @@ def _show_json(screen: Screen, result: Result) -> None:
 
 
 SHOW = {"table": show_table, "csv": _show_csv, "json": _show_json}
-"""What draws a result, by the value of --format."""
+"""The function that prints a result, by the value of --format."""
 
 
 def write(sink: Any, format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
-    """Write all batches; returns the number of rows."""
+    """Write all batches; return the number of rows."""
     rows = 0
     if format == "json":
         for batch in batches:
@@ -256,7 +258,7 @@ def write(sink: Any, format: str, schema: pa.Schema, batches: Iterable[pa.Record
         return rows
     with _writer(sink, format, schema) as writer:
         for batch in batches:
-            writer.write_batch(_texts(batch) if format == "csv" else batch)
+            writer.write_batch(_csv_batch(batch) if format == "csv" else batch)
             rows += batch.num_rows
     return rows
 
@@ -266,16 +268,19 @@ def _writer(sink: Any, format: str, schema: pa.Schema) -> Any:
         return pq.ParquetWriter(sink, schema, compression="zstd")
     nested = next((f.name for f in schema if pa.types.is_nested(f.type)), None)
     if nested is not None:
-        raise InvalidRequest(f"column '{nested}' is nested, which CSV cannot hold: write JSON, or choose --columns")
+        raise InvalidRequest(
+            f"column '{nested}' is nested, which CSV does not support: export to JSON, or choose --columns"
+        )
     return csv.CSVWriter(sink, pa.schema([f.with_type(pa.string()) if _binary(f.type) else f for f in schema]))
 
 
-def _binary(made: pa.DataType) -> bool:
-    return bool(pa.types.is_binary(made) or pa.types.is_large_binary(made) or pa.types.is_fixed_size_binary(made))
+def _binary(data_type: pa.DataType) -> bool:
+    is_variable = pa.types.is_binary(data_type) or pa.types.is_large_binary(data_type)
+    return bool(is_variable or pa.types.is_fixed_size_binary(data_type))
 
 
-def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows for CSV: binary columns as hexadecimal digits."""
+def _csv_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows for CSV, with binary columns as hexadecimal digits."""
     for i, f in enumerate(batch.schema):
         if _binary(f.type):
             batch = batch.set_column(i, f.name, hexadecimal(batch.column(i)))

@@ -1,20 +1,18 @@
-"""What every command is given: the lake that was named, its tables, and where output goes."""
+"""What every command is given: the lake that was named, its tables, and its output."""
 
 from __future__ import annotations
 
-import inspect
 import sys
-import typing
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+import click
 
 from bitlake.cli.failures import Usage
 from bitlake.cli.output import Output
-from bitlake.cli.startup import LightCommand
+from bitlake.cli.parameters import LAKE_OPTIONS, Command
 
 if TYPE_CHECKING:
     from bitlake.lake import Lake
@@ -22,41 +20,7 @@ if TYPE_CHECKING:
     from bitlake.snapshot.state import TableState
     from bitlake.table.table import Table
 
-Found = TypeVar("Found")
-Command: TypeAlias = Callable[..., None]
-"""What a command runs: its first argument is the :class:`Run`."""
-_PANEL = "Lake and output"
-
-
-def complete_tables(incomplete: str) -> list[str]:
-    """The tables whose names begin so, for the shell's completion; of the lake in ``BITLAKE_LAKE``."""
-    import os
-
-    lake = os.environ.get("BITLAKE_LAKE")
-    if not lake:
-        return []
-    from bitlake.errors import BitlakeError
-    from bitlake.lake import connect
-
-    database, dot, start = incomplete.rpartition(".")
-    try:
-        names = connect(lake).tables(database or None)
-    except BitlakeError:
-        return []
-    return [f"{database}{dot}{n}" for n in names if n.startswith(start)]
-
-
-TableName = Annotated[
-    str, typer.Argument(metavar="TABLE", help="A table: orders, or sales.orders.", autocompletion=complete_tables)
-]
-OptionalTable = Annotated[
-    str | None,
-    typer.Argument(metavar="TABLE", help="A table: orders, or sales.orders.", autocompletion=complete_tables),
-]
-SnapshotOption = Annotated[int | None, typer.Option(help="As it was at this snapshot.", metavar="ID")]
-TagOption = Annotated[str | None, typer.Option(help="As it was at this tag.", metavar="NAME")]
-WhenOption = Annotated[str | None, typer.Option(help="As it was at this time: '2026-01-31 12:00:00'.", metavar="TIME")]
-Where = Annotated[str | None, typer.Option("--where", "-w", help="A Spark SQL condition.", metavar="CONDITION")]
+Opened = TypeVar("Opened")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,44 +40,43 @@ class LakeOptions:
 class Run:
     """One run of a command."""
 
-    def __init__(self, options: LakeOptions, out: Output, debug: bool = False) -> None:
+    def __init__(self, options: LakeOptions, out: Output) -> None:
         self.options = options
         self.out = out
-        self.debug = debug
 
     def lake(self) -> Lake:
-        """The lake; raises a usage error if none was named."""
+        """Return the lake; raise a usage error if the command line names none."""
         return self._lake
 
     @cached_property
     def _lake(self) -> Lake:
         from bitlake.lake import connect
 
-        given = self.options
-        if not given.lake:
-            raise Usage("which lake? Say --lake FOLDER (or s3://bucket/folder), or set BITLAKE_LAKE")
+        options = self.options
+        if not options.lake:
+            raise Usage("no lake is named: use --lake FOLDER (or s3://bucket/folder), or set BITLAKE_LAKE")
         return connect(
-            given.lake,
-            database=given.database or "default",
-            timezone=given.timezone,
-            storage_options=pairs("--option", given.option),
-            catalog=given.catalog,
-            uri=given.uri,
-            catalog_options=pairs("--catalog-option", given.catalog_option),
-            external_paths=list(given.external_path),
+            options.lake,
+            database=options.database or "default",
+            timezone=options.timezone,
+            storage_options=pairs("--option", options.option),
+            catalog=options.catalog,
+            uri=options.uri,
+            catalog_options=pairs("--catalog-option", options.catalog_option),
+            external_paths=list(options.external_path),
         )
 
     def state(self, name: str) -> TableState:
-        """What a table is now, which is known sooner than a table is ready to be read."""
-        return self._found(lambda: self.lake().state(name))
+        """Return a table's schema and latest snapshot, which takes less time than opening it for reading."""
+        return self._open(lambda: self.lake().state(name))
 
     def table(self, name: str) -> Table:
-        """A table by name; raises :class:`bitlake.errors.NotFound`, naming one like it."""
-        return self._found(lambda: self.lake().table(name))
+        """Open a table; raise :class:`bitlake.errors.NotFound`, with a similar name if there is one."""
+        return self._open(lambda: self.lake().table(name))
 
     def scan(self, name: str, snapshot: int | None, tag: str | None, timestamp: str | None) -> Scan:
-        """All of a table at a moment, to be read; what writes, which comes with tables, is not loaded for that."""
-        if "$" in name:  # maybe a system table, which has no state of its own
+        """Return a scan of all rows at a snapshot, without loading the modules that write tables."""
+        if "$" in name:  # possibly a system table, which has no state of its own
             return self.table(name).scan(snapshot=snapshot, tag=tag, timestamp=timestamp)
         from bitlake.scan.scan import Scan
         from bitlake.snapshot.time_travel import When
@@ -122,14 +85,16 @@ class Run:
         return Scan(state, state.store, state.schema.field_names, timezone=self.options.timezone)
 
     def check_folder(self) -> None:
-        """Raise :class:`bitlake.errors.NotFound` if the lake's folder is not there: it is misspelled, or new."""
+        """Raise :class:`bitlake.errors.NotFound` if the lake's folder does not exist: it is misspelled, or new."""
         from bitlake.errors import NotFound
 
         lake = self.lake()
         if self.options.catalog == "filesystem" and not lake.catalog.store.dir_exists(lake.path):
-            raise NotFound(f"there is no lake at {lake.path}: the folder does not exist (the first table makes it)")
+            raise NotFound(
+                f"no lake at {lake.path}: the folder does not exist; check the path, or create the first table in it"
+            )
 
-    def _found(self, find: Callable[[], Found]) -> Found:
+    def _open(self, find: Callable[[], Opened]) -> Opened:
         from bitlake.errors import NotFound
 
         try:
@@ -138,105 +103,65 @@ class Run:
             self.check_folder()
             raise
 
-    def agreed(self, question: str, yes: bool, plan: bool = False) -> bool:
-        """Whether to go on with what was shown: ``--yes`` said so, or a person at the terminal does now.
+    def confirmed(self, question: str, yes: bool, dry_run: bool = False) -> bool:
+        """Whether to carry out the plan on the screen: ``--yes`` was given, or the person at the terminal agrees.
 
-        ``plan``: only the plan is wanted.  Where nobody can be asked the answer is no.
+        With ``--dry-run``, or without a terminal to ask at, the answer is no.
         """
-        if plan:
+        if dry_run:
             return False
         if yes:
             return True
         if self.out.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
             return False
-        return typer.confirm(question, default=False)
+        return click.confirm(question, default=False)
 
 
-def command(app: typer.Typer, name: str, function: Callable[..., None], panel: str | None = None) -> None:
-    """Add a command: a function of a :class:`Run` and of its own parameters, which typer reads from its signature."""
-    hints = typing.get_type_hints(function, include_extras=True)
-    own = [p.replace(annotation=hints[p.name]) for p in inspect.signature(function).parameters.values()][1:]
-    common = list(inspect.signature(_common).parameters.values())
-    kinds = typing.get_type_hints(_common, include_extras=True)
-    common = [p.replace(annotation=kinds[p.name], kind=inspect.Parameter.KEYWORD_ONLY) for p in common]
-    own = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+def command(name: str, group: click.Group | None = None) -> Callable[[Callable[..., None]], Command]:
+    """Make a function of a :class:`Run` and its own parameters a command, with the options of every command.
 
-    @wraps(function)
-    def called(**given: Any) -> None:
-        function(_common(**{p.name: given.pop(p.name) for p in common}), **given)
+    The function's docstring is the help text, and its first sentence the line in the list of commands.
+    """
 
-    called.__signature__ = inspect.Signature([*own, *common])  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in (*own, *common)}
-    del called.__wrapped__
-    app.command(name, cls=LightCommand, help=inspect.getdoc(function), rich_help_panel=panel)(called)
+    def decorate(function: Callable[..., None]) -> Command:
+        @wraps(function)
+        def invoke(**values: Any) -> None:
+            options = LakeOptions(**{f.name: values.pop(f.name) for f in fields(LakeOptions)})
+            function(Run(options, Output(values.pop("json"))), **values)
 
+        made = click.command(name, cls=Command, params=list(LAKE_OPTIONS))(invoke)
+        if group is not None:
+            group.add_command(made)
+        return made
 
-def _common(
-    lake: Annotated[
-        str | None,
-        typer.Option(
-            "--lake", "-l", envvar="BITLAKE_LAKE", metavar="URL", help="The lake's folder.", rich_help_panel=_PANEL
-        ),
-    ] = None,
-    database: Annotated[
-        str | None, typer.Option("--database", "-d", help="Where tables without one are.", rich_help_panel=_PANEL)
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option", "-o", metavar="NAME=VALUE", help="A storage option: s3.endpoint=….", rich_help_panel=_PANEL
-        ),
-    ] = None,
-    catalog: Annotated[
-        str, typer.Option(help="filesystem, jdbc or rest.", rich_help_panel=_PANEL, envvar="BITLAKE_CATALOG")
-    ] = "filesystem",
-    uri: Annotated[
-        str | None, typer.Option(help="Of a jdbc or rest catalog.", rich_help_panel=_PANEL, envvar="BITLAKE_URI")
-    ] = None,
-    catalog_option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="An option of the catalog.", rich_help_panel=_PANEL),
-    ] = None,
-    external_path: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL",
-            help="A folder outside of the tables that may hold files of them; may be repeated.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
-    timezone: Annotated[
-        str, typer.Option(help="The zone of timestamps that name none.", rich_help_panel=_PANEL)
-    ] = "UTC",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON document.", rich_help_panel=_PANEL)] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Print the stack of errors.", rich_help_panel=_PANEL)] = False,
-) -> Run:
-    options = LakeOptions(
-        lake, database, timezone, option or (), catalog, uri, catalog_option or (), external_path or ()
-    )
-    return Run(options, Output(json), debug)
+    return decorate
 
 
-def pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
-    """``["a=1"]`` → ``{"a": "1"}``; raises a usage error naming the option that was given otherwise."""
-    out = {}
-    for text in given or ():
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """``["a=1"]`` → ``{"a": "1"}``; raise a usage error that names the option where a text is not NAME=VALUE."""
+    values = {}
+    for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise Usage(f"{option} takes NAME=VALUE, and not '{text}'")
-        out[name] = value
-    return out
+            raise Usage(f"{option} expects NAME=VALUE; got '{text}'")
+        values[name] = value
+    return values
 
 
 def duration(option: str, text: str | None) -> int | None:
-    """``7d``, ``12 h``, ``30 min`` → milliseconds; raises a usage error naming the option."""
+    """``7d``, ``12 h``, ``30 min`` → milliseconds; raise a usage error that names the option."""
     if text is None:
         return None
     from bitlake.metadata.option_types import parse_duration_ms
 
     try:
         if text.strip().isdigit():
-            raise ValueError(text)  # a number without a unit is milliseconds to options, and to nobody at a terminal
+            raise ValueError(text)  # table options read a number without a unit as milliseconds; people do not
         return parse_duration_ms(text)
     except ValueError as e:
-        raise Usage(f"{option} takes a time such as 7d, 12h or 30min, and not '{text}'") from e
+        raise Usage(f"{option} expects a duration such as 7d, 12h or 30min; got '{text}'") from e
+
+
+def column_names(text: str | None) -> list[str]:
+    """``"a, b"`` → ``["a", "b"]``."""
+    return [n.strip() for n in text.split(",") if n.strip()] if text else []

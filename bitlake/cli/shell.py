@@ -1,6 +1,6 @@
-"""The interactive SQL shell: one Spark session, history, editing over several lines, completion of tables and columns.
+"""The interactive SQL shell: one Spark session, history, multi-line editing, completion of tables and columns.
 
-A statement ends with ``;`` and may span lines.  Ctrl-C empties the line, or stops a query; Ctrl-D leaves.
+A statement ends with ``;`` and may span lines.  Ctrl-C clears the input or stops a query; Ctrl-D exits.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from bitlake.cli.run import Run
 from bitlake.errors import BitlakeError, InvalidRequest
 
 _HELP = """\
-statements end with ; and may span lines    Ctrl-C empties the line, or stops a query    Ctrl-D leaves
-\\dt  tables      \\d TABLE  its columns      \\l  databases      \\q  leave      \\?  this help"""
+statements end with ; and may span lines    Ctrl-C clears the input or stops a query    Ctrl-D exits
+\\dt  tables      \\d TABLE  its columns      \\l  databases      \\q  exit      \\?  this help"""
 _KEYWORDS = """\
 SELECT FROM WHERE GROUP BY ORDER HAVING LIMIT JOIN LEFT RIGHT FULL INNER ON USING AND OR NOT IN IS NULL LIKE BETWEEN AS
 DISTINCT UNION ALL CASE WHEN THEN ELSE END CREATE TABLE DROP ALTER INSERT INTO OVERWRITE VALUES DELETE UPDATE SET MERGE
 MATCHED TRUNCATE DESCRIBE SHOW TABLES DATABASES USE EXPLAIN CALL ANALYZE TBLPROPERTIES PARTITIONED COMMENT COUNT SUM MIN
 MAX AVG VERSION OF TIMESTAMP WITH""".split()
 _BEFORE_TABLES = frozenset(("FROM", "JOIN", "INTO", "TABLE", "UPDATE", "DESCRIBE", "DESC", "USING"))
-"""After these words stands a table."""
+"""A table name follows these words."""
 
 
 class Shell:
-    """Reads statements until the person leaves; ``limit``: rows shown of each result, 0 all."""
+    """Reads statements until the user exits; shows at most ``limit`` rows of each result, 0 for all."""
 
     def __init__(self, run: Run, limit: int) -> None:
         self.run = run
@@ -53,8 +53,8 @@ class Shell:
         )
 
     def loop(self) -> None:
-        """Read and run, until Ctrl-D or ``\\q``."""
-        self.run.out.screen.line(f"{self.lake.path}: statements end with ;  \\? helps, Ctrl-D leaves", "dim")
+        """Read and run statements until Ctrl-D or ``\\q``."""
+        self.run.out.screen.line(f"{self.lake.path}: statements end with ;  \\? shows help, Ctrl-D exits", "dim")
         while True:
             try:
                 text = self.session.prompt(f"{self.lake.database}> ")
@@ -106,7 +106,7 @@ class Shell:
 
 
 class Names(Completer):
-    """Completes tables, the columns of the tables that a statement names, and SQL's words."""
+    """Completes tables, the columns of the tables that a statement names, and SQL keywords."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -114,12 +114,12 @@ class Names(Completer):
         self._columns: dict[str, list[str]] = {}
 
     def forget(self) -> None:
-        """Look again: tables may have come, gone or changed."""
+        """Clear the cached names: a statement may have created, dropped or changed tables."""
         self._tables = None
         self._columns.clear()
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What may stand at the cursor."""
+        """The names and keywords that can follow at the cursor."""
         word = document.get_word_before_cursor(pattern=re.compile(r"[\w.]+"))
         if not word and not document.text_before_cursor.endswith((" ", "(", ",", "\n")):
             return
@@ -146,9 +146,9 @@ class Names(Completer):
     def _all_tables(self) -> list[str]:
         if self._tables is None:
             lake = self.run.lake()
-            here = lake.database
+            current = lake.database
             self._tables = lake.tables()
-            self._tables += [f"{d}.{t}" for d in lake.databases() if d != here for t in lake.tables(d)]
+            self._tables += [f"{d}.{t}" for d in lake.databases() if d != current for t in lake.tables(d)]
         return self._tables
 
     def _of(self, table: str) -> list[str]:
@@ -161,11 +161,11 @@ def _quietly(ask: Callable[[], list[str]]) -> list[str]:
     try:
         return ask()
     except BitlakeError:
-        return []  # nothing to complete is no reason to disturb who types
+        return []  # an error must not interrupt typing
 
 
 def _history() -> History:
-    """Statements of earlier sessions, in ``$XDG_STATE_HOME/bitlake/history``, readable by their owner only."""
+    """Statements of earlier sessions, in ``$XDG_STATE_HOME/bitlake/history``, readable by the owner only."""
     folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "bitlake"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -191,7 +191,7 @@ def _keys() -> KeyBindings:
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter runs a text: it ends with ``;`` outside of quotes and comments, is a command, or is empty."""
+    """Whether Enter runs a text: it ends with ``;`` outside quotes and comments, is a command, or is empty."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or stripped in ("quit", "exit"):
         return True
@@ -204,5 +204,5 @@ def is_complete(text: str) -> bool:
     try:
         tokens = tokenize(stripped)
     except InvalidRequest:
-        return False  # a quote is open
+        return False  # an open quote
     return bool(tokens) and tokens[-1].token_type is TokenType.SEMICOLON

@@ -1,6 +1,6 @@
-"""Files that are imported, as Arrow batches: Parquet, CSV and JSON (one object a line), read piece by piece.
+"""Files to import, read as a stream of Arrow batches: Parquet, CSV and JSON (one object per line).
 
-An empty CSV field is NULL and a quoted empty one (``""``) an empty text, as PostgreSQL's COPY has it.
+An empty CSV field is NULL and a quoted empty field (``""``) is an empty string, as in PostgreSQL's COPY.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 class Format(StrEnum):
-    """What a file holds."""
+    """The format of a file."""
 
     PARQUET = "parquet"
     CSV = "csv"
     JSON = "json"
 
 
-_ENDINGS = {
+_FORMATS = {
     ".parquet": Format.PARQUET, ".pq": Format.PARQUET, ".csv": Format.CSV, ".tsv": Format.CSV, ".json": Format.JSON,
     ".jsonl": Format.JSON, ".ndjson": Format.JSON,
 }  # fmt: skip
@@ -43,7 +43,7 @@ _ENDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class CsvStyle:
-    """How a CSV file is written; ``delimiter`` None is by the file's name: a tab for ``.tsv``, else a comma."""
+    """The dialect of a CSV file; ``delimiter`` None means a tab for ``.tsv`` files, else a comma."""
 
     delimiter: str | None = None
     quote: str = '"'
@@ -53,52 +53,54 @@ class CsvStyle:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to import: its path or URI (``-`` is stdin), what it holds, and how its store is reached."""
+    """A file to import: its path or URI (``-`` is stdin), its format, and the options of its store."""
 
     path: str
     format: Format
     style: CsvStyle = field(default_factory=CsvStyle)
     options: dict[str, str] = field(default_factory=dict)
     _held: list[bytes] = field(default_factory=list, repr=False, compare=False)
-    """What stdin gave, once its columns were looked at."""
+    """The content of stdin, once :meth:`schema` has read it."""
 
-    def batches(self, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
-        """The rows.
+    def batches(self, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+        """Read the rows.
 
-        Text is read as ``wanted`` says, a schema whose columns are found by name in upper or lower case; without it, as
-        the first rows look.  Raises :class:`InvalidRequest` naming file, row and column of what does not fit.
+        Text is parsed by the schema ``expected``, whose column names match in any case; without it, types are inferred
+        from the first rows.  Raises :class:`InvalidRequest` with the file, row and column of a value that does not fit.
         """
         try:
             with self._opened() as file:
                 if self.format is Format.PARQUET:
                     yield from _parquet(file)
                 else:
-                    reader = self._csv(file, wanted) if self.format is Format.CSV else self._json(file, wanted)
+                    reader = self._csv(file, expected) if self.format is Format.CSV else self._json(file, expected)
                     yield from reader
         except pa.ArrowInvalid as e:
-            raise InvalidRequest(f"{self.path}: {self._told(e, wanted)}") from e
+            raise InvalidRequest(f"{self.path}: {self._parse_error(e, expected)}") from e
         except (pa.ArrowException, EOFError) as e:
-            raise CorruptError(f"{self.path} cannot be read as {self.format}: {_said(e)}") from e
+            raise CorruptError(f"{self.path} cannot be read as {self.format}: {_message(e)}") from e
         except FileNotFoundError as e:
-            raise NotFound(f"there is no file {self.path}") from e
+            raise NotFound(f"file not found: {self.path}") from e
         except IsADirectoryError as e:
-            raise InvalidRequest(f"{self.path} is a folder: name its files, as in '{self.path}/*.{self.format}'") from e
+            raise InvalidRequest(
+                f"{self.path} is a folder: name files in it, such as '{self.path}/*.{self.format}'"
+            ) from e
         except OSError as e:
             raise StorageUnavailable(f"{self.path} cannot be read: {e.strerror or e}") from e
 
     def schema(self) -> pa.Schema:
-        """The columns as the file has them, or as its first rows look."""
+        """The file's schema: declared by Parquet, inferred from the first rows of text."""
         if self.path == "-":
             self._held[:] = [sys.stdin.buffer.read()]
         batches = self.batches(None)
         first = next(batches, None)
         batches.close()  # type: ignore[attr-defined]
         if first is None:
-            raise InvalidRequest(f"{self.path} has no rows to tell the columns' types from: create the table first")
+            raise InvalidRequest(f"{self.path} has no rows to infer column types from: create the table first")
         return self._with_dates(first.schema) if self.format is Format.JSON else first.schema
 
     def _with_dates(self, schema: pa.Schema) -> pa.Schema:
-        """JSON has no dates, and Arrow takes a day for a time: columns whose first texts all are days are DATE."""
+        """Make timestamp columns DATE if all their first values are days: Arrow infers timestamps from both."""
         from pyarrow import compute as pc
         from pyarrow import json
 
@@ -125,20 +127,20 @@ class Source:
         kind = _COMPRESSED.get(os.path.splitext(self.path)[1])
         return raw if kind is None or self.format is Format.PARQUET else pa.CompressedInputStream(raw, kind)
 
-    def _csv(self, file: Any, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    def _csv(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         from pyarrow import csv
 
         style = self.style
         delimiter = style.delimiter or ("\t" if ".tsv" in self.path else ",")
-        names = None if style.header or wanted is None else wanted.names
+        names = None if style.header or expected is None else expected.names
         types = {}
-        if wanted is not None:
-            nested = [f.name for f in wanted if pa.types.is_nested(f.type)]
+        if expected is not None:
+            nested = [f.name for f in expected if pa.types.is_nested(f.type)]
             if nested:
                 raise InvalidRequest(f"{self.path}: column '{nested[0]}' is nested, which CSV cannot hold; use JSON")
             if style.header:
-                file, names = _header(file, self.path, delimiter, style.quote, wanted)
-            types = {f.name: f.type for f in wanted}
+                file, names = _header(file, self.path, delimiter, style.quote, expected)
+            types = {f.name: f.type for f in expected}
         try:
             yield from csv.open_csv(
                 file,
@@ -154,52 +156,54 @@ class Source:
                 ),
             )
         except pa.ArrowInvalid as e:
-            if wanted is not None and "Empty CSV file" in str(e):
-                return  # names of columns, and no row
-            raise InvalidRequest(f"{self.path}{_in_column(_said(e), names)}") from e
+            if expected is not None and "Empty CSV file" in str(e):
+                return  # a header without rows
+            raise InvalidRequest(f"{self.path}{_in_column(_message(e), names)}") from e
 
-    def _json(self, file: Any, wanted: pa.Schema | None) -> Iterator[pa.RecordBatch]:
+    def _json(self, file: Any, expected: pa.Schema | None) -> Iterator[pa.RecordBatch]:
         from pyarrow import json
 
-        behaviour = "infer" if wanted is None else "error"
-        asked = None if wanted is None else pa.schema([f.with_type(_as_read(f.type)) for f in wanted])
-        parse = json.ParseOptions(explicit_schema=asked, unexpected_field_behavior=behaviour)
+        behaviour = "infer" if expected is None else "error"
+        schema = None if expected is None else pa.schema([f.with_type(_json_type(f.type)) for f in expected])
+        parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour)
         try:
             reader = json.open_json(file, read_options=json.ReadOptions(block_size=_BLOCK), parse_options=parse)
-            return reader if wanted is None else (self._of_texts(batch, wanted) for batch in reader)
+            return reader if expected is None else (self._cast(batch, expected) for batch in reader)
         except pa.ArrowInvalid as e:
             if "Column() changed from object to array" in str(e):
-                raise InvalidRequest(f"{self.path} is one JSON array; write one object a line: jq -c '.[]'") from e
+                raise InvalidRequest(
+                    f"{self.path} is one JSON array; write one object per line, with jq -c '.[]'"
+                ) from e
             raise
 
-    def _told(self, error: Exception, wanted: pa.Schema | None) -> str:
-        """What Arrow says of the file; of a JSON column that the table has not, its name."""
-        if wanted is None or "unexpected field" not in str(error):
-            return _said(error)
+    def _parse_error(self, error: Exception, expected: pa.Schema | None) -> str:
+        """Arrow's message, or the name of a JSON column that the table does not have."""
+        if expected is None or "unexpected field" not in str(error):
+            return _message(error)
         from pyarrow import json
 
         unknown: list[str] = []
         if self.path != "-":
             with self._opened() as file, suppress(pa.ArrowInvalid):
-                unknown = [n for n in json.open_json(file).schema.names if n not in wanted.names]
-        what = f"column '{unknown[0]}' is" if unknown else "a column is"
-        return f"{what} not among the table's columns, {', '.join(wanted.names)}"
+                unknown = [n for n in json.open_json(file).schema.names if n not in expected.names]
+        subject = f"column '{unknown[0]}' is" if unknown else "a column is"
+        return f"{subject} not among the table's columns, {', '.join(expected.names)}"
 
-    def _of_texts(self, batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-        """The batch with the days and times of its texts."""
+    def _cast(self, batch: pa.RecordBatch, expected: pa.Schema) -> pa.RecordBatch:
+        """Cast the strings of date and time columns."""
         for i, f in enumerate(batch.schema):
-            made = wanted.field(f.name).type
-            if made != f.type:
+            data_type = expected.field(f.name).type
+            if data_type != f.type:
                 try:
-                    batch = batch.set_column(i, f.name, batch.column(i).cast(made))
+                    batch = batch.set_column(i, f.name, batch.column(i).cast(data_type))
                 except pa.ArrowInvalid as e:
-                    raise InvalidRequest(f"{self.path}: column '{f.name}': {_said(e)}") from e
+                    raise InvalidRequest(f"{self.path}: column '{f.name}': {_message(e)}") from e
         return batch
 
 
-def _as_read(made: pa.DataType) -> pa.DataType:
-    """Arrow reads days and times from numbers alone, which nobody writes into JSON."""
-    return pa.string() if pa.types.is_date(made) or pa.types.is_time(made) else made
+def _json_type(data_type: pa.DataType) -> pa.DataType:
+    """The type to parse JSON with: strings for dates and times, which Arrow parses from numbers only."""
+    return pa.string() if pa.types.is_date(data_type) or pa.types.is_time(data_type) else data_type
 
 
 def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
@@ -209,8 +213,8 @@ def _parquet(file: Any) -> Iterator[pa.RecordBatch]:
         yield from parquet.iter_batches(batch_size=128 * 1024)
 
 
-def _header(file: Any, path: str, delimiter: str, quote: str, wanted: pa.Schema) -> tuple[Any, list[str]]:
-    """A CSV file after its first line, and the columns that it names, as the table writes them."""
+def _header(file: Any, path: str, delimiter: str, quote: str, expected: pa.Schema) -> tuple[Any, list[str]]:
+    """Read the header of a CSV file; return the rest of the file, and the table's names of the columns."""
     import csv as plain
 
     line = bytearray()
@@ -219,36 +223,36 @@ def _header(file: Any, path: str, delimiter: str, quote: str, wanted: pa.Schema)
         if not byte:
             break
         line += byte
-    known = {n.lower(): n for n in wanted.names}
+    table_names = {n.lower(): n for n in expected.names}
     text = bytes(line).decode("utf-8-sig", "replace").strip("\r\n")
     if not text:
-        raise InvalidRequest(f"{path} is empty: a line with the columns' names is wanted, or say --no-header")
+        raise InvalidRequest(f"{path} is empty: expected a line of column names; use --no-header for a file without it")
     names = next(plain.reader([text], delimiter=delimiter, quotechar=quote))
-    unknown = [n for n in names if n.lower() not in known]
+    unknown = [n for n in names if n.lower() not in table_names]
     if unknown:
-        hint = "" if len(unknown) < len(names) else "; say --no-header if the first line is a row"
-        other = next((d for d in ";\t|" if len(names) == 1 and d in text), None)
-        hint = hint if other is None else f"; say --delimiter {'tab' if other == chr(9) else repr(other)}"
-        raise InvalidRequest(f"{path} has a column '{unknown[0]}', and the table has {', '.join(wanted.names)}{hint}")
-    return file, [known[n.lower()] for n in names]
+        hint = "" if len(unknown) < len(names) else "; use --no-header if the first line is a row"
+        likely = next((d for d in ";\t|" if len(names) == 1 and d in text), None)
+        hint = hint if likely is None else f"; use --delimiter {'tab' if likely == chr(9) else repr(likely)}"
+        raise InvalidRequest(f"{path} has a column '{unknown[0]}'; the table has {', '.join(expected.names)}{hint}")
+    return file, [table_names[n.lower()] for n in names]
 
 
 def _in_column(text: str, names: Sequence[str] | None) -> str:
-    """Arrow's words, with the name of the column that it numbers from 0."""
-    found = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?", text)
-    if found is None or names is None or int(found.group(1)) >= len(names):
+    """Arrow's message, with a column name in place of its number."""
+    match = re.match(r"In CSV column #(\d+): (?:Row #\d+: )?", text)
+    if match is None or names is None or int(match.group(1)) >= len(names):
         return f": {text}"
-    return f", column '{names[int(found.group(1))]}': {text[found.end() :]}"
+    return f", column '{names[int(match.group(1))]}': {text[match.end() :]}"
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return " ".join(str(error).split()).removeprefix("Invalid: ")
 
 
-def find_sources(paths: Sequence[str], given: Format | None, style: CsvStyle, options: dict[str, str]) -> list[Source]:
-    """The files that arguments name: paths, folders (their files), patterns as ``data/*.csv``, URIs, ``-``.
+def find_sources(paths: Sequence[str], format: Format | None, style: CsvStyle, options: dict[str, str]) -> list[Source]:
+    """The files that arguments name: paths, folders (their files), patterns such as ``data/*.csv``, URIs and ``-``.
 
-    Raises :class:`NotFound` for what names no file, :class:`InvalidRequest` where a format must be said.
+    Raises :class:`NotFound` for an argument without files, :class:`InvalidRequest` for a file of unknown format.
     """
     names: list[str] = []
     for path in paths:
@@ -258,22 +262,22 @@ def find_sources(paths: Sequence[str], given: Format | None, style: CsvStyle, op
             inside = sorted(n for n in os.listdir(path) if not n.startswith((".", "_")))
             files = [os.path.join(path, n) for n in inside if os.path.isfile(os.path.join(path, n))]
             if not files:
-                raise NotFound(f"there are no files in {path}")
+                raise NotFound(f"the folder {path} has no files")
             names += files
         else:
-            found = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
-            if not found:
-                raise NotFound(f"there is no file {path}")
-            names += found
-    return [Source(name, given or _format_of(name), style, options) for name in names]
+            matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
+            if not matches:
+                raise NotFound(f"file not found: {path}")
+            names += matches
+    return [Source(name, format or _format_of(name), style, options) for name in names]
 
 
 def _format_of(path: str) -> Format:
     stem, ending = os.path.splitext(path.lower())
     if ending in _COMPRESSED:
         ending = os.path.splitext(stem)[1]
-    found = _ENDINGS.get(ending)
-    if found is None:
-        what = "stdin" if path == "-" else path
-        raise InvalidRequest(f"what is in {what}? Say --format parquet, csv or json")
-    return found
+    format = _FORMATS.get(ending)
+    if format is None:
+        name = "stdin" if path == "-" else path
+        raise InvalidRequest(f"unknown format of {name}: use --format parquet, csv or json")
+    return format

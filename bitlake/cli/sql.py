@@ -1,13 +1,14 @@
-"""``bitlake sql``: statements from the command line, a file, or a person at the shell."""
+"""``bitlake sql``: statements from the command line, a file or an interactive shell."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from bitlake.cli.failures import Usage
+from bitlake.cli.parameters import argument, limit_option
 from bitlake.cli.run import Run, command
 
 if TYPE_CHECKING:
@@ -15,38 +16,30 @@ if TYPE_CHECKING:
     from bitlake.lake import Lake
 
 SHOWN = 1000
-"""Rows shown at a terminal unless ``--limit`` says otherwise."""
+"""Rows shown at a terminal without ``--limit``."""
+_FORMATS = ("table", "csv", "json")
 
 
-def register(app: typer.Typer, name: str) -> None:
-    """Add the command."""
-    command(app, name, sql)
+@command("sql")
+@argument("statement", "One or more statements, separated by semicolons.", required=False)
+@click.option("--file", "-f", metavar="FILE", help="Run the statements in a file; - is stdin.")
+@limit_option(f"Return at most N rows of each result; 0 returns all. Default: {SHOWN} at a terminal, all in a pipe.")
+@click.option(
+    "--format",
+    type=click.Choice(_FORMATS),
+    default="table",
+    metavar="FORMAT",
+    help="table, csv or json (one object per line).",
+)
+def sql(run: Run, statement: str | None, file: str | None, limit: int | None, format: str) -> None:
+    """Run SQL on Spark over the lake's tables: statements, a file of statements, or an interactive shell.
 
-
-def sql(
-    run: Run,
-    statement: Annotated[
-        str | None, typer.Argument(metavar="STATEMENT", help="One or more, with ; between. Without: a shell.")
-    ] = None,
-    file: Annotated[
-        str | None, typer.Option("--file", "-f", metavar="FILE", help="Run the statements of a file; - is stdin.")
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option("--limit", "-n", min=0, help=f"Rows of each result; 0 is all. Default: {SHOWN}, in a pipe all."),
-    ] = None,
-    format: Annotated[str, typer.Option("--format", help="table, csv or json (one object a line).")] = "table",
-) -> None:
-    """Run SQL on Spark over the lake's tables: statements, a file of them, or an interactive shell.
-
-    Without a statement at a terminal you get the shell; in a pipe, statements are read from stdin.
+    Without a statement, the command opens the shell at a terminal and reads statements from stdin in a pipe.
     """
     from bitlake.cli.result import SHOW, starting
 
     if statement is not None and file is not None:
-        raise Usage("give a STATEMENT or --file, not both")
-    if format not in SHOW:
-        raise Usage(f"--format is one of {', '.join(SHOW)}, and not '{format}'")
+        raise Usage("STATEMENT and --file exclude each other: use one of them")
     if statement is None and file is None and sys.stdin.isatty() and not run.out.json:
         from bitlake.cli.shell import Shell
 
@@ -56,7 +49,7 @@ def sql(
 
     statements = split_statements(_text(statement, file))
     if not statements:
-        raise Usage("there is no statement to run")
+        raise Usage("the text contains no statement")
     shown = limit if limit is not None else SHOWN if run.out.is_terminal and format == "table" else 0
     lake = run.lake()
     starting(run.out)
@@ -84,9 +77,9 @@ def _text(statement: str | None, file: str | None) -> str:
         with open(file, encoding="utf-8") as f:
             return f.read()
     except FileNotFoundError as e:
-        raise NotFound(f"there is no file {file}") from e
+        raise NotFound(f"file not found: {file}") from e
     except UnicodeDecodeError as e:
-        raise InvalidRequest(f"{file} is no text in UTF-8") from e
+        raise InvalidRequest(f"{file} is not UTF-8 text; convert it first") from e
 
 
 def _numbered(lake: Lake, text: str, limit: int, number: int | None) -> Result:

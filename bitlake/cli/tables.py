@@ -1,14 +1,15 @@
-"""``bitlake tables``, ``describe`` and ``files``: the tables of a lake, a table, and its data files."""
+"""``bitlake tables``, ``describe`` and ``files``: the tables of a lake, one table, and its data files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
 from bitlake.cli.output import Screen, iso, when
-from bitlake.cli.run import Command, Run, SnapshotOption, TableName, TagOption, WhenOption, command
+from bitlake.cli.parameters import limit_option, partitions_option, table_argument, time_travel_options
+from bitlake.cli.run import Run, command
 from bitlake.formatting import counted
 
 if TYPE_CHECKING:
@@ -16,19 +17,12 @@ if TYPE_CHECKING:
     from bitlake.snapshot.state import TableState
 
 
-def register(app: typer.Typer, name: str) -> None:
-    """Add one of these commands."""
-    commands: dict[str, Command] = {"tables": tables, "describe": describe, "files": files}
-    command(app, name, commands[name])
+@command("tables")
+@click.option("--names", is_flag=True, help="Print names only, without opening a table.")
+def tables(run: Run, names: bool) -> None:
+    """List the tables of the lake by database, with their row counts and last commits.
 
-
-def tables(
-    run: Run,
-    names: Annotated[bool, typer.Option("--names", help="Only names: no table is opened.")] = False,
-) -> None:
-    """The tables of the lake, by database, with their rows and last commit.
-
-    All databases are listed, or the one of --database.
+    Lists all databases, or the one that --database names.
     """
     from bitlake.runtime import REQUESTS, LocalRunner
 
@@ -36,12 +30,12 @@ def tables(
     databases = [run.options.database] if run.options.database else lake.databases()
     if not databases or run.options.database:
         run.check_folder()
-    found = [(d, t) for d in databases for t in sorted(lake.tables(d))]
+    identifiers = [(d, t) for d in databases for t in sorted(lake.tables(d))]
     if names:
-        rows = [{"database": d, "table": t} for d, t in found]
+        rows = [{"database": d, "table": t} for d, t in identifiers]
         run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _show_names(screen, rows))
         return
-    rows = LocalRunner(REQUESTS).run(found, lambda name: _table_row(lake, *name))
+    rows = LocalRunner(REQUESTS).run(identifiers, lambda name: _table_row(lake, *name))
     run.out.result({"lake": lake.path, "tables": rows}, lambda screen: _show_tables(screen, rows))
     if any(r["error"] for r in rows):
         run.out.problems()
@@ -96,8 +90,10 @@ def _show_tables(screen: Screen, rows: list[dict[str, Any]]) -> None:
     screen.table(columns, shown, empty="no tables yet")
 
 
-def describe(run: Run, table: TableName) -> None:
-    """What a table is: its columns with their indexes, its keys, its options, and where it lies."""
+@command("describe")
+@table_argument()
+def describe(run: Run, table: str) -> None:
+    """Show a table's columns with their indexes, its keys, options and path."""
     state = run.state(table)
     document = _description(state)
     run.out.result(document, lambda screen: _show_description(screen, document))
@@ -135,15 +131,15 @@ def _description(state: TableState) -> dict[str, Any]:
 
 
 def _indexes(options: Any) -> dict[str, list[str]]:
-    """By column, the file indexes that the options ask for; of a map's key ``m[k]``, under the map's name."""
-    found: dict[str, list[str]] = {}
+    """The file indexes that the options configure, by column; those of a map's key ``m[k]`` under the map's name."""
+    indexes: dict[str, list[str]] = {}
     for name, value in options.items():
         if name.startswith("file-index.") and name.endswith(".columns"):
             kind = name.removeprefix("file-index.").removesuffix(".columns")
             for column in filter(None, (c.strip() for c in value.split(","))):
                 top, bracket, key = column.partition("[")
-                found.setdefault(top, []).append(kind + bracket + key)
-    return found
+                indexes.setdefault(top, []).append(kind + bracket + key)
+    return indexes
 
 
 def _buckets(document: dict[str, Any]) -> str | None:
@@ -184,27 +180,30 @@ def _cell(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else value or ""
 
 
+@command("files")
+@table_argument()
+@partitions_option()
+@limit_option("Show at most N files; 0 shows all.", 50)
+@time_travel_options
 def files(
     run: Run,
-    table: TableName,
-    partitions: Annotated[
-        str | None, typer.Option("--where", "-w", help="A condition on partition columns.", metavar="CONDITION")
-    ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Show so many files; 0 for all.")] = 50,
-    snapshot: SnapshotOption = None,
-    tag: TagOption = None,
-    timestamp: WhenOption = None,
+    table: str,
+    where: str | None,
+    limit: int,
+    snapshot: int | None,
+    tag: str | None,
+    timestamp: str | None,
 ) -> None:
-    """The data files of a table: rows, size, level and index of each, and the sum.
+    """List a table's data files with rows, size, level and index of each, and the totals.
 
-    With --json all files are listed, whatever --limit says.
+    With --json all files are listed and --limit is ignored.
     """
     from bitlake.scan.index_location import index_name
     from bitlake.snapshot.partitions import PartitionReader, files_of_partitions
     from bitlake.snapshot.time_travel import When
 
     state = When(snapshot, tag, timestamp).of(run.state(table), run.options.timezone)
-    entries = files_of_partitions(state, partitions, run.options.timezone)
+    entries = files_of_partitions(state, where, run.options.timezone)
     reader = PartitionReader(state.schema, state.paths)
     rows = [
         {
@@ -255,7 +254,7 @@ def _show_files(screen: Screen, document: dict[str, Any], limit: int, keyed: boo
         del columns[">level"]
     if not any(_index_place(r) for r in rows):
         del columns["index"]
-    screen.table(tuple(columns), [[made(r) for made in columns.values()] for r in shown], empty="no data files")
+    screen.table(tuple(columns), [[value(r) for value in columns.values()] for r in shown], empty="no data files")
     total = document["total"]
     if rows:
         more = f" ({len(rows) - len(shown):,} not shown: --limit 0 shows all)" if len(shown) < len(rows) else ""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from cli.conftest import Cli, orders
+from cli.conftest import Cli, environment, orders
 
 import bitlake
+from bitlake.cli.app import COMMANDS
 
 
 def test_tables(cli: Cli) -> None:
@@ -49,7 +54,7 @@ def test_history(cli: Cli) -> None:
     assert lines[1].split()[-2:] == ["+60", "90"] and lines[2].split()[-3:] == ["+30", "30", "monday"]
     found = cli("history", "orders", "--json", "-n", "1").json
     assert found["total"] == 2 and [s["id"] for s in found["snapshots"]] == [2]
-    assert "1 earlier ones: --limit 0 shows all" in cli("history", "orders", "-n", "1").out
+    assert "1 earlier snapshot: --limit 0 shows all" in cli("history", "orders", "-n", "1").out
 
 
 def test_files(cli: Cli, lake: bitlake.Lake) -> None:
@@ -165,7 +170,9 @@ def test_compact_and_rewrite_index(cli: Cli, lake: bitlake.Lake) -> None:
     for i in range(3):
         table.append(orders(i, 1))
     assert cli("compact", "small", "--full").out.startswith("default.small: 3 files (")
-    assert cli("compact", "small").out == "default.small: nothing to compact; --full merges what is not due, too\n"
+    assert (
+        cli("compact", "small").out == "default.small: nothing to compact; --full also merges files that are not due\n"
+    )
     table.alter_options({"file-index.bloom-filter.columns": "order_id"})
     found = cli("rewrite-index", "small", "--json").json
     assert (found["files_rewritten"], found["indexes"]) == (1, ["bloom-filter(order_id)"])
@@ -179,7 +186,7 @@ def test_expire_shows_its_plan_first(cli: Cli, lake: bitlake.Lake) -> None:
         table.append(orders(i, 1))
     keep = ("--retain-max", "1", "--retain-min", "1")
     out = cli("expire", "old", *keep).out
-    assert "snapshots       3: 1 to 3" in out and out.endswith("nothing was deleted; --yes does it\n")
+    assert "snapshots       3: 1 to 3" in out and out.endswith("nothing deleted; --yes carries out the plan\n")
     assert len(table.snapshots()) == 4
     found = cli("expire", "old", *keep, "--dry-run", "--yes", "--json").json
     assert found["snapshots"] == [1, 2, 3] and not found["done"] and len(table.snapshots()) == 4
@@ -208,14 +215,71 @@ def test_doctor_says_what_fixes_it(cli: Cli, tmp_path: Path) -> None:
     assert lake["status"] == "problem" and "s3x" in lake["found"] and lake["fix"]
 
 
-def test_completion(cli: Cli) -> None:
-    env = {"_BITLAKE_COMPLETE": "complete_bash", "COMP_WORDS": "bitlake describe ord", "COMP_CWORD": "2"}
-    assert cli(**env).out.split() == ["orders"]
-    env = {"_BITLAKE_COMPLETE": "complete_bash", "COMP_WORDS": "bitlake des", "COMP_CWORD": "1"}
-    assert cli(**env).out.split() == ["describe"]
+_COMPLETE = """
+bitlake() { "$PYTHON" -m bitlake "$@"; }
+source "$SCRIPT"
+COMP_WORDS=(bitlake "$@"); COMP_CWORD=$#; COMPREPLY=()
+$(complete -p bitlake | sed 's/.* -F \\([^ ]*\\) .*/\\1/') bitlake
+echo "${COMPREPLY[@]}"
+"""
 
 
+def test_completion(lake: bitlake.Lake, tmp_path: Path) -> None:
+    """The script that --install-completion installs, in a bash: commands, tables of the lake, options and choices."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("bash is not installed")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "bitlake"  # the script runs it by env
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bitlake "$@"\n')
+    program.chmod(0o755)
+    env = environment(tmp_path, BITLAKE_LAKE=lake.path, SHELL=bash)
+    env["PATH"] = f"{program.parent}{os.pathsep}{env['PATH']}"
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(arguments, env=env, check=True, capture_output=True, text=True).stdout
+
+    (tmp_path / ".bashrc").write_text("alias x=y")
+    for _ in range(2):
+        assert run("bitlake", "--install-completion").startswith("installed completion for bash")
+    script = tmp_path / ".local" / "share" / "bitlake" / "completion.bash"
+    assert (tmp_path / ".bashrc").read_text() == f"alias x=y\nsource '{script}'\n"
+    assert script.read_text() == run("bitlake", "--show-completion").removesuffix("\n")
+    env |= {"PYTHON": sys.executable, "SCRIPT": str(script)}
+
+    def completions(*words: str) -> list[str]:
+        return run(bash, "--norc", "-c", _COMPLETE, "bash", *words).split()
+
+    assert completions("des") == ["describe"]
+    assert completions("describe", "ord") == ["orders"]
+    assert completions("describe", "default.u") == ["default.users"]
+    assert completions("expire", "orders", "--retain-m") == ["--retain-max", "--retain-min"]
+    assert completions("expire", "orders", "--what", "p") == ["partitions"]
+    assert completions("tag", "d") == ["delete"]
+
+
+def test_completion_for_other_shells(cli: Cli, home: Path) -> None:
+    cli("--install-completion", SHELL="/usr/bin/fish")
+    assert "bitlake" in (home / ".config" / "fish" / "completions" / "bitlake.fish").read_text()
+    assert "#compdef bitlake" in cli("--show-completion", SHELL="/bin/zsh").out
+    assert "set SHELL" in cli("--show-completion", SHELL="/bin/rc", code=2).err
+
+
+@pytest.mark.parametrize("columns", [80, 40])
 @pytest.mark.parametrize("arguments", [["-h"], ["tag", "--help"], ["import", "-h"]], ids=" ".join)
-def test_help(cli: Cli, arguments: list[str]) -> None:
-    out = cli(*arguments).out
-    assert "Usage: bitlake" in out and max(map(len, out.splitlines())) <= 80
+def test_help(cli: Cli, arguments: list[str], columns: int) -> None:
+    out = cli(*arguments, COLUMNS=str(columns)).out
+    assert out.startswith("Usage: bitlake") and max(map(len, out.splitlines())) <= columns
+
+
+def test_help_of_every_command(cli: Cli) -> None:
+    """Arguments, the command's options and those of every command, each with a text."""
+    for name in COMMANDS:
+        out = cli(name, "--help").out
+        if name in ("tag", "branch"):
+            assert "\nCommands:\n  list " in out
+            continue
+        sections = re.split(r"^(Arguments|Options|Lake and output):$", out, flags=re.MULTILINE)
+        assert "--lake URL" in sections[-1] and "-h, --help" in sections[-3], name
+        bare = [line for line in out.splitlines() if re.fullmatch(r"  -{1,2}[a-z]\S*(, --\S+)?( [A-Z=]+)?", line)]
+        assert not bare, bare

@@ -34,15 +34,15 @@ def test_a_name_that_is_nearly_right(cli: Cli) -> None:
 
 def test_an_option_of_another_name_is_told_by_its_sense(cli: Cli) -> None:
     assert "No such option: --keep. Did you mean --retain-max?" in cli("expire", "orders", "--keep", "3", code=2).err
-    assert "a condition goes with --where" in cli("explain", "orders", "amount < 3", code=2).err
+    assert "a condition needs --where" in cli("explain", "orders", "amount < 3", code=2).err
 
 
 def test_a_folder_that_is_not_there_is_no_empty_lake(cli: Cli, tmp_path: Path) -> None:
     typo = str(tmp_path / "typo")
     for arguments in (["tables"], ["describe", "orders"], ["tables", "-d", "sales"]):
-        assert f"there is no lake at {typo}: " in one_line(cli(*arguments, at=typo, code=1).err)
+        assert f"no lake at {typo}: " in one_line(cli(*arguments, at=typo, code=1).err)
     [check] = [c for c in cli("doctor", "--json", at=typo).json["checks"] if c["what"] == "lake"]
-    assert check["status"] == "absent" and "there is no lake" in check["found"]
+    assert check["status"] == "absent" and "no lake at" in check["found"]
 
 
 def test_errors_of_json_commands_are_json(cli: Cli) -> None:

@@ -50,4 +50,4 @@ def test_what_is_no_command_line(cli: Cli) -> None:
     cli("sql", "SELECT 1", "--file", "x.sql", code=2)
     cli("sql", "  -- nothing", code=2)
     cli("sql", "SELECT 1", "--format", "xml", code=2)
-    assert "there is no file nowhere.sql" in cli("sql", "--file", "nowhere.sql", code=1).err
+    assert "file not found: nowhere.sql" in cli("sql", "--file", "nowhere.sql", code=1).err

@@ -52,7 +52,7 @@ def test_days_and_times_of_json(cli: Cli, lake: bitlake.Lake, tmp_path: Path) ->
 
 def test_export_to_a_folder_that_is_not_there(cli: Cli, tmp_path: Path) -> None:
     said = cli("export", "orders", str(tmp_path / "no" / "o.csv"), code=1).err
-    assert f"there is no folder {tmp_path / 'no'} to write o.csv in" in said and "Errno" not in said
+    assert f"folder not found: {tmp_path / 'no'}; create it" in said and "Errno" not in said
 
 
 def test_export_to_stdout(cli: Cli) -> None:
@@ -88,14 +88,14 @@ def test_what_cannot_be_imported(cli: Cli, lake: bitlake.Lake, tmp_path: Path) -
     err = cli("import", "users", str(tmp_path / "bad.csv"), code=1).err
     assert "bad.csv, column 'id': " in err and "'x'" in err
     (tmp_path / "semi.csv").write_text("id;name\n1;a\n")
-    assert "; say --delimiter ';'" in cli("import", "users", str(tmp_path / "semi.csv"), code=1).err
+    assert "; use --delimiter ';'" in cli("import", "users", str(tmp_path / "semi.csv"), code=1).err
     (tmp_path / "more.csv").write_text("id,nam\n1,a\n")
-    assert "column 'nam', and the table has id, name" in cli("import", "users", str(tmp_path / "more.csv"), code=1).err
+    assert "column 'nam'; the table has id, name" in cli("import", "users", str(tmp_path / "more.csv"), code=1).err
     (tmp_path / "no.parquet").write_bytes(b"PAR1nothing")
     assert "no.parquet" in cli("import", "users", str(tmp_path / "no.parquet"), code=1).err
-    assert "--create makes it" in cli("import", "nobody", str(tmp_path / "bad.csv"), code=1).err
-    assert "there is no file" in cli("import", "users", "nowhere.csv", code=1).err
-    assert "Say --format" in cli("import", "users", "-", code=1).err
+    assert "--create creates it" in cli("import", "nobody", str(tmp_path / "bad.csv"), code=1).err
+    assert "file not found: nowhere.csv" in cli("import", "users", "nowhere.csv", code=1).err
+    assert "use --format" in cli("import", "users", "-", code=1).err
     (tmp_path / "list.json").write_text('[{"id": 1}]')
     assert "one JSON array" in cli("import", "users", str(tmp_path / "list.json"), code=1).err
     assert lake.table("users").snapshot == before and "nobody" not in lake.tables()
