@@ -18,11 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bitlake.table.catalog import FileSystemCatalog
-
 import bitlake
 from bench.measure import Result, noise, samples
 from bench.wide import wide_orders
+from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.io import open_store
 from bitlake.io.wrappers import CountingStore
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bitlake.catalog.factory import REST, connect_catalog
-from bitlake.catalog.filesystem import DEFAULT_DATABASE
-from bitlake.catalog.identifier import Identifier
+from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.catalog.lookup import locate, open_state
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of

@@ -1,10 +1,11 @@
-"""Which catalog a lake has: where the names of its databases and tables are."""
+"""Open the catalog of a lake by its kind: filesystem, jdbc or rest."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.filesystem import FileSystemCatalog
 from bitlake.errors import InvalidRequest
 from bitlake.io import Store, open_store
@@ -13,7 +14,7 @@ from bitlake.metadata.locations import DeferredRoots, check_roots
 
 KINDS = ("filesystem", "jdbc", "rest")
 REST = "rest"
-"""The kind whose warehouse is a name and no folder."""
+"""The kind whose warehouse is a name on a server instead of a folder."""
 
 
 def connect_catalog(
@@ -24,11 +25,11 @@ def connect_catalog(
     storage_options: Mapping[str, str] | None = None,
     configured: Mapping[str, str] | None = None,
     external_paths: Sequence[str] = (),
-) -> FileSystemCatalog:
-    """The catalog of a kind over a warehouse, with the store of its files; see :func:`open_catalog` for the rest.
+) -> Catalog:
+    """Open a catalog with the store of its warehouse; ``kind``, ``uri`` and ``options`` are as in :func:`open_catalog`.
 
-    ``storage_options`` and ``configured`` are as in :func:`bitlake.io.open_store`.  ``external_paths``: folders
-    that may hold files of tables, besides the tables' own.
+    ``storage_options`` and ``configured`` are as in :func:`bitlake.io.open_store`.  ``external_paths`` are folders
+    outside the tables' own that may hold files of tables.
     """
     catalog = _connect(kind, warehouse, uri, options, storage_options, configured, external_paths)
     catalog.external_roots = check_roots(external_paths)
@@ -43,10 +44,11 @@ def _connect(
     storage_options: Mapping[str, str] | None,
     configured: Mapping[str, str] | None,
     external_paths: Sequence[str],
-) -> FileSystemCatalog:
+) -> Catalog:
     if kind == REST:
         if not uri:
-            raise InvalidRequest("the rest catalog takes a uri: http://host:port")
+            raise InvalidRequest("a rest catalog takes a uri, such as http://host:port")
+        # Imported lazily, as the jdbc catalog below: a lake uses one kind of catalog.
         from bitlake.catalog.rest import RestCatalog
         from bitlake.catalog.rest_store import RestStore
         from bitlake.io.rest import RestClient, rest_options
@@ -63,9 +65,9 @@ def open_store_for(
     configured: Mapping[str, str] | None,
     external_paths: Sequence[str],
 ) -> Store:
-    """The store of a folder, which also reaches the external paths, wherever they are.
+    """Open the store of a folder, which also gives access to the external paths in other stores.
 
-    Where these are not known yet, it reaches whatever store one will be in; options are for one of them, or wrong.
+    If the external paths are not known yet, the store of each path is opened when the path is used.
     """
     roots = check_roots(external_paths)
     home = scheme_of(folder), urlsplit(folder).netloc
@@ -80,27 +82,30 @@ def open_store_for(
 
 def open_catalog(
     kind: str, store: Store, warehouse: str, uri: str | None = None, options: Mapping[str, str] | None = None
-) -> FileSystemCatalog:
-    """The catalog of a kind over a warehouse; ``uri`` and ``options`` are those of Paimon's catalog of that kind.
+) -> Catalog:
+    """Open a catalog over a store; ``uri`` and ``options`` are those of Paimon's catalog of that kind.
 
-    Raises :class:`InvalidRequest` for what the kind does not take, and what opening its database raises.
+    Raises :class:`InvalidRequest` for an unknown kind and for options that the kind does not have, and the errors of
+    opening a database.
     """
-    given = dict(options or {})
+    remaining = dict(options or {})
     if kind == "filesystem":
-        if uri is not None or given:
-            what = "uri" if uri is not None else f"option '{next(iter(given))}'"
-            raise InvalidRequest(f"the filesystem catalog takes no {what}; say catalog='jdbc' for one in a database")
+        if uri is not None or remaining:
+            argument = "uri" if uri is not None else f"option '{next(iter(remaining))}'"
+            raise InvalidRequest(
+                f"a filesystem catalog takes no {argument}; use catalog='jdbc' for a catalog in a database"
+            )
         return FileSystemCatalog(store, warehouse)
     if kind == "jdbc":
         if not uri:
-            raise InvalidRequest("the jdbc catalog takes a uri: sqlite:////folder/file or postgresql://host/name")
+            raise InvalidRequest("a jdbc catalog takes a uri, such as sqlite:////folder/file or postgresql://host/name")
         from bitlake.catalog.jdbc import JdbcCatalog
         from bitlake.io.sql_database import open_database
 
-        key = given.pop("catalog-key", "jdbc")
-        wrong = [k for k in given if not k.startswith("jdbc.")]
-        if wrong:
-            raise InvalidRequest(f"'{wrong[0]}' is no option of the jdbc catalog; it takes catalog-key and jdbc.*")
-        properties = {k.removeprefix("jdbc."): v for k, v in given.items()}
+        key = remaining.pop("catalog-key", "jdbc")
+        unknown = [k for k in remaining if not k.startswith("jdbc.")]
+        if unknown:
+            raise InvalidRequest(f"unknown option '{unknown[0]}' of a jdbc catalog; it takes catalog-key and jdbc.*")
+        properties = {k.removeprefix("jdbc."): v for k, v in remaining.items()}
         return JdbcCatalog(store, warehouse, open_database(uri, properties), key)
-    raise InvalidRequest(f"'{kind}' is no catalog; it is one of {', '.join(KINDS)}")
+    raise InvalidRequest(f"unknown catalog '{kind}'; expected one of {', '.join(KINDS)}")

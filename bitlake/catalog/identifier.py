@@ -1,21 +1,25 @@
-"""Identifiers: a table's full name, and what it stands for in a catalog.
+"""Identifiers: the full names of tables, branches and system tables.
 
-The table part may name a branch or a system table: ``t$branch_dev``, ``t$snapshots``, ``t$branch_dev$files``, as
-Paimon's identifiers do.
+The table part may name a branch or a system table, as in Paimon: ``t$branch_dev``, ``t$snapshots``,
+``t$branch_dev$files``.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from bitlake.errors import InvalidRequest
 
+DEFAULT_DATABASE = "default"
+"""The database of names without one; every catalog has it."""
 _BRANCH = "branch_"
+_FORBIDDEN = re.compile(r"[/\\\x00-\x1f]")
 
 
 @dataclass(frozen=True, slots=True)
 class Identifier:
-    """A table's full name."""
+    """A database and the name of an object in it."""
 
     database: str
     table: str
@@ -25,20 +29,33 @@ class Identifier:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
-    """A table, a branch of it, or a system table of one of these."""
+class ObjectName:
+    """The parts of an identifier's table name: the table, and perhaps a branch and a system table of it."""
 
     table: str
     branch: str | None = None
+    """None for ``main``."""
     system: str | None = None
+    """The system table in lower case, such as ``snapshots``."""
 
 
-def split_relation(name: str) -> Relation:
-    """Take a name apart; raises :class:`InvalidRequest` for one with too many parts."""
+def parse_object_name(name: str) -> ObjectName:
+    """Split a name at its ``$``; raises :class:`InvalidRequest` if a part is empty or there are too many."""
     table, *parts = name.split("$")
     branch = None
     if parts and parts[0].lower().startswith(_BRANCH):
         branch = parts.pop(0)[len(_BRANCH) :]
     if len(parts) > 1 or not table or branch == "" or "" in parts:
-        raise InvalidRequest(f"'{name}' is no table name; say t, t$branch_b, t$snapshots or t$branch_b$snapshots")
-    return Relation(table, None if branch == "main" else branch, parts[0].lower() if parts else None)
+        raise InvalidRequest(
+            f"invalid table name '{name}'; expected t, t$branch_b, t$snapshots or t$branch_b$snapshots"
+        )
+    return ObjectName(table, None if branch == "main" else branch, parts[0].lower() if parts else None)
+
+
+def check_name(name: str, kind: str) -> None:
+    """Raise :class:`InvalidRequest` unless the name can be a folder's; ``kind`` is ``table`` or ``database``."""
+    if not name or name in (".", "..") or _FORBIDDEN.search(name):
+        raise InvalidRequest(
+            f"invalid {kind} name '{name}': it becomes the name of a folder, so it must not be empty, '.' or '..', nor "
+            "contain '/', '\\' or control characters"
+        )

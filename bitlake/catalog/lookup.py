@@ -1,78 +1,85 @@
-"""Find what an identifier names in a catalog: a table, a branch of it, or a system table."""
+"""Resolve identifiers in a catalog: to a table, a branch of it, or a system table."""
 
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
-from bitlake.catalog.filesystem import FileSystemCatalog
-from bitlake.catalog.identifier import Identifier, split_relation
+from bitlake.catalog.catalog import Catalog
+from bitlake.catalog.identifier import Identifier, parse_object_name
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.snapshot.state import TableState, load_state
 
 
-def open_state(catalog: FileSystemCatalog, name: Identifier, names: Names = Names.FOLDED) -> TableState:
-    """What the table (or branch) of a name is now: its schema and its latest snapshot, and its files when asked.
+class ResolvedName(NamedTuple):
+    """What an identifier names; the table may not exist."""
 
-    Upper and lower case are as ``names`` says.  Raises :class:`bitlake.errors.NotFound`, and
-    :class:`bitlake.errors.InvalidRequest` for a system table.
+    table: Identifier
+    branch: str | None
+    system: str | None
+
+
+def resolve(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) -> ResolvedName:
+    """Split an identifier into table, branch and system table.
+
+    A table whose own name contains ``$`` takes precedence.
     """
-    found, branch, system = taken_apart(catalog, name, names)
+    if "$" not in name.table or catalog.table_exists(name):
+        return ResolvedName(name, None, None)
+    parts = parse_object_name(name.table)
+    return ResolvedName(catalog.find(Identifier(name.database, parts.table), names), parts.branch, parts.system)
+
+
+def open_state(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) -> TableState:
+    """Load the latest schema and snapshot of a table or branch; ``names`` decides whether case matters.
+
+    Raises :class:`NotFound`, and :class:`InvalidRequest` for a system table.
+    """
+    table, branch, system = resolve(catalog, name, names)
     if system is not None:
-        raise InvalidRequest(f"'{name}' is a system table, which can only be read; use '{found}'")
+        raise InvalidRequest(f"'{name}' is a system table, which can only be read; use '{table}'")
     try:
-        catalog.load_schema(found)
+        catalog.load_schema(table)
     except NotFound:
-        alike = catalog.find(found, names)
-        if alike == found:
+        match = catalog.find(table, names)
+        if match == table:
             raise
-        catalog.load_schema(alike)
-        found = alike
-    paths = TablePaths(catalog.table_path(found), branch, catalog.external_roots)
-    state = load_state(shown_name(found, branch), paths, catalog.store)
+        catalog.load_schema(match)
+        table = match
+    state = load_state(display_name(table, branch), catalog.table_paths(table, branch), catalog.store)
     if state is None:
-        raise NotFound(f"table '{found}' has no branch '{branch}'")
+        raise NotFound(f"table '{table}' has no branch '{branch}'")
     return state
 
 
-def taken_apart(
-    catalog: FileSystemCatalog, name: Identifier, names: Names = Names.FOLDED
-) -> tuple[Identifier, str | None, str | None]:
-    """A name as table, branch and system table."""
-    if "$" not in name.table or catalog.table_exists(name):
-        return name, None, None
-    relation = split_relation(name.table)
-    return catalog.find(Identifier(name.database, relation.table), names), relation.branch, relation.system
+def locate(catalog: Catalog, name: Identifier) -> tuple[str, TablePaths]:
+    """The display name and the paths of a table or branch, even if its latest schema cannot be read.
 
-
-def shown_name(table: Identifier, branch: str | None) -> str:
-    """A table's name in messages, with its branch."""
-    return str(table) if branch is None else f"{table}$branch_{branch}"
-
-
-def locate(catalog: FileSystemCatalog, name: Identifier) -> tuple[str, TablePaths]:
-    """The name to show and the paths of a table or branch, although its latest schema may not be readable.
-
-    Raises :class:`bitlake.errors.NotFound` for one that is not there, and :class:`bitlake.errors.InvalidRequest` for a
-    system table.
+    Raises :class:`NotFound`, and :class:`InvalidRequest` for a system table.
     """
-    found, branch, system = taken_apart(catalog, catalog.find(name))
+    table, branch, system = resolve(catalog, catalog.find(name))
     if system is not None:
-        raise InvalidRequest(f"'{name}' is a system table, which has no files of its own; use '{found}'")
-    with contextlib.suppress(CorruptError):  # that it is there is enough
-        catalog.load_schema(found)
-    paths = TablePaths(catalog.table_path(found), branch, catalog.external_roots)
+        raise InvalidRequest(f"'{name}' is a system table, which has no files of its own; use '{table}'")
+    with contextlib.suppress(CorruptError):  # the table exists, even if its schema cannot be read
+        catalog.load_schema(table)
+    paths = catalog.table_paths(table, branch)
     if branch is not None and not catalog.store.dir_exists(paths.branch_root):
-        raise NotFound(f"table '{found}' has no branch '{branch}'")
-    return shown_name(found, branch), paths
+        raise NotFound(f"table '{table}' has no branch '{branch}'")
+    return display_name(table, branch), paths
 
 
-def relation_exists(catalog: FileSystemCatalog, name: Identifier, names: Names = Names.FOLDED) -> bool:
-    """Whether :func:`bitlake.table.opening.open_table` would find at least the table of a name."""
+def identifier_exists(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) -> bool:
+    """Whether the table that an identifier names exists; its branch or system table is not checked."""
     if catalog.table_exists(name):
         return True
     if "$" not in name.table:
         return False
     table = name.table.split("$")[0]
     return bool(table) and catalog.table_exists(catalog.find(Identifier(name.database, table), names))
+
+
+def display_name(table: Identifier, branch: str | None) -> str:
+    """The name of a table or branch in messages."""
+    return str(table) if branch is None else f"{table}$branch_{branch}"

@@ -1,10 +1,15 @@
-"""The files of a REST catalog's tables: read and written where they are, but committed by the catalog.
+"""The store of a REST catalog's tables: files are read and written directly, but the server commits.
 
-Of a table that the catalog opened, creating ``snapshot/snapshot-<n>`` is a request: ``POST …/commit`` with the
-snapshot, the uuid of the one it was built on, and what it changes of each partition.  The server says whether it took
-it, and makes the file.  Creating ``schema/schema-<n>`` is a request as well (:mod:`bitlake.catalog.rest_store`).  The
-hint LATEST is the server's.  What would change history behind its back (tags, branches, rolling back) is refused.
-External tables commit by files, as in Paimon: of these the server keeps the schemas only.
+For a table that the catalog opened, creating ``snapshot/snapshot-<n>`` is a request: ``POST …/commit`` with the
+snapshot, the uuid of the snapshot before it, and the change of each partition's statistics.  The server accepts or
+rejects it, and writes the file.
+
+Creating ``schema/schema-<n>`` is a request, too: the changes from the schema before it, as in ``AlterTableRequest`` of
+Paimon's OpenAPI file.  Columns are matched by their ids, so that a rename differs from a drop and an add.  The server
+makes the schema from the changes itself; what it made is compared with what was asked for.
+
+The server writes the hint LATEST.  Tags, branches and rollbacks, which would change the history without the server, are
+refused.  External tables commit by files, as in Paimon: the server keeps their schemas only.
 """
 
 from __future__ import annotations
@@ -37,14 +42,14 @@ _NUMBERED = re.compile(r"^(?:snapshot|schema)-(\d{1,19})$")
 
 @dataclass(frozen=True, slots=True)
 class RestTable:
-    """A table as its catalog names it; ``uuid`` tells a table that was dropped from one made anew."""
+    """A table in the catalog; ``uuid`` differs if it was dropped and created again."""
 
     database: str
     table: str
     root: str
     uuid: str | None
     external: bool = False
-    """Whether its snapshots, tags and branches are files as any table's: the server only knows schemas."""
+    """Whether the server keeps its schemas only; its snapshots, tags and branches are plain files."""
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -53,7 +58,7 @@ class RestTable:
 
 
 class RestStore(ResolvingStore):
-    """The :class:`~bitlake.io.base.Store` of all tables of a REST catalog, wherever their files are."""
+    """The :class:`~bitlake.io.base.Store` of all tables of a REST catalog, in whatever stores their files are."""
 
     def __init__(
         self, client: RestClient | None, options: Mapping[str, str] | None, configured: Mapping[str, str] | None
@@ -66,7 +71,7 @@ class RestStore(ResolvingStore):
         return f"RestStore({self._client!r})"
 
     def __getstate__(self) -> tuple[dict[str, str], dict[str, str], dict[str, RestTable]]:
-        """What executors need: they read and write data files, and never commit."""
+        """Without the client: executors read and write data files, and never commit."""
         return self._options, self._configured, self._tables
 
     def __setstate__(self, state: tuple[dict[str, str], dict[str, str], dict[str, RestTable]]) -> None:
@@ -74,14 +79,14 @@ class RestStore(ResolvingStore):
         self._tables = state[2]
 
     def add(self, table: RestTable) -> None:
-        """Know a table: from now on its snapshots are the catalog's."""
+        """Register a table: from now on the server commits its snapshots."""
         with self._lock:
             self._tables = {**self._tables, table.root: table}
 
-    # --- what the catalog decides ----------------------------------------------------------------------------------
+    # --- requests to the server ------------------------------------------------------------------------------------
 
     def create(self, path: str, data: bytes) -> bool:
-        """Create a file, or ask the catalog for the snapshot or schema that it would be."""
+        """Create a file; a snapshot or schema is created by a request to the server."""
         table, folder, number = self._history(path)
         if table is None:
             return self._at(path).create(path, data)
@@ -92,7 +97,7 @@ class RestStore(ResolvingStore):
         raise self._refusal(table, path)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a file; the hint of the last snapshot is the server's, and left to it."""
+        """Write a file; the server writes the hint of the last snapshot, so that one is not written."""
         table, folder, number = self._history(path)
         if table is None or path == TablePaths(table.root).earliest_hint:
             self._at(path).write(path, data)
@@ -100,14 +105,14 @@ class RestStore(ResolvingStore):
             raise self._refusal(table, path)
 
     def delete(self, path: str) -> None:
-        """Delete a file; the last snapshot is not one to delete."""
+        """Delete a file; the last snapshot cannot be deleted."""
         table, folder, number = self._history(path)
         if table is not None and (folder != "snapshot" or number is None or self._is_last(table, number)):
             raise self._refusal(table, path)
         self._at(path).delete(path)
 
     def _commit(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
-        client = self._asked()
+        client = self._require_client()
         snapshot = Snapshot.from_json(data, path)
         paths = TablePaths(table.root)
         body = {
@@ -116,13 +121,13 @@ class RestStore(ResolvingStore):
             "snapshot": json.loads(data),
             "statistics": partition_statistics(self, paths, snapshot),
         }
-        done = client.post(body, *table.path, "commit").get("success")
-        if done is True:
+        if client.post(body, *table.path, "commit").get("success") is True:
             return True
         if not self.exists(path) and not self.exists(paths.snapshot(number + 1)):
             raise StorageUnavailable(
-                f"the catalog at {client.options.uri} did not take snapshot {number} of table "
-                f"'{table.database}.{table.table}', and has no other one instead; was the table dropped or rolled back?"
+                f"the catalog at {client.options.uri} rejected snapshot {number} of table "
+                f"'{table.database}.{table.table}', and has no other snapshot {number}; open the table again: was it "
+                "dropped or rolled back?"
             )
         return False
 
@@ -138,21 +143,21 @@ class RestStore(ResolvingStore):
     def _alter(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
         paths = TablePaths(table.root)
         if number != (latest_schema_id(self, paths) or 0) + 1:
-            return False  # somebody else came first
+            return False  # another writer created this schema first
         new = TableSchema.from_json(data, path)
         changes = schema_changes(load_schema(self, paths, number - 1), new)
         if not changes:
-            raise UnsupportedFeature(f"table '{table.database}.{table.table}': this is no change a REST catalog knows")
-        self._asked().post({"changes": changes}, *table.path)
-        made = load_schema(self, paths, number)
+            raise UnsupportedFeature(f"table '{table.database}.{table.table}': a REST catalog cannot make this change")
+        self._require_client().post({"changes": changes}, *table.path)
+        actual = load_schema(self, paths, number)
         changed = {c["key"] for c in changes if "key" in c}
-        # A server may have options and texts of its own, but what rows are read by must be as it was checked here.
-        if [(f.id, f.name, f.type) for f in made.fields] != [(f.id, f.name, f.type) for f in new.fields] or any(
-            made.options.get(k) != new.options.get(k) for k in changed
+        # A server may add options and comments, but the columns and the changed options must be those validated here.
+        if [(f.id, f.name, f.type) for f in actual.fields] != [(f.id, f.name, f.type) for f in new.fields] or any(
+            actual.options.get(k) != new.options.get(k) for k in changed
         ):
             raise StorageUnavailable(
-                f"table '{table.database}.{table.table}': the catalog made schema {number} otherwise than it was asked "
-                "to; open the table again and look"
+                f"table '{table.database}.{table.table}': schema {number} that the catalog created differs from the "
+                "one requested; open the table again and check its schema"
             )
         return True
 
@@ -160,30 +165,33 @@ class RestStore(ResolvingStore):
         return not self.exists(TablePaths(table.root).snapshot(number + 1))
 
     def _history(self, path: str) -> tuple[RestTable | None, str, int | None]:
-        """The table whose snapshots, schemas, tags or branches a path is among, which of them, and its number."""
+        """Split a path of a table's history: the table, the folder (``snapshot``, ``schema`` …) and the number.
+
+        The table is None for any other path.
+        """
         for root, table in self._tables.items():
             if path.startswith(f"{root}/"):
-                found = _HISTORY.match(path[len(root) + 1 :])
-                if found is None or (table.external and found["folder"] != "schema"):
+                match = _HISTORY.match(path[len(root) + 1 :])
+                if match is None or (table.external and match["folder"] != "schema"):
                     return None, "", None
-                if (found["rest"] or "").startswith(EXPIRING):
-                    return None, "", None  # a note of ours beside the snapshots
-                number = _NUMBERED.match(found["rest"] or "")
-                return table, found["folder"], None if number is None else int(number.group(1))
+                if (match["rest"] or "").startswith(EXPIRING):
+                    return None, "", None  # a removal marker of bitlake beside the snapshots
+                number = _NUMBERED.match(match["rest"] or "")
+                return table, match["folder"], None if number is None else int(number.group(1))
         return None, "", None
 
-    def _asked(self) -> RestClient:
+    def _require_client(self) -> RestClient:
         if self._client is None:
-            raise InvalidRequest("snapshots are committed where the catalog was opened, not on executors")
+            raise InvalidRequest("an executor cannot commit to a REST catalog; commit on the driver")
         return self._client
 
     def _refusal(self, table: RestTable, path: str) -> UnsupportedFeature:
         return UnsupportedFeature(
-            f"table '{table.database}.{table.table}' belongs to a REST catalog: {path[len(table.root) + 1 :]} is for "
-            "its server to change (tags, branches and rolling back are not supported here)"
+            f"table '{table.database}.{table.table}' belongs to a REST catalog: only its server changes "
+            f"{path[len(table.root) + 1 :]} (tags, branches and rollback are not supported)"
         )
 
-    # --- everything else is as it is where the files are -------------------------------------------------------------
+    # --- other files -----------------------------------------------------------------------------------------------
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete many files."""
@@ -196,14 +204,14 @@ class RestStore(ResolvingStore):
         super().delete_all(rest)
 
     def delete_dir(self, path: str) -> None:
-        """Delete a folder that is no table's history."""
+        """Delete a folder outside the tables' histories."""
         table, _, _ = self._history(path)
         if table is not None:
             raise self._refusal(table, path)
         super().delete_dir(path)
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file or folder that is no table's history."""
+        """Move a file or folder outside the tables' histories."""
         table = self._history(source)[0] or self._history(target)[0]
         if table is not None:
             raise self._refusal(table, source)
@@ -211,16 +219,16 @@ class RestStore(ResolvingStore):
 
 
 def partition_statistics(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[dict[str, Any]]:
-    """What a snapshot adds to and takes from each partition: rows, bytes, files (Paimon's ``PartitionStatistics``)."""
+    """The rows, bytes and files that a snapshot adds to each partition (Paimon's ``PartitionStatistics``)."""
     reader = PartitionReader(load_schema(store, paths, snapshot.schema_id), paths)
     shift = _clock.local_ms() - _clock.now_ms()
-    found: dict[bytes, dict[str, Any]] = {}
+    statistics: dict[bytes, dict[str, Any]] = {}
     for entries in read_manifests(store, paths, read_manifest_list(store, paths, snapshot.delta_manifest_list)):
         for e in entries:
             sign = 1 if e.kind is EntryKind.ADD else -1
-            made = found.get(e.partition)
-            if made is None:
-                made = found[e.partition] = {
+            partition = statistics.get(e.partition)
+            if partition is None:
+                partition = statistics[e.partition] = {
                     "spec": reader.spec(e.partition),
                     "recordCount": 0,
                     "fileSizeInBytes": 0,
@@ -228,34 +236,32 @@ def partition_statistics(store: Store, paths: TablePaths, snapshot: Snapshot) ->
                     "lastFileCreationTime": 0,
                     "totalBuckets": e.total_buckets,
                 }
-            made["recordCount"] += sign * e.file.row_count
-            made["fileSizeInBytes"] += sign * e.file.file_size
-            made["fileCount"] += sign
+            partition["recordCount"] += sign * e.file.row_count
+            partition["fileSizeInBytes"] += sign * e.file.file_size
+            partition["fileCount"] += sign
             created = snapshot.time_millis if e.file.creation_time is None else e.file.creation_time - shift
-            made["lastFileCreationTime"] = max(made["lastFileCreationTime"], created)
-            made["totalBuckets"] = e.total_buckets
-    return [*found.values()]
+            partition["lastFileCreationTime"] = max(partition["lastFileCreationTime"], created)
+            partition["totalBuckets"] = e.total_buckets
+    return [*statistics.values()]
 
 
-# --- rest_changes ---
-# What makes one schema of another, in the words of a REST catalog: ``AlterTableRequest`` of Paimon's OpenAPI file.
-#
-# Columns are known by their ids, so that a rename is told from dropping and adding.  The server makes the next schema
-# from these changes itself; :mod:`bitlake.catalog.rest_store` compares what it made with what was meant.
+# --- schema changes ---------------------------------------------------------------------------------------------------
 
 Change = dict[str, Any]
 
 
 def schema_changes(old: TableSchema, new: TableSchema) -> list[Change]:
-    """The changes that make ``new`` of ``old``, in an order in which they can be applied one by one.
+    """The changes from ``old`` to ``new``, in an order in which they can be applied one by one.
 
-    Raises :class:`UnsupportedFeature` for what cannot be said: other keys, members of a struct in another order.
+    Raises :class:`UnsupportedFeature` for changes without a request: other keys, struct members in another order.
     """
     names = {f.name: f.id for f in old.fields}
     renamed = {f.id: f.name for f in new.fields}
     for before, after in ((old.partition_keys, new.partition_keys), (old.primary_keys, new.primary_keys)):
         if tuple(renamed.get(names[k], k) for k in before) != tuple(after):
-            raise UnsupportedFeature("a REST catalog cannot give a table other keys; create it anew")
+            raise UnsupportedFeature(
+                "a REST catalog cannot change the keys of a table; create a new table and copy the rows"
+            )
     out = _fields((), old.fields, new.fields)
     out += [{"action": "removeOption", "key": k} for k in old.options if k not in new.options]
     out += [{"action": "setOption", "key": k, "value": v} for k, v in new.options.items() if old.options.get(k) != v]
@@ -267,15 +273,15 @@ def schema_changes(old: TableSchema, new: TableSchema) -> list[Change]:
 def _fields(parent: tuple[str, ...], old: Sequence[DataField], new: Sequence[DataField]) -> list[Change]:
     out: list[Change] = []
     kept = {f.id: f for f in new}
-    known = {f.id: f for f in old}
+    old_ids = {f.id for f in old}
     order = [f.id for f in old if f.id in kept]
     out += [{"action": "dropColumn", "fieldNames": [*parent, f.name]} for f in old if f.id not in kept]
     for f in old:
-        made = kept.get(f.id)
-        if made is not None:
-            out += _column(parent, f, made)
+        changed = kept.get(f.id)
+        if changed is not None:
+            out += _column(parent, f, changed)
     for i, f in enumerate(new):
-        if f.id not in known:
+        if f.id not in old_ids:
             last = i == len(new) - 1
             out += _added(parent, f, None if last else new[i - 1].name if i else "")
             order.insert(len(order) if last else order.index(new[i - 1].id) + 1 if i else 0, f.id)
@@ -284,12 +290,12 @@ def _fields(parent: tuple[str, ...], old: Sequence[DataField], new: Sequence[Dat
 
 def _added(parent: tuple[str, ...], field: DataField, after: str | None) -> list[Change]:
     path = [*parent, field.name]
-    made: Change = {"action": "addColumn", "fieldNames": path, "dataType": type_to_json(field.type)}
+    add: Change = {"action": "addColumn", "fieldNames": path, "dataType": type_to_json(field.type)}
     if field.description is not None:
-        made["comment"] = field.description
+        add["comment"] = field.description
     if after is not None:
-        made["move"] = _move(field.name, after)
-    out = [made]
+        add["move"] = _move(field.name, after)
+    out = [add]
     if field.default_value is not None:
         out.append({"action": "updateColumnDefaultValue", "fieldNames": path, "newDefaultValue": field.default_value})
     return out
@@ -317,8 +323,10 @@ def _type(path: tuple[str, ...], old: DataType, new: DataType) -> list[Change]:
     elif isinstance(old, MapType) and isinstance(new, MapType) and old.key == new.key:
         out += _type((*path, "value"), old.value, new.value)
     elif replace(old, nullable=True) != replace(new, nullable=True):
-        told = type_to_json(replace(new, nullable=old.nullable))
-        out.append({"action": "updateColumnType", "fieldNames": [*path], "newDataType": told, "keepNullability": True})
+        new_type = type_to_json(replace(new, nullable=old.nullable))
+        out.append(
+            {"action": "updateColumnType", "fieldNames": [*path], "newDataType": new_type, "keepNullability": True}
+        )
     if old.nullable != new.nullable:
         out.append({"action": "updateColumnNullability", "fieldNames": [*path], "newNullability": new.nullable})
     return out

@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
-from bitlake.catalog.lookup import relation_exists
+from bitlake.catalog.lookup import identifier_exists
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
 from bitlake.io import Store
@@ -52,7 +52,7 @@ _KEPT_VIEWS = 16
 class EngineContext:
     """State of one SQL session over a lake."""
 
-    def __init__(self, catalog: FileSystemCatalog, spark: SparkSession, database: str) -> None:
+    def __init__(self, catalog: Catalog, spark: SparkSession, database: str) -> None:
         self.catalog = catalog
         self.spark = spark
         self.database = database
@@ -118,7 +118,7 @@ class EngineContext:
             return False
         if name.table in self._relations:
             return True
-        if not relation_exists(self.catalog, self.identify(name), self.names):
+        if not identifier_exists(self.catalog, self.identify(name), self.names):
             return False
         return name.database is not None or not self.is_view(name.table)
 

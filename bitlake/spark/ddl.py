@@ -11,10 +11,9 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from bitlake.catalog.filesystem import DEFAULT_DATABASE
-from bitlake.catalog.identifier import Identifier
-from bitlake.catalog.jdbc import View
-from bitlake.catalog.lookup import open_state, relation_exists
+from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
+from bitlake.catalog.lookup import identifier_exists, open_state
+from bitlake.catalog.view import View
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import assign_ids, near
@@ -124,7 +123,7 @@ def rename_table(context: EngineContext, statement: st.RenameTable) -> DataFrame
 def refresh_table(context: EngineContext, statement: RefreshTable) -> DataFrame:
     """REFRESH TABLE: nothing of a table is kept from statement to statement that another writer could make wrong."""
     name = context.identify(statement.table)
-    if not relation_exists(context.catalog, name, context.names):
+    if not identifier_exists(context.catalog, name, context.names):
         context.catalog.load_schema(name)  # says what there is
     return context.nothing()
 
@@ -234,7 +233,7 @@ def create_table_like(context: EngineContext, statement: CreateTableLike) -> Dat
     """CREATE TABLE … LIKE: columns, keys, comment and options of another table or branch; no rows."""
     name, source = context.identify(statement.name), context.identify(statement.source)
     _check_using(name, statement.using)
-    if statement.source.catalog is not None or not relation_exists(context.catalog, source, context.names):
+    if statement.source.catalog is not None or not identifier_exists(context.catalog, source, context.names):
         known = context.catalog.tables(source.database) if context.catalog.database_exists(source.database) else []
         raise NotFound(f"table '{statement.source}' is not a table of the lake{near(source.table, known)}")
     schema = open_state(context.catalog, source, context.names).schema

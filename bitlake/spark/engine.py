@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
@@ -97,7 +97,7 @@ _HANDLERS: dict[type[Any], Handler] = {
 class SparkEngine:
     """Runs SQL text on a lake's tables and a session's views."""
 
-    def __init__(self, catalog: FileSystemCatalog, spark: SparkSession, database: str) -> None:
+    def __init__(self, catalog: Catalog, spark: SparkSession, database: str) -> None:
         self.context = EngineContext(catalog, spark, database)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.tree import Predicate
@@ -86,7 +86,7 @@ def _uses(text: str, table: Sequence[DataField], resolve: Resolve, timezone: str
 
 
 def advise_for(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     table: Table,
     queries: Sequence[str] | None,
     database: str,

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from bitlake import _clock
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
@@ -52,7 +52,7 @@ class _Found:
 
 
 def migrate_folder(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     folder: str,
     target: Identifier,
     options: Mapping[str, str] | None = None,
@@ -70,7 +70,7 @@ def migrate_folder(
 
 
 def _migrate(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     folder: str,
     target: Identifier,
     options: Mapping[str, str] | None,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
-from bitlake.catalog.lookup import shown_name, taken_apart
+from bitlake.catalog.lookup import display_name, resolve
 from bitlake.metadata.names import Names
 from bitlake.runtime import LocalRunner, Runner
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def open_table(
-    catalog: FileSystemCatalog,
+    catalog: Catalog,
     name: Identifier,
     *,
     timezone: str = "UTC",
@@ -32,9 +32,9 @@ def open_table(
     # Loaded here: reading and writing take long to import, and who only asks what a table is needs neither.
     from bitlake.table.table import Table
 
-    found, branch, system = taken_apart(catalog, name, names)
+    found, branch, system = resolve(catalog, name, names)
     catalog.load_schema(found)
-    shown = shown_name(found, branch)
+    shown = display_name(found, branch)
     path, store = catalog.table_path(found), catalog.store
     there = branch is None  # its schema was read just now
     table = Table(

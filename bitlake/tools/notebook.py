@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import to_sql
 from bitlake.html.markup import Child, Markup, markup
@@ -31,7 +31,7 @@ _MOST = 200
 """Columns that are shown of a table."""
 
 
-def lake_html(path: str, catalog: FileSystemCatalog, current: str) -> str:
+def lake_html(path: str, catalog: Catalog, current: str) -> str:
     """A lake: the names of its tables by database."""
     try:
         rows: list[list[Child]] = []

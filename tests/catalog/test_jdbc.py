@@ -257,11 +257,11 @@ def test_failures_of_the_database(tmp_path: Path, uri: str) -> None:
         bitlake.connect(tmp_path, catalog="jdbc", uri="mysql://u:hidden@h/x")
     with pytest.raises(InvalidRequest, match="takes a uri"):
         bitlake.connect(tmp_path, catalog="jdbc")
-    with pytest.raises(InvalidRequest, match="no option of the jdbc catalog"):
+    with pytest.raises(InvalidRequest, match="unknown option 'lock' of a jdbc catalog"):
         bitlake.connect(tmp_path, catalog="jdbc", uri=uri, catalog_options={"lock": "x"})
     with pytest.raises(InvalidRequest, match="filesystem catalog takes no uri"):
         bitlake.connect(tmp_path, uri=uri)
-    with pytest.raises(InvalidRequest, match="no catalog"):
+    with pytest.raises(InvalidRequest, match="unknown catalog 'hive'"):
         bitlake.connect(tmp_path, catalog="hive", uri=uri)
     with pytest.raises(StorageUnavailable, match="failed"):
         bitlake.connect(tmp_path, catalog="jdbc", uri=f"sqlite:///{tmp_path}/no/such/folder/c.db")

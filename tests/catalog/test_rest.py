@@ -124,7 +124,7 @@ def test_what_is_no_table_of_files_is_refused(lake: Lake, server: rest_server.Se
         lake.table("t")
     server.tables["default", "t"].schema["options"].pop("type")
     server.tables["default", "t"].path += "-gone"
-    with pytest.raises(NotFound, match="to be reached from here"):
+    with pytest.raises(NotFound, match="be reached from here"):
         lake.table("t")
 
 
@@ -280,7 +280,7 @@ def test_history_is_for_the_server_to_change(lake: Lake, server: rest_server.Ser
         lambda: table.create_branch("b"),
         lambda: table.rollback(1),
     ):
-        with pytest.raises(UnsupportedFeature, match="for its server to change"):
+        with pytest.raises(UnsupportedFeature, match="only its server changes"):
             attempt()
         assert ids(lake) == [0, 1, 2, 3]
     assert table.expire_snapshots(Retention(retain_max=2, retain_min=1)).snapshots == (1, 2)
@@ -357,7 +357,7 @@ def test_executors_read_but_do_not_commit(lake: Lake, server: rest_server.Server
     root = server.tables["default", "t"].path
     there = pickle.loads(pickle.dumps(lake.catalog.store))
     assert there.read(f"{root}/snapshot/LATEST") == b"1"
-    with pytest.raises(InvalidRequest, match="not on executors"):
+    with pytest.raises(InvalidRequest, match="an executor cannot commit"):
         there.create(f"{root}/snapshot/snapshot-2", there.read(f"{root}/snapshot/snapshot-1"))
 
 

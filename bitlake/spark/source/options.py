@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.catalog.factory import connect_catalog, open_store_for
-from bitlake.catalog.filesystem import DEFAULT_DATABASE
-from bitlake.catalog.identifier import Identifier, split_relation
+from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, parse_object_name
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.io.base import scheme_of
 from bitlake.io.object_options import KINDS
@@ -222,7 +221,7 @@ class SourceOptions:
         folder = path.rstrip("/")
         parent, _, last = folder.rpartition("/")
         store = open_store_for(folder, self._storage(), None, self.external_paths)
-        relation = split_relation(last)
+        relation = parse_object_name(last)
         name = relation.table
         database = parent.rpartition("/")[2]
         shown = f"{database.removesuffix('.db')}.{name}" if database.endswith(".db") else name

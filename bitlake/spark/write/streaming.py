@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from bitlake.catalog.filesystem import FileSystemCatalog
+from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.io import open_store
@@ -44,7 +44,7 @@ class StreamTarget:
     query, whose id its checkpoint keeps.  ``options`` are ``write.merge-schema`` and what belongs to it.
     """
 
-    catalog: FileSystemCatalog
+    catalog: Catalog
     name: Identifier
     checkpoint: str
     kinds: str | None = None

@@ -1,0 +1,285 @@
+"""The base class of catalogs: which databases and tables exist, and where the files of each table are.
+
+A table's own state (schemas, snapshots, data) is in the files of its folder, whatever the catalog.  A catalog decides
+which names exist, which folder each name has, and which single step creates, renames or drops a name.  What all
+catalogs share is here and in :mod:`bitlake.catalog.lookup`; :mod:`bitlake.catalog.table_folder` creates and deletes the
+folders of catalogs that do so themselves.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, check_name
+from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, UnsupportedFeature, reading_table
+from bitlake.io import Store
+from bitlake.metadata.names import Names
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema, near
+from bitlake.runtime import Recorder
+from bitlake.snapshot.versions import latest_schema
+
+if TYPE_CHECKING:
+    from bitlake.catalog.view import View
+    from bitlake.schema.create import ColumnSpec
+
+DATABASE_SUFFIX = ".db"
+"""The end of the name of a database's folder."""
+
+
+class Catalog(ABC):
+    """Databases and tables by name, over one store.
+
+    A new kind of catalog implements the abstract methods, and overrides :meth:`table_path` if its tables are not in
+    ``<warehouse>/<database>.db/<table>``.
+    """
+
+    kind: ClassVar[str]
+    """The kind's name, as in ``connect(catalog=…)``."""
+    keeps_views: ClassVar[bool] = False
+    """Whether the catalog stores views; one that does overrides the five methods for views."""
+
+    recorder: Recorder | None = None
+    """Records the scans of its tables; None: scans are not recorded."""
+    shows_progress = True
+    """Whether long jobs on its tables may show a progress bar."""
+    external_roots: Sequence[str] = ()
+    """Folders outside the tables' own that may hold files of tables."""
+
+    def __init__(self, store: Store, warehouse: str) -> None:
+        self.store = store
+        self.warehouse = warehouse.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.warehouse!r})"
+
+    @property
+    def location(self) -> str:
+        """Where the catalog keeps its names, for messages."""
+        return self.warehouse
+
+    # --- databases -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def databases(self) -> list[str]:
+        """The names of all databases, sorted."""
+
+    @abstractmethod
+    def create_database(
+        self, name: str, *, if_not_exists: bool = False, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a database; raises :class:`AlreadyExists` unless ``if_not_exists``."""
+
+    @abstractmethod
+    def drop_database(self, name: str, *, if_exists: bool = False, cascade: bool = False) -> None:
+        """Delete a database, with ``cascade`` also its tables.
+
+        Raises :class:`NotFound` unless ``if_exists``, and :class:`InvalidRequest` for a database with tables unless
+        ``cascade``.
+        """
+
+    def database_path(self, name: str) -> str:
+        """The folder of a database; raises :class:`InvalidRequest` for an invalid name."""
+        check_name(name, "database")
+        return f"{self.warehouse}/{name}{DATABASE_SUFFIX}"
+
+    def database_exists(self, name: str) -> bool:
+        """Whether the database exists; ``default`` always does."""
+        return name == DEFAULT_DATABASE or name in self.databases()
+
+    def database_properties(self, name: str) -> dict[str, str]:
+        """The properties of a database; raises :class:`NotFound`."""
+        self._check_database(name)
+        return {}
+
+    def alter_database(self, name: str, properties: Mapping[str, str]) -> None:
+        """Set properties of a database.
+
+        Raises :class:`NotFound`, and :class:`UnsupportedFeature` if the catalog stores none.
+        """
+        self._check_database(name)
+        raise UnsupportedFeature(
+            f"database '{name}' cannot have properties: a {self.kind} catalog stores none; a jdbc catalog does "
+            "(catalog='jdbc')"
+        )
+
+    # --- tables ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def tables(self, database: str) -> list[str]:
+        """The names of a database's tables, sorted; raises :class:`NotFound` for the database."""
+
+    @abstractmethod
+    def table_exists(self, name: Identifier) -> bool:
+        """Whether a table of exactly this name exists; ``$`` has no meaning here."""
+
+    @abstractmethod
+    def rename_table(self, old: Identifier, new: Identifier) -> None:
+        """Rename a table, also into another database; writers that have it open fail from then on.
+
+        Raises :class:`NotFound` and :class:`AlreadyExists`.
+        """
+
+    @abstractmethod
+    def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
+        """Delete a table and its files; raises :class:`NotFound` unless ``if_exists``."""
+
+    @abstractmethod
+    def _create_table(self, name: Identifier, schema: TableSchema) -> None:
+        """Create a table with its first schema, in one step.
+
+        Raises :class:`AlreadyExists`, also if another writer creates the table meanwhile, and :class:`NotFound` for the
+        database.
+        """
+
+    def table_path(self, name: Identifier) -> str:
+        """The folder of a table; raises :class:`InvalidRequest` for an invalid name."""
+        check_name(name.table, "table")
+        return f"{self.database_path(name.database)}/{name.table}"
+
+    def table_paths(self, name: Identifier, branch: str | None = None) -> TablePaths:
+        """The paths of the files of a table or branch."""
+        return TablePaths(self.table_path(name), branch, self.external_roots)
+
+    def find(self, name: Identifier, names: Names = Names.FOLDED) -> Identifier:
+        """The table of this name or, where ``names`` folds case, the only one that differs from it in case alone.
+
+        Folder names are case-sensitive, Spark's names by default are not.  A name of no table, or of several, is
+        returned unchanged.
+        """
+        if names is Names.EXACT or self.table_exists(name):
+            return name
+        exists = self.database_exists(name.database)
+        database = name.database if exists else _match_folded(name.database, self.databases())
+        if not self.database_exists(database):
+            return name
+        match = Identifier(database, name.table)
+        return (
+            match
+            if self.table_exists(match)
+            else Identifier(database, _match_folded(name.table, self.tables(database)))
+        )
+
+    def load_schema(self, name: Identifier) -> TableSchema:
+        """The latest schema of a table; raises :class:`NotFound`, naming similar tables."""
+        path = self.table_path(name)
+        with reading_table(str(name)):
+            schema = latest_schema(self.store, TablePaths(path))
+        if schema is None:
+            raise self._schema_not_found(name, path)
+        return schema
+
+    def create_table(
+        self,
+        name: Identifier,
+        columns: Sequence[ColumnSpec],
+        *,
+        partition_keys: Sequence[str] = (),
+        primary_keys: Sequence[str] = (),
+        options: Mapping[str, str] | None = None,
+        comment: str | None = None,
+        if_not_exists: bool = False,
+        names: Names = Names.FOLDED,
+    ) -> bool:
+        """Create a table; returns False if it exists and ``if_not_exists``.
+
+        ``names``: whether columns may differ in case alone.
+
+        Raises :class:`AlreadyExists`, :class:`NotFound` for the database, and :class:`InvalidRequest` for columns, keys
+        or options that Paimon refuses.
+        """
+        # Imported lazily: validation imports every option, which commands that only read names do not need.
+        from bitlake.schema.create import new_schema
+
+        if self.table_exists(name):
+            if if_not_exists:
+                return False
+            raise self._table_exists_already(name)
+        schema = new_schema(str(name), columns, partition_keys, options or {}, comment, primary_keys, names)
+        try:
+            self._create_table(name, schema)
+        except AlreadyExists:
+            if if_not_exists and self.table_exists(name):
+                return False
+            raise
+        return True
+
+    # --- views -----------------------------------------------------------------------------------------------------
+
+    def views(self, database: str) -> list[str]:
+        """The names of a database's views, sorted."""
+        return []
+
+    def find_view(self, name: Identifier) -> str | None:
+        """The query of a view in Spark SQL; None if there is no such view."""
+        return None
+
+    def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
+        """Store a view; with ``replace`` also under the name of another.
+
+        Raises :class:`AlreadyExists`, :class:`NotFound` for the database, and :class:`UnsupportedFeature` if the
+        catalog stores no views.
+        """
+        raise UnsupportedFeature(
+            f"view '{name}' cannot be stored: a {self.kind} catalog has no views; use CREATE TEMPORARY VIEW, or a jdbc "
+            "catalog (catalog='jdbc')"
+        )
+
+    def alter_view_dialect(self, name: Identifier, action: str, engine: str, query: str | None) -> None:
+        """Add, update or drop (``action``) the query of a view for one engine.
+
+        Raises :class:`NotFound` for a missing view or query, and :class:`AlreadyExists`.
+        """
+        raise NotFound(f"view '{name}' does not exist")
+
+    def drop_view(self, name: Identifier) -> None:
+        """Delete a view; raises :class:`NotFound`."""
+        raise NotFound(f"view '{name}' does not exist")
+
+    # --- checks and errors -----------------------------------------------------------------------------------------
+
+    def _check_database(self, name: str) -> None:
+        if not self.database_exists(name):
+            raise self._database_not_found(name)
+
+    def _check_empty(self, name: str, tables: Sequence[str], views: Sequence[str] = ()) -> None:
+        """Refuse to drop a database that holds anything."""
+        if tables or views:
+            count = f"{len(tables)} tables" + (f" and {len(views)} views" if views else "")
+            raise InvalidRequest(
+                f"database '{name}' is not empty ({count}, the first is {(*tables, *views)[0]}): drop them first, or "
+                "add CASCADE (cascade=True)"
+            )
+
+    def _check_rename(self, old: Identifier, new: Identifier) -> None:
+        """Refuse to rename a table that does not exist, into a missing database, or to the name of another table."""
+        if not self.table_exists(old):
+            raise self._table_not_found(old)
+        self._check_database(new.database)
+        check_name(new.table, "table")
+        if self.table_exists(new):
+            raise AlreadyExists(f"table '{new}' already exists; drop it first")
+
+    def _database_not_found(self, name: str) -> NotFound:
+        hint = near(name, self.databases()) or "; create it with lake.create_database or CREATE DATABASE"
+        return NotFound(f"database '{name}' does not exist in {self.location}{hint}")
+
+    def _table_not_found(self, name: Identifier) -> NotFound:
+        if not self.database_exists(name.database):
+            return self._database_not_found(name.database)
+        return NotFound(f"table '{name}' does not exist{near(name.table, self.tables(name.database))}")
+
+    def _schema_not_found(self, name: Identifier, path: str) -> NotFound:
+        """The error for a table without a schema file in its folder."""
+        return self._table_not_found(name)
+
+    def _table_exists_already(self, name: Identifier) -> AlreadyExists:
+        return AlreadyExists(f"table '{name}' already exists; drop it, or add IF NOT EXISTS (if_not_exists=True)")
+
+
+def _match_folded(name: str, names: Sequence[str]) -> str:
+    """The only one of the names that equals ``name`` but for case, else ``name``."""
+    matches = [n for n in names if n.lower() == name.lower()]
+    return matches[0] if len(matches) == 1 else name
