@@ -351,6 +351,8 @@ _NOT_KNOWN: Mapping[str, str | None] = {
     "pk-bitmap.index.columns": None,
     "pk-multivalue.index.columns": None,
     "pk-full-text.index.columns": None,
+    "upsert-key": None,
+    "write.hive-style-dynamic-partition.enabled": "false",
 }
 # What readers would be shown, of options that Paimon takes from a query or else from the table.
 _READING: Mapping[str, str | None] = {

@@ -25,6 +25,7 @@ from bitlake.io import Store
 from bitlake.metadata.names import Names
 from bitlake.scan.fallback_branch import listed_entries
 from bitlake.scan.scan import Scan
+from bitlake.schema.validation import check_honoured
 from bitlake.snapshot.partitions import max_partition
 from bitlake.snapshot.state import TableState
 from bitlake.spark.errors import spark_errors
@@ -157,6 +158,7 @@ class EngineContext:
     def session_table(self, name: Identifier) -> Table:
         """The table with the options that the session sets, for statements that write; time travel is for reading."""
         options = session_options(self, name.database, name.table)
+        check_honoured({k: v for k, v in options.items() if k.startswith("write.")})
         table = self.table(on_branch(name, options))
         return table.with_options(writing_options(options)) if options else table
 

@@ -188,6 +188,7 @@ REFUSED = [
     ({"scan.mode": "latest-full"}, "would not be honoured"),
     ({"scan.snapshot-id": "1"}, "would not be honoured"),
     ({"pk-btree.index.columns": "n"}, "would not be honoured"),
+    ({"upsert-key": "id"}, "would not be honoured"),
     ({"fields.m.map.storage-layout": "shared-shredding"}, "would not be honoured"),
 ]
 

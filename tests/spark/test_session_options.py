@@ -11,7 +11,7 @@ import pytest
 from answers import rows_of
 
 import bitlake
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.spark.session import SessionConf
 
 pytestmark = pytest.mark.spark
@@ -128,3 +128,16 @@ def test_a_session_may_merge_on_read_beside_deletion_vectors(lake: bitlake.Lake)
     with setting(lake, "spark.paimon.deletion-vectors.merge-on-read", "true"):
         assert ids(lake, "dv") == [1]
     assert ids(lake, "dv") == []
+
+
+def test_options_of_writing_that_are_not_honoured_are_refused(two_commits: bitlake.Lake) -> None:
+    # The columns of the query would land in others than the option asks for.
+    name = "spark.paimon.write.hive-style-dynamic-partition.enabled"
+    with (
+        setting(two_commits, name, "true"),
+        pytest.raises(UnsupportedFeature, match="'write.hive-style-dynamic-partition.enabled' = 'true' would not"),
+    ):
+        two_commits.sql("INSERT INTO t VALUES (3, 'c')")
+    with setting(two_commits, name, "false"):
+        two_commits.sql("INSERT INTO t VALUES (3, 'c')")
+    assert ids(two_commits) == [1, 2, 3]
