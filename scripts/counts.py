@@ -113,15 +113,32 @@ def cycles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     return found
 
 
+def module_imports() -> dict[str, list[tuple[str, bool]]]:
+    """The imports of each module, as :func:`imports` gives them."""
+    modules = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+    packages = {name: name if path.name == "__init__.py" else name.rpartition(".")[0] for name, path in modules.items()}
+    return {n: list(imports(ast.parse(path.read_text()), packages[n], modules)) for n, path in modules.items()}
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Which modules of ours each module imports, lazy imports included."""
+    found = module_imports()
+    return {name: {target for target, _ in targets if target in found} - {name} for name, targets in found.items()}
+
+
 def main() -> None:
     """Print the counts; with ``--verbose`` what they count."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--verbose", action="store_true")
     verbose = parser.parse_args().verbose
     modules = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
-    graph: dict[str, set[str]] = {name: set() for name in modules}
+    graph = import_graph()
     importers: dict[str, set[str]] = defaultdict(set)
-    long_files, long_functions, lazy = [], [], []
+    for name, targets in graph.items():
+        for target in targets:
+            importers[target].add(name)
+    long_files, long_functions = [], []
+    lazy = [f"{name}: {target}" for name, targets in module_imports().items() for target, inside in targets if inside]
     lines = 0
     for name, path in modules.items():
         text = path.read_text()
@@ -134,13 +151,6 @@ def main() -> None:
                 length = (node.end_lineno or node.lineno) - node.lineno + 1
                 if length > LONGEST_FUNCTION:
                     long_functions.append(f"{name}.{node.name}: {length}")
-        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for target, inside in imports(tree, package, modules):
-            if inside:
-                lazy.append(f"{name}: {target}")
-            if target in modules and target != name:
-                graph[name].add(target)
-                importers[target].add(name)
     single = [
         f"{name} <- {next(iter(users))}"
         for name, users in sorted(importers.items())

@@ -1,5 +1,6 @@
-"""Files on disk and in object stores, and wrappers that count or break calls; the only room that touches either."""
+"""Stores: files on disk, in object stores and on HDFS; nothing else in bitlake opens a path."""
 
-from bitlake.io.base import FileInfo, Store, has_cheap_rename, open_store
+from bitlake.io.base import FileInfo, Store, has_cheap_rename
+from bitlake.io.open import open_store
 
 __all__ = ["FileInfo", "Store", "has_cheap_rename", "open_store"]

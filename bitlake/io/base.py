@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.errors import CorruptError, InvalidRequest, NotFound
 
 WHOLE_FILE_BYTES = 1 << 30
 """The most that a file read as a whole may take: a manifest, a HASH index."""
@@ -175,41 +175,6 @@ def number_option(name: str, value: str | None, default: float) -> float:
     if not 0 <= number < 1e6:
         raise InvalidRequest(f"the storage option '{name}' takes a number that is not negative, and not '{value}'")
     return number
-
-
-def open_store(
-    uri: str, options: Mapping[str, str] | None = None, *, configured: Mapping[str, str] | None = None
-) -> Store:
-    """The store that holds ``uri``: a plain path, ``file:``, ``s3://``, ``gs://``, ``abfss://``, ``az://``, ``memory://``,
-    ``hdfs://``, ``webhdfs://``.
-
-    ``options`` are how to reach it (:mod:`bitlake.io.object_options`, :mod:`bitlake.io.webhdfs`);
-    ``configured`` is a larger configuration, such as a Spark session's, of which only what is about the store counts.
-
-    Raises :class:`UnsupportedFeature` for any other scheme, and :class:`InvalidRequest` for options it does not know.
-    """
-    scheme = scheme_of(uri)
-    if scheme == "file":
-        from bitlake.io.local import LocalStore
-
-        if options:
-            raise InvalidRequest(f"local files take no storage options, and '{next(iter(options))}' was given")
-        return LocalStore()
-    from bitlake.io.object_options import KINDS
-
-    if scheme in KINDS:
-        # Only whoever uses such a store waits until its library is loaded.
-        from bitlake.io.object_store import ObjectStore
-
-        return ObjectStore(uri, options, configured)
-    if scheme in ("hdfs", "webhdfs", "swebhdfs"):
-        from bitlake.io.hdfs import HdfsStore
-
-        return HdfsStore(uri, options, configured)
-    raise UnsupportedFeature(
-        f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
-        f"of {', '.join(f'{k}://' for k in (*KINDS, 'hdfs', 'webhdfs'))}"
-    )
 
 
 Range = tuple[int, int]

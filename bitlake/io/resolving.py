@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, open_store, scheme_of
+from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, scheme_of
+from bitlake.io.open import open_store
 
 _COPY_BYTES = 8 << 20
 

@@ -115,5 +115,9 @@ class FileColumns:
 
 
 def columns_of_files(entries: Sequence[ManifestEntry]) -> FileColumns:
-    """The files by column; those of :class:`LiveFiles` are kept."""
-    return entries.columns if isinstance(entries, LiveFiles) else FileColumns(entries)
+    """The files by column; cached with the entries if these are :class:`LiveFiles`."""
+    if not isinstance(entries, LiveFiles):
+        return FileColumns(entries)
+    if entries.columns is None:
+        entries.columns = FileColumns(entries)
+    return entries.columns

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bitlake.codec.binary_row import decode_row, encode_row_with_arity
@@ -93,15 +92,10 @@ __all__ = [
 
 
 class LiveFiles(tuple[ManifestEntry, ...]):
-    """The live files of a snapshot, with their columns made once."""
+    """The live files of a snapshot, as ADD entries; cached with the decoded statistics of their columns."""
 
-    @cached_property
-    def columns(self) -> FileColumns:
-        """The files by column."""
-        # Loaded when a plan wants them: who lists files waits for no numpy and no Arrow.
-        from bitlake.snapshot.file_columns import FileColumns
-
-        return FileColumns(self)
+    columns: FileColumns | None = None
+    """Set by :func:`bitlake.snapshot.file_columns.columns_of_files`, which needs numpy, when a plan first needs it."""
 
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from bitlake.scan import pruning as prune
 from bitlake.scan.plan import SkippedFile, SkippedFiles, SkipReason
 from bitlake.scan.pruning import MetadataPruning
 from bitlake.snapshot import manifests
-from bitlake.snapshot.file_columns import FileColumns
+from bitlake.snapshot.file_columns import FileColumns, columns_of_files
 from bitlake.snapshot.manifests import LiveFiles
 
 CONDITIONS = [
@@ -67,7 +67,7 @@ def pruned(table: bitlake.Table, condition: str, entries: LiveFiles | None = Non
     files = state.entries() if entries is None else entries
     predicate = bind(parse_predicate(condition), state.schema.fields)
     schemas = state.schemas({e.file.schema_id for e in files})
-    return MetadataPruning(files.columns, state.schema, schemas, state.paths, predicate)
+    return MetadataPruning(columns_of_files(files), state.schema, schemas, state.paths, predicate)
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
