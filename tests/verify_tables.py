@@ -27,7 +27,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.manifests import manifest_meta
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.table.table import Table
-from bitlake.write.analyze import ColumnFacts, save_statistics
+from bitlake.write.analyze import ColumnStatistics, save_statistics
 
 ROWS = pa.schema([pa.field("id", pa.int64()), ("v", pa.string()), ("x", pa.float64()), ("p", pa.string())])
 KEYED = pa.schema([pa.field("id", pa.int64(), nullable=False), ("v", pa.string()), ("n", pa.int32())])
@@ -73,7 +73,7 @@ def append(root: Path) -> Table:
     table.create_branch("dev", "monday")
     table.delete("id = 3 OR id = 44")
     state = table.state()
-    save_statistics(state, 58, {"id": ColumnFacts(distinct_count=58, min="0", max="59", null_count=0)}, "me")
+    save_statistics(state, 58, {"id": ColumnStatistics(distinct_count=58, min="0", max="59", null_count=0)}, "me")
     consumer = Path(table.path) / "consumer" / "consumer-c"
     consumer.parent.mkdir()
     consumer.write_text('{"nextSnapshot" : 2}')

@@ -18,10 +18,10 @@ from bitlake.metadata.schema import TableSchema
 Item = TypeVar("Item")
 
 
-Range = tuple[Sequence[Any], Sequence[Any]]
+KeyRange = tuple[Sequence[Any], Sequence[Any]]
 
 
-def sections(items: Sequence[Item], key_range: Callable[[Item], Range]) -> list[list[Item]]:
+def interval_partition(items: Sequence[Item], key_range: Callable[[Item], KeyRange]) -> list[list[Item]]:
     """Split items by overlapping key ranges.
 
     ``key_range`` gives the smallest and largest key of an item as physical values (both ends included).  Sections come
@@ -29,7 +29,7 @@ def sections(items: Sequence[Item], key_range: Callable[[Item], Range]) -> list[
     """
     ranged = []
     for item in items:
-        low, high = (key_place(end) for end in key_range(item))
+        low, high = (comparable_key(end) for end in key_range(item))
         ranged.append((low, high, item))
     ranged.sort(key=lambda r: r[:2])
     out: list[list[Item]] = []
@@ -44,12 +44,12 @@ def sections(items: Sequence[Item], key_range: Callable[[Item], Range]) -> list[
     return out
 
 
-def key_place(key: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
+def comparable_key(key: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
     """A key, as physical values, that compares with any other of its columns as Paimon's: NULL first, NaN last."""
-    return tuple(map(_place, key))
+    return tuple(map(_comparable_value, key))
 
 
-def _place(value: Any) -> tuple[int, Any]:
+def _comparable_value(value: Any) -> tuple[int, Any]:
     if value is None:
         return (0, 0)
     if isinstance(value, float):
@@ -64,7 +64,7 @@ class KeyRanges:
     def __init__(self, schema: TableSchema) -> None:
         self._types = [schema.field(k).type for k in schema.trimmed_primary_keys]
 
-    def __call__(self, entry: ManifestEntry) -> Range:
+    def __call__(self, entry: ManifestEntry) -> KeyRange:
         """The smallest and the largest key; raises :class:`CorruptError` naming the file."""
         try:
             return decode_row(self._types, entry.file.min_key), decode_row(self._types, entry.file.max_key)
@@ -72,7 +72,9 @@ class KeyRanges:
             raise CorruptError(f"the key range of data file {entry.file.file_name}: {e.what}", e.offset) from e
 
 
-def check_levels(schema: TableSchema, table: str, rest: Sequence[ManifestEntry], adds: Sequence[ManifestEntry]) -> None:
+def check_level_overlap(
+    schema: TableSchema, table: str, rest: Sequence[ManifestEntry], adds: Sequence[ManifestEntry]
+) -> None:
     """Raise :class:`CommitConflict` if an added file shares keys with another one of its bucket and level above 0.
 
     ``rest`` are the files that stay; ``table`` is only for the message.
@@ -90,7 +92,7 @@ def check_levels(schema: TableSchema, table: str, rest: Sequence[ManifestEntry],
         ranged = []
         for e in entries:
             low, high = key_range(e)
-            ranged.append((key_place(low), key_place(high), e.file.file_name))
+            ranged.append((comparable_key(low), comparable_key(high), e.file.file_name))
         for (_, last, name), (first, _, other) in pairwise(sorted(ranged)):
             if first <= last:
                 raise CommitConflict(
@@ -99,16 +101,18 @@ def check_levels(schema: TableSchema, table: str, rest: Sequence[ManifestEntry],
                 )
 
 
-def check_apart(schema: TableSchema, table: str, new: Sequence[ManifestEntry], taken: Sequence[ManifestEntry]) -> None:
+def check_no_common_keys(
+    schema: TableSchema, table: str, new: Sequence[ManifestEntry], taken: Sequence[ManifestEntry]
+) -> None:
     """Raise :class:`CommitConflict` if a file of ``new`` shares keys with one of ``taken`` in its bucket."""
     key_range = KeyRanges(schema)
     ranges: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for e in taken:
         ranges.setdefault((e.partition, e.bucket), []).append(e)
     for e in new:
-        low, high = map(key_place, key_range(e))
+        low, high = map(comparable_key, key_range(e))
         for other in ranges.get((e.partition, e.bucket), ()):
-            first, last = map(key_place, key_range(other))
+            first, last = map(comparable_key, key_range(other))
             if first <= high and low <= last:
                 raise CommitConflict(
                     f"data file {e.file.file_name} came into bucket {e.bucket} of {table} while it was compacted, and "

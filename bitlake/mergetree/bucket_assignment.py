@@ -28,9 +28,8 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import HASH
 from bitlake.metadata.partition import partition_path
 from bitlake.metadata.schema import TableSchema
-from bitlake.snapshot.index_files import read_hashes, write_hashes
+from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
 from bitlake.tableindex.hash_index import java_order
-from bitlake.write.commit_plan import IndexChange
 
 UNLIMITED = 32767
 """Bucket numbers stay below this; Paimon keeps them in 16 bits."""

@@ -13,7 +13,7 @@ from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
-from bitlake.merge.interval_partition import Range
+from bitlake.merge.interval_partition import KeyRange
 from bitlake.merge.keys import Key, SortedKeys
 from bitlake.mergetree.commit_message import LsmContext
 from bitlake.metadata.manifest import ManifestEntry
@@ -95,7 +95,7 @@ class BucketReader:
         except BitlakeError as e:
             raise _naming(e, task.path) from e
 
-    def key_range(self, entry: ManifestEntry) -> Range:
+    def key_range(self, entry: ManifestEntry) -> KeyRange:
         """The smallest and the largest key of a file as physical values; raises :class:`CorruptError`."""
         types = [f.type for f in key_fields(self.schema)]
         try:

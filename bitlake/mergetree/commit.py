@@ -27,7 +27,7 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, CommitConflict, NotFound, StorageUnavailable
 from bitlake.io import Store
 from bitlake.lazy_arrow import compute as pc
-from bitlake.merge.interval_partition import KeyRanges, sections
+from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.bucket_states import Slot, bucket_states, lsm_context, state_of
 from bitlake.mergetree.bucket_writer import compact_bucket
@@ -43,8 +43,8 @@ from bitlake.schema.merge_spec import SEQUENCE_NUMBER, is_cross_partition, max_l
 from bitlake.snapshot.index_files import IndexFiles
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
-from bitlake.write.commit import CommitPlan, OutcomeUnknown, Overwrite, commit
-from bitlake.write.commit_plan import Once, SequenceTaken
+from bitlake.write.commit import OutcomeUnknown, commit
+from bitlake.write.commit_plan import CommitPlan, Once, Overwrite, SequenceTaken
 
 log = logging.getLogger("bitlake")
 Item = TypeVar("Item")
@@ -466,7 +466,7 @@ def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[Manifes
         buckets.setdefault((e.partition, e.bucket), []).append(e)
     top, out = max_level(schema.opts), []
     for entries in buckets.values():
-        apart = len(sections(entries, KeyRanges(schema))) == len(entries)
+        apart = len(interval_partition(entries, KeyRanges(schema))) == len(entries)
         if apart and not any(e.file.delete_row_count for e in entries):
             entries = [replace(e, file=replace(e.file, level=top)) for e in entries]
         out += entries

@@ -13,7 +13,7 @@ from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
-from bitlake.write.commit_plan import IndexChange
+from bitlake.snapshot.index_files import IndexChange
 
 
 @dataclass(frozen=True, slots=True)

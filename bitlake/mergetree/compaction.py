@@ -27,7 +27,7 @@ from bitlake.errors import CorruptError
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.merge.engine import LEVEL, Levels, merge_rows
-from bitlake.merge.interval_partition import sections
+from bitlake.merge.interval_partition import interval_partition
 from bitlake.merge.keys import Key, SortedKeys, group_rows
 from bitlake.mergetree.bucket_reader import POSITION, BucketReader
 from bitlake.mergetree.changelog import ChangelogMaker, adds
@@ -49,9 +49,8 @@ from bitlake.schema.merge_spec import (
     max_level,
     needs_lookup,
 )
-from bitlake.snapshot.index_files import read_vectors, write_vectors
+from bitlake.snapshot.index_files import IndexChange, read_vectors, write_vectors
 from bitlake.tableindex.deletion_vectors import DeletionVector
-from bitlake.write.commit_plan import IndexChange
 from bitlake.write.rolling_files import target_file_size
 
 _KEYS_AT_ONCE = 1 << 20
@@ -126,7 +125,7 @@ class _Task:
         options = self._context.schema.opts
         small = int(target_file_size(self._context.schema) * options.of(lsm.SMALL_FILE_RATIO))
         waiting: list[list[ManifestEntry]] = []
-        for section in sections(self._unit.files, self._reader.key_range):
+        for section in interval_partition(self._unit.files, self._reader.key_range):
             if len(section) > 1 or section[0].file.file_size < small:
                 waiting.append(section)
                 continue

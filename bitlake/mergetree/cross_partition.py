@@ -32,7 +32,7 @@ from bitlake.scan.scan import Scan
 from bitlake.schema.merge_spec import DEDUPLICATE, DELETE, FIRST_ROW, VALUE_KIND
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_schema
-from bitlake.write.writer import gathered, group_codes
+from bitlake.write.writer import group_codes, rebatched
 
 OLD = "__bitlake_old_"
 """Before a partition column's name: the value that the live row of the key has."""
@@ -271,7 +271,7 @@ class CrossPlaces:
                 low, high = (physical_values(pa.array([ends[e].as_py()], values.type))[0] for e in ("min", "max"))
                 scan = scan.where_bound(And((Comparison(name, Op.GE, low), Comparison(name, Op.LE, high))))
         scan = scan.select([*dict.fromkeys([*keys, *schema.partition_keys]), BUCKET_COLUMN])
-        for part in gathered(scan.to_batches(), _GATHERED):
+        for part in rebatched(scan.to_batches(), _GATHERED):
             chosen = None
             for name, values in wanted.items():
                 here = pc.is_in(part.column(name), value_set=values)

@@ -7,7 +7,7 @@ schema, created only if absent:
 
 1. compact fully, until the latest snapshot is settled: readers see the same rows, a crash leaves the table as it was;
 2. create the schema with the option changed: **the switch**.  Compactions computed before it are refused from now on
-   (:meth:`bitlake.write.commit_plan.Changes.check_mode`); rows written to level 0 count in both modes;
+   (:meth:`bitlake.write.commit_plan.PlanResolver.check_mode`); rows written to level 0 count in both modes;
 3. publish an empty snapshot.  Whoever had looked at the schema before the switch, and has not published yet, loses the
    race for the snapshot's id and looks again: the table can no longer be changed in the old mode;
 4. if such a writer was faster: compact fully (on), or switch back and begin anew (off), for without vectors the rows
@@ -26,7 +26,7 @@ from pyroaring import BitMap
 from bitlake.errors import CommitConflict
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
-from bitlake.merge.interval_partition import KeyRanges, sections
+from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.mergetree.commit import Publisher
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
@@ -40,8 +40,16 @@ from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
-from bitlake.write.append_dml import RowsGone, discard_index, read_all, rewrite, vector_change, vector_files
-from bitlake.write.commit import CommitPlan, commit
+from bitlake.write.append_dml import (
+    RowsGone,
+    discard_index_files,
+    read_vectors_of,
+    replaced_index_files,
+    rewrite,
+    vector_change,
+)
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan
 
 _TRIES = 20
 _PATIENT = 5
@@ -116,7 +124,7 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     for e in upper:
         buckets.setdefault((e.partition, e.bucket), []).append(e)
     ranges = KeyRanges(state.schema)
-    return all(len(sections(files, ranges)) == len(files) for files in buckets.values())
+    return all(len(interval_partition(files, ranges)) == len(files) for files in buckets.values())
 
 
 def _forget_vectors(table: Switchable, state: TableState) -> None:
@@ -198,8 +206,8 @@ def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:
     try:
         for slot, entries in files.items():
             rows = {e.file.file_name: e.file.row_count for e in entries}
-            base = vector_files(state, indexes[slot], set(rows))
-            held = read_all(state, base, rows)
+            base = replaced_index_files(state, indexes[slot], set(rows))
+            held = read_vectors_of(state, base, rows)
             here = [e for e in entries if e.file.file_name in held]
             if not here:
                 continue
@@ -213,7 +221,7 @@ def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:
         for made in rewrite(state, [(e,) for e in kept], left, runner, FileSource.COMPACT):
             adds += made
     except BaseException:
-        discard_index(state, [e for c in changes for e in c.new])
+        discard_index_files(state, [e for c in changes for e in c.new])
         raise
     gone = RowsGone({}, tuple(marked), tuple(adds), tuple(changes))
     return commit(

@@ -45,9 +45,17 @@ from bitlake.schema.merge_spec import (
 )
 from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
-from bitlake.write.append_dml import CommitRows, Hits, RowsGone, changed, find_hits, named_values, take_out
-from bitlake.write.commit import Overwrite, is_committed
-from bitlake.write.commit_plan import BatchCommitted
+from bitlake.write.append_dml import (
+    CommitRows,
+    Hits,
+    RowsGone,
+    find_hits,
+    resolve_assignments,
+    updated_batches,
+    write_deletion,
+)
+from bitlake.write.commit import is_committed
+from bitlake.write.commit_plan import BatchCommitted, Overwrite
 
 Place: TypeAlias = Callable[[Publisher, TableState, Mapping[bytes, Sequence[ManifestEntry]]], Snapshot | None]
 """Gives the postponed rows of files, by partition, their buckets, and publishes that."""
@@ -186,7 +194,7 @@ def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
     schema = state.schema
     check_keyed(table.name, schema)
     check_changes(table.name, schema, "UPDATE")
-    named = named_values(schema, values)
+    named = resolve_assignments(schema, values)
     check_set(table.name, schema, named)
     return _rewrite(table, scan.select(schema.field_names), UPDATE_AFTER, "UPDATE", named)
 
@@ -197,7 +205,9 @@ def _rewrite(table: Target, scan: Scan, kind: int, operation: str, values: Mappi
 
     def rows() -> Iterator[pa.Table]:
         nonlocal count
-        batches = (pa.Table.from_batches([b]) for b in scan.to_batches()) if values is None else changed(scan, values)
+        batches = (
+            (pa.Table.from_batches([b]) for b in scan.to_batches()) if values is None else updated_batches(scan, values)
+        )
         for batch in batches:
             count += batch.num_rows
             kinds = pa.repeat(pa.scalar(kind, pa.int8()), batch.num_rows)
@@ -306,9 +316,9 @@ def positioned(scan: Scan) -> Scan:
 
 
 def take_out_rows(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
-    """:func:`bitlake.write.append_dml.take_out`, of any table."""
+    """:func:`bitlake.write.append_dml.write_deletion`, of any table."""
     if not rewrites(state):
-        return take_out(state, hits, runner)
+        return write_deletion(state, hits, runner)
     plan = positioned(Scan(state, state.store, state.schema.field_names)).exact_plan()
     units = [f for f in plan.files if hits.get(f.entry.file.file_name)]
     found = {f.entry.file.file_name: hits[f.entry.file.file_name] for f in units}

@@ -40,7 +40,7 @@ from bitlake.schema.merge_spec import (
 )
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import arrow_schema
-from bitlake.write.rolling_files import FileShape, RollingWriter, place_index
+from bitlake.write.rolling_files import FileShape, RollingWriter, store_index
 
 _KEY_STATS = StatsMode("truncate", 128)
 _NONE = StatsMode("none")
@@ -145,7 +145,7 @@ class KeyValueWriter(RollingWriter):
             self._key_plan,
         )
         path, external = self._partitions.new_file(self._partition, self._bucket, name)
-        extra, embedded = place_index(self._store, schema, path, index_file_name(name), index)
+        extra, embedded = store_index(self._store, schema, path, index_file_name(name), index)
         meta = DataFileMeta(
             file_name=name,
             file_size=written.size,

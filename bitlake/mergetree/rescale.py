@@ -25,7 +25,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.scan.scan import Scan
 from bitlake.snapshot.state import TableState
-from bitlake.write.commit import Overwrite
+from bitlake.write.commit_plan import Overwrite
 from bitlake.write.writer import write_rows
 
 _TRIES = 10

@@ -33,8 +33,8 @@ from bitlake.schema.merge_spec import is_cross_partition
 from bitlake.snapshot.orphan_files import STAGING
 from bitlake.snapshot.partitions import discard_entries, entries_of
 from bitlake.snapshot.state import TableState
-from bitlake.write.commit import Overwrite
-from bitlake.write.register_files import AdoptContext
+from bitlake.write.commit_plan import Overwrite
+from bitlake.write.register_files import RegisterContext
 from bitlake.write.writer import write_rows
 
 RANGE = 1 << 28
@@ -127,7 +127,7 @@ def commit_tasks(
     """Make all files visible in one snapshot, then compact what is due; None if there was nothing to do."""
     state, operation = job.state, "WRITE" if overwrite is None else "OVERWRITE"
     if not state.schema.primary_keys:
-        files = AdoptContext.of(state, state.store).in_sequence([e for r in results for e in r.files])
+        files = RegisterContext.of(state, state.store).in_sequence([e for r in results for e in r.files])
         return table.commit_files(state, files, operation, overwrite, identifier)
     if stages(state.schema):
         rows = staged_rows(state, results)

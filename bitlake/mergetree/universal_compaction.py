@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bitlake import _clock
 from bitlake.codec.binary_row import decode_row
-from bitlake.merge.interval_partition import key_place
+from bitlake.merge.interval_partition import comparable_key
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.manifest import DataFileMeta, ManifestEntry
 from bitlake.metadata.options import Options
@@ -200,7 +200,7 @@ def sorted_runs(files: Sequence[ManifestEntry], schema: TableSchema) -> list[Run
     out = [Run(0, (e,)) for e in sorted(levels.pop(0, []), key=lambda e: _newest_first(e.file))]
     types = [schema.field(k).type for k in schema.trimmed_primary_keys]
     for level in sorted(levels):
-        ordered = sorted(levels[level], key=lambda e: key_place(decode_row(types, e.file.min_key)))
+        ordered = sorted(levels[level], key=lambda e: comparable_key(decode_row(types, e.file.min_key)))
         out.append(Run(level, tuple(ordered)))
     return out
 

@@ -20,7 +20,7 @@ from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.expressions.tree import Predicate, all_of, terms_on
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
-from bitlake.merge.interval_partition import KeyRanges, sections
+from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
@@ -101,7 +101,7 @@ def arrange(schema: TableSchema, entries: Sequence[ManifestEntry]) -> Arrangemen
             plain.append(entry)
     ranges = KeyRanges(schema)
     for files in buckets.values():
-        for section in sections(files, ranges):
+        for section in interval_partition(files, ranges):
             if len(section) == 1 and not _may_delete(section[0]):
                 plain += section
             else:

@@ -16,7 +16,7 @@ from bitlake.spark.errors import spark_errors
 from bitlake.sql import statements as st
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root
-from bitlake.write.analyze import ColumnFacts, save_statistics
+from bitlake.write.analyze import ColumnStatistics, save_statistics
 
 _LENGTHS = {
     Root.BOOLEAN: 1,
@@ -68,7 +68,9 @@ def analyze_table(context: EngineContext, table: Table, names: Sequence[str]) ->
     facts = {}
     for i, name in enumerate(names):
         nulls, distinct, low, high, average, most = row[1 + 6 * i : 7 + 6 * i]
-        facts[name] = ColumnFacts(distinct, _stored(table, name, low), _stored(table, name, high), nulls, average, most)
+        facts[name] = ColumnStatistics(
+            distinct, _stored(table, name, low), _stored(table, name, high), nulls, average, most
+        )
     save_statistics(state, int(row[0]), facts, table.commit_user())
 
 

@@ -29,7 +29,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.tags import create_automatic_tags
 from bitlake.snapshot.versions import branch_names, earliest_snapshot_id, snapshot_ids, tag_names
 from bitlake.table.history import TableHistory
-from bitlake.write.append_dml import discard_index, read_all, vector_change, vector_files
+from bitlake.write.append_dml import discard_index_files, read_vectors_of, replaced_index_files, vector_change
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
 
@@ -190,7 +190,7 @@ class TableMaintenance(TableHistory):
                 state.schema,
                 self._commit_user(state),
                 operation="DELETE",
-                on_failure=lambda: discard_index(state, [e for c in changes for e in c.new]),
+                on_failure=lambda: discard_index_files(state, [e for c in changes for e in c.new]),
             )
         return [p for p, here in zip(paths, there, strict=True) if not here]
 
@@ -313,9 +313,9 @@ def _without_vectors(state: TableState, gone: Sequence[ManifestEntry]) -> tuple[
     rows = {e.file.file_name: e.file.row_count for e in state.entries()}
     changes = []
     for slot, names in lost.items():
-        base = vector_files(state, indexes.get(slot, []), names)
+        base = replaced_index_files(state, indexes.get(slot, []), names)
         if base:
-            held = {n: v for n, v in read_all(state, base, rows).items() if n not in names}
+            held = {n: v for n, v in read_vectors_of(state, base, rows).items() if n not in names}
             changes.append(vector_change(state, slot, base, held))
     return tuple(changes)
 

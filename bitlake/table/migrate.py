@@ -37,7 +37,7 @@ from bitlake.table.table import Table
 from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
 from bitlake.write.commit import OutcomeUnknown, commit
 from bitlake.write.commit_plan import CommitPlan
-from bitlake.write.data_file_writer import FileMaker
+from bitlake.write.data_file_writer import DataFileFactory
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -163,7 +163,7 @@ def _partition_type(files: list[_Found], at: int) -> pa.DataType:
 def _adopt(table: Table, files: list[_Found], runner: Runner) -> None:
     state = table.state()
     store, schema = state.store, state.schema
-    maker = FileMaker.of(state.paths, schema, store)
+    maker = DataFileFactory(state.paths, schema, store)
     writer = _clock.new_uuid()
 
     def entry(numbered: tuple[int, _Found]) -> tuple[ManifestEntry | None, str]:
@@ -195,7 +195,7 @@ def _adopt(table: Table, files: list[_Found], runner: Runner) -> None:
 
 
 def _entry(
-    store: Store, maker: FileMaker, schema: TableSchema, file: _Found, name: str
+    store: Store, maker: DataFileFactory, schema: TableSchema, file: _Found, name: str
 ) -> tuple[ManifestEntry | None, str]:
     try:
         footer = read_footer(lambda offset, length: store.read_range(file.path, offset, length), file.size)

@@ -27,7 +27,8 @@ from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
 from bitlake.write.append_compaction import compact_append
 from bitlake.write.append_dml import RowsGone, delete_rows, discard_all, retrying, update_rows
-from bitlake.write.commit import CommitPlan, Overwrite, commit
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan, Overwrite
 from bitlake.write.partition_spec import overwrite_scope, physical_partition
 from bitlake.write.writer import write_rows
 

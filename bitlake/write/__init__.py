@@ -1,1 +1,1 @@
-"""Writing data files and commits; DML, compaction and index builds of append tables."""
+"""Writing: data files and indexes, commits and conflict checks; DML, compaction and backfills of append tables."""

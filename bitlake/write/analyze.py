@@ -1,7 +1,8 @@
-"""Statistics of a table's columns, found by an engine, written beside the table and named by a snapshot.
+"""Column statistics of a snapshot: a JSON file, published by a snapshot of kind ANALYZE.
 
-``statistics/stat-<uuid>-0`` is JSON (see :mod:`bitlake.system_tables.history`); the snapshot that names it is of kind
-ANALYZE and changes nothing else.  Source: Paimon's statistics files.
+An engine computes the statistics (:class:`ColumnStatistics`).  :func:`save_statistics` writes them to
+``statistics/stat-<uuid>-0`` and commits a snapshot that names the file and changes nothing else.  The members of the
+file are listed in :mod:`bitlake.system_tables.history`.  Source: Paimon's statistics files.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from bitlake.write.commit_plan import CommitPlan
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnFacts:
-    """What is known of a column; ``min`` and ``max`` as text, lengths in bytes, None: not known."""
+class ColumnStatistics:
+    """Statistics of one column: ``min`` and ``max`` as text, lengths in bytes; None means unknown."""
 
     distinct_count: int | None = None
     min: str | None = None
@@ -31,47 +32,48 @@ class ColumnFacts:
     max_length: int | None = None
 
 
-def save_statistics(state: TableState, rows: int, columns: Mapping[str, ColumnFacts], user: str) -> Snapshot:
-    """Write statistics of a state's rows and make a snapshot that names them.
+def save_statistics(state: TableState, rows: int, columns: Mapping[str, ColumnStatistics], user: str) -> Snapshot:
+    """Write statistics of a table state and return the ANALYZE snapshot that names them.
 
-    ``rows``: how many there are once merged.  Raises :class:`NotFound` for a table without a snapshot.
+    ``rows`` is the number of rows after merging; ``user`` is the commit user.  Raises :class:`NotFound` for a table
+    without a snapshot, and what :func:`bitlake.write.commit.commit` raises; the statistics file is then deleted unless
+    the snapshot may exist.
     """
     snapshot = state.snapshot
     if snapshot is None:
         raise NotFound(f"table '{state.name}' has no snapshot to analyze yet")
-    size = sum(e.file.file_size for e in state.entries())
-    stored = sum(e.file.row_count for e in state.entries())
-    merged = size * rows // stored if stored else 0
-    found: dict[str, Any] = {
+    stored_bytes = sum(e.file.file_size for e in state.entries())
+    stored_rows = sum(e.file.row_count for e in state.entries())
+    content: dict[str, Any] = {
         "snapshotId": snapshot.id,
         "schemaId": snapshot.schema_id,
         "mergedRecordCount": rows,
-        "mergedRecordSize": merged,
-        "colStats": {name: _facts(state, name, facts) for name, facts in columns.items()},
+        "mergedRecordSize": stored_bytes * rows // stored_rows if stored_rows else 0,
+        "colStats": {name: _column_members(state, name, statistics) for name, statistics in columns.items()},
     }
     name = f"stat-{_clock.new_uuid()}-0"
     path = state.paths.statistics(name)
-    state.store.write(path, dumps(found).encode())
+    state.store.write(path, dumps(content).encode())
     plan = CommitPlan("ANALYZE", statistics=name)
     try:
-        made = commit(state.store, state.paths, plan, state.schema, user)
+        published = commit(state.store, state.paths, plan, state.schema, user)
     except OutcomeUnknown:
-        raise  # the snapshot may be there and name the file
+        raise  # the snapshot may exist and name the file
     except BitlakeError:
         state.store.delete(path)
         raise
-    assert made is not None
-    return made
+    assert published is not None
+    return published
 
 
-def _facts(state: TableState, name: str, facts: ColumnFacts) -> dict[str, Any]:
+def _column_members(state: TableState, name: str, statistics: ColumnStatistics) -> dict[str, Any]:
     members = {
         "colId": state.schema.field(name).id,
-        "distinctCount": facts.distinct_count,
-        "min": facts.min,
-        "max": facts.max,
-        "nullCount": facts.null_count,
-        "avgLen": facts.avg_length,
-        "maxLen": facts.max_length,
+        "distinctCount": statistics.distinct_count,
+        "min": statistics.min,
+        "max": statistics.max,
+        "nullCount": statistics.null_count,
+        "avgLen": statistics.avg_length,
+        "maxLen": statistics.max_length,
     }
     return {k: v for k, v in members.items() if v is not None}

@@ -1,6 +1,18 @@
-"""Writing rows of append tables again: files of a bucket as new files, without some of their rows.
+"""DELETE and UPDATE of append tables: find rows, delete them, write changed ones, in one commit.
 
-Used where rows are deleted without deletion vectors, and by compaction.  Nothing is visible before a commit.
+1. :func:`find_hits` finds the rows that a condition selects.  A *hit* is a data file's name and row positions in it.
+   Files of which statistics or indexes are sure are not read; of the others only the condition's columns are.
+2. :func:`write_deletion` deletes hits.  With ``deletion-vectors.enabled`` it adds them to the files' vectors
+   (:func:`mark_deleted`), and data files stay as they are; otherwise it writes the files again without them
+   (:func:`rewrite`: copy on write, also used by compaction).  Either way a file without remaining rows leaves the
+   table unread.
+3. :func:`update_rows` also writes the hit rows with their new values.
+4. The commit publishes all of it.  If another writer changed files that a statement read, :func:`retrying` runs the
+   statement again on the latest state.
+
+Deletion vectors (index-format spec, sections 8.3 and 9.8): a bucketed table has one index file in each bucket, which is
+written again with all its vectors; a table without buckets has many, and only those that hold a vector of a hit file
+are replaced, together with the other vectors in them.
 """
 
 from __future__ import annotations
@@ -33,21 +45,21 @@ from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import Plan, PlannedFile, ScanMetrics
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, output_schema, read_file, tasks_of
 from bitlake.scan.scan import Scan
-from bitlake.snapshot.index_files import read_vectors, write_vectors, write_vectors_rolling
+from bitlake.snapshot.index_files import IndexChange, read_vectors, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader, discard_entries
 from bitlake.snapshot.removal_markers import has_expired
 from bitlake.snapshot.state import TableState
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import arrow_type
-from bitlake.write.commit_plan import CommitPlan, IndexChange
-from bitlake.write.data_file_writer import DataFileWriter, FileMaker, file_format
+from bitlake.write.commit_plan import CommitPlan
+from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format
 from bitlake.write.writer import write_rows
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteJob:
-    """Files of one bucket to be written again as one sequence of rows; picklable."""
+    """Files of one bucket to write again as one sequence of rows; picklable."""
 
     tasks: tuple[FileTask, ...]
     partition: tuple[object, ...]
@@ -55,16 +67,16 @@ class RewriteJob:
     writer: str
     first_sequence: int
     group_bytes: int | None
-    """Arrow bytes of a row group, at most; None: as the table's options say."""
+    """Arrow bytes of a row group, at most; None: the table's option decides."""
 
 
 REWRITE_BYTES = 128 << 20
-"""Arrow bytes of the row groups that rewriting holds in this process, over all threads (an executor's process: each).
+"""Arrow bytes of all row groups that a rewrite holds in one process.
 
-A row group is encoded when it is whole, so that files written side by side hold one each.  Two of full size took
-500 MB beyond the imports (5M rows of 200 bytes, 2 cores); two halves 330 MB."""
+A row group is encoded when it is complete, so each file that is being written holds one.  Two of full size took 500 MB
+beyond the imports (5M rows of 200 bytes, 2 cores); two of half the size took 330 MB."""
 _LEAST_GROUP = 32 << 20
-"""Smaller row groups would cost every scan: more than four files are not written side by side."""
+"""Smaller row groups would slow down every scan, so at most four files are written side by side."""
 
 
 def rewrite(
@@ -74,9 +86,10 @@ def rewrite(
     runner: Runner,
     source: FileSource,
 ) -> list[tuple[ManifestEntry, ...]]:
-    """Write the selected rows (all, if a file is not named) of each group's files anew; the new entries of each group.
+    """Write the selected rows of each group of files into new files; returns the new entries of each group.
 
-    Statistics and indexes are made anew, under the table's schema of now.  What was written is deleted on an error.
+    ``selections`` maps data file names to rows; files without one keep all rows.  Statistics and indexes are built
+    again, under the table's current schema.  On an error the new files are deleted.
     """
     partitions = PartitionReader(state.schema, state.paths)
     schemas = state.schemas({e.file.schema_id for group in groups for e in group})
@@ -104,7 +117,7 @@ def rewrite(
         with reading_table(state.name):
             return runner.run(jobs, call)
     except BaseException:
-        # Names are known before the files are: a group that failed has cleaned up, those that did not have not.
+        # A group that failed has deleted its files; the others have not, and their names are known in advance.
         for job in jobs:
             _discard_job(state, job)
         raise
@@ -116,8 +129,9 @@ def _rewrite_group(
     names = tuple(f.name for f in schema.fields)
     types = output_schema(schema, names)
     request = ReadRequest(schema, names, None)
-    maker = FileMaker.of(paths, schema, store)
-    with DataFileWriter(maker, job.partition, job.bucket, _names(schema, job.writer), job.group_bytes) as writer:
+    factory = DataFileFactory(paths, schema, store)
+    file_names = _job_file_names(schema, job.writer)
+    with DataFileWriter(factory, job.partition, job.bucket, file_names, job.group_bytes) as writer:
         for task in job.tasks:
             for table in read_file(store, task, request, ReadCounts()):
                 writer.write(retyped(table, types))
@@ -131,111 +145,96 @@ def _rewrite_group(
     return tuple(out)
 
 
-def _names(schema: TableSchema, writer: str) -> Iterator[str]:
+def _job_file_names(schema: TableSchema, writer: str) -> Iterator[str]:
     prefix = schema.opts.of(opt.DATA_FILE_PREFIX)
     return (data_file_name(prefix, writer, i, file_format(schema)) for i in itertools.count())
 
 
 def _discard_job(state: TableState, job: RewriteJob) -> None:
-    maker = FileMaker.of(state.paths, state.schema, state.store)
-    name = next(_names(state.schema, job.writer))
-    folder = maker.path(job.partition, job.bucket, name).rsplit("/", 1)[0]
-    mark = name.removesuffix(f"0.{file_format(state.schema)}")
-    discard_files(state.store, [f"{folder}/{f.name}" for f in state.store.list(folder) if f.name.startswith(mark)])
+    factory = DataFileFactory(state.paths, state.schema, state.store)
+    name = next(_job_file_names(state.schema, job.writer))
+    folder = factory.path(job.partition, job.bucket, name).rsplit("/", 1)[0]
+    prefix = name.removesuffix(f"0.{file_format(state.schema)}")
+    discard_files(state.store, [f"{folder}/{f.name}" for f in state.store.list(folder) if f.name.startswith(prefix)])
 
 
-# --- append_delete ---
-# Taking rows out of append tables: which rows a condition hits, and how a commit makes them go.
-#
-# A *hit* is a data file's name and positions in it.  With ``deletion-vectors.enabled`` hits are added to the files'
-# vectors and data files stay as they are; without, the files that were hit are written again without them (copy on
-# write).  Either way a file of which no row is left goes from the table without being opened.
-#
-# Vectors (index-format spec, sections 8.3 and 9.8): a bucketed table has one index file in each bucket, which is
-# written
-# anew with all its vectors; a table without buckets has many, and only those that hold a vector of a file that was hit
-# are replaced, with what else is in them.
+# --- finding rows -----------------------------------------------------------------------------------------------------
 
 Hits = Mapping[str, BitMap]
-"""Positions by data file name."""
-
-# --- which rows -------------------------------------------------------------------------------------------------------
+"""Row positions by data file name."""
 
 
 def find_hits(scan: Scan, runner: Runner) -> dict[str, BitMap]:
-    """The live rows that a scan of an append table (without limit) finds, of each file.
-
-    Files and rows of which statistics or indexes are sure are not read; of the others, only the condition's columns.
-    """
+    """Return the live rows that a scan of an append table selects, by file; the scan must have no limit."""
     plan = scan.exact_plan()
     sure = [f for f in plan.files if f.sure(plan.predicate)]
-    hits = {f.entry.file.file_name: _positions(f) for f in sure}
-    asked = [f for f in plan.files if not f.sure(plan.predicate)]
+    hits = {f.entry.file.file_name: _selected_positions(f) for f in sure}
+    unsure = [f for f in plan.files if not f.sure(plan.predicate)]
     request = ReadRequest(scan.state.schema, (ROW_INDEX,), scan.predicate, scan.timezone)
     of_items("files", size=lambda task: task.size)
     with reading_table(scan.state.name):
-        found = runner.run(tasks_of(asked, plan.schemas), partial(_ask_file, scan.store, request))
-    for file, data in zip(asked, found, strict=True):
+        serialized = runner.run(tasks_of(unsure, plan.schemas), partial(_search_file, scan.store, request))
+    for file, data in zip(unsure, serialized, strict=True):
         rows = deserialize(memoryview(data), file.row_count)[0]
         if rows:
             hits[file.entry.file.file_name] = rows
     return hits
 
 
-def bytes_to_ask(scan: Scan) -> int:
-    """About how many bytes of data files :func:`find_hits` reads."""
+def estimated_search_bytes(scan: Scan) -> int:
+    """Estimate the bytes of data files that :func:`find_hits` reads."""
     plan = scan.exact_plan()
     columns = max(1, len(scan.state.schema.fields))
-    asked = 0 if plan.predicate is None else len(sources_of(plan.predicate))
+    read_columns = 0 if plan.predicate is None else len(sources_of(plan.predicate))
     unsure = sum(
         f.entry.file.file_size * f.chosen_rows // max(f.row_count, 1) for f in plan.files if not f.sure(plan.predicate)
     )
-    return unsure * asked // columns
+    return unsure * read_columns // columns
 
 
 def live_hits(state: TableState, hits: Hits) -> dict[str, BitMap]:
-    """The hits that are not in their files' deletion vectors."""
+    """Return the hits that are not in their files' deletion vectors yet."""
     counts = {e.file.file_name: e.file.row_count for e in state.entries() if e.file.file_name in hits}
-    named = [e for e in vectors_of(state) if any(r.data_file in counts for r in e.ranges or ())]
-    held = read_all(state, named, counts)
-    left = {name: rows - held[name].rows if name in held else rows for name, rows in hits.items()}
-    return {name: rows for name, rows in left.items() if rows}
+    index_files = [e for e in vector_index_files(state) if any(r.data_file in counts for r in e.ranges or ())]
+    vectors = read_vectors_of(state, index_files, counts)
+    live = {name: rows - vectors[name].rows if name in vectors else rows for name, rows in hits.items()}
+    return {name: rows for name, rows in live.items() if rows}
 
 
-def _positions(file: PlannedFile) -> BitMap:
+def _selected_positions(file: PlannedFile) -> BitMap:
     if file.selection.rows is not None:
         return file.selection.rows
     return BitMap(range(file.row_count))
 
 
-def _ask_file(store: Store, request: ReadRequest, task: FileTask) -> bytes:
+def _search_file(store: Store, request: ReadRequest, task: FileTask) -> bytes:
     return serialize(matching_rows(store, request, task))
 
 
 def matching_rows(store: Store, request: ReadRequest, task: FileTask) -> BitMap:
-    """The positions of a file's rows that satisfy a request's predicate; its one column is their position."""
+    """Return the positions of a file's rows that satisfy a request's predicate; it requests that one column."""
     rows = BitMap()
     for table in read_file(store, task, request, ReadCounts()):
         rows |= bitmap_of(table.column(ROW_INDEX).to_numpy())
     return rows
 
 
-def only_hits(scan: Scan, hits: Hits, refiltered: bool = False) -> Scan:
-    """A scan of just these rows of the same snapshot, by its columns; its plan is made, so it must not be refined.
+def scan_of_hits(scan: Scan, hits: Hits, refiltered: bool = False) -> Scan:
+    """Return a scan of just these rows of the same snapshot, with its columns; it is planned: do not refine it.
 
-    ``refiltered``: who reads it drops other rows himself, so that files of which nothing is deleted may be read whole.
+    ``refiltered``: the reader drops other rows itself, so files without deleted rows may be read whole.
     """
     state = scan.state
     entries = [e for e in state.entries() if e.file.file_name in hits]
     partitions = PartitionReader(state.schema, state.paths)
-    marked: Collection[str] = vectors_by_file(vectors_of(state)) if refiltered else hits
+    marked: Collection[str] = vectors_by_file(vector_index_files(state)) if refiltered else hits
     files = tuple(
         PlannedFile(
             e,
             partitions.data_path(e),
             partitions.values(e.partition),
-            _selection(e, hits),
-            # To a reader, rows that were not hit are as good as deleted: no file may be read whole for a few of them.
+            _hit_selection(e, hits),
+            # Counted as deleted, rows that were not hit keep the reader from reading the whole file.
             deleted=e.file.row_count - len(hits[e.file.file_name]) if e.file.file_name in marked else 0,
         )
         for e in entries
@@ -257,26 +256,26 @@ def only_hits(scan: Scan, hits: Hits, refiltered: bool = False) -> Scan:
     return replace(scan, predicate=None, row_limit=None, order=(), _planned=[plan])
 
 
-def vectors_of(state: TableState) -> list[IndexFileEntry]:
-    """The index files of deletion vectors that readers of a table apply."""
+def vector_index_files(state: TableState) -> list[IndexFileEntry]:
+    """Return the index files of the deletion vectors that readers of a table apply."""
     if not state.schema.opts.of(opt.DV_ENABLED):
         return []
     return [e for e in index_entries(state.store, state.paths, state.snapshot) if e.index_type == DELETION_VECTORS]
 
 
-def _selection(entry: ManifestEntry, hits: Hits) -> Selection:
+def _hit_selection(entry: ManifestEntry, hits: Hits) -> Selection:
     rows = hits[entry.file.file_name]
     return Selection.all(exact=True) if len(rows) == entry.file.row_count else Selection.of(rows, True)
 
 
-# --- making them go ---------------------------------------------------------------------------------------------------
+# --- deleting rows ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class RowsGone:
-    """What taking rows out comes to: files that go, files that replace them, and changes of vectors.
+    """A deletion of rows, written but not committed: files removed, files that replace them, changes of vectors.
 
-    ``hits`` are the rows that were still there.  ``adds`` and the changes' new index files are written already.
+    ``hits`` are the rows that were still live.  ``adds`` and the new index files of ``index`` exist already.
     """
 
     hits: Hits
@@ -286,11 +285,11 @@ class RowsGone:
 
     @property
     def rows(self) -> int:
-        """How many rows go."""
+        """The number of rows deleted."""
         return sum(len(rows) for rows in self.hits.values())
 
     def plan(self, schema: TableSchema, more: Sequence[ManifestEntry] = ()) -> CommitPlan:
-        """The commit of it, with ``more`` new files beside."""
+        """Return the plan that commits the deletion, with ``more`` new files."""
         return CommitPlan(
             kind="OVERWRITE",
             adds=(*self.adds, *more),
@@ -300,89 +299,90 @@ class RowsGone:
         )
 
     def discard(self, state: TableState) -> None:
-        """Delete what was written for it, as well as can be."""
+        """Delete the files written for the deletion; failures to delete are ignored."""
         discard_entries(state.store, state.paths, state.schema, self.adds)
-        discard_index(state, [e for c in self.index for e in c.new])
+        discard_index_files(state, [e for c in self.index for e in c.new])
 
 
-def discard_index(state: TableState, entries: Sequence[IndexFileEntry]) -> None:
-    """Delete index files that no snapshot will name, as well as can be."""
+def discard_index_files(state: TableState, entries: Sequence[IndexFileEntry]) -> None:
+    """Delete index files that no snapshot will name; failures to delete are ignored."""
     discard_files(state.store, [index_path(state.paths, state.schema, e) for e in entries])
 
 
-def take_out(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
-    """Write what makes these rows go, by deletion vectors or else by copying the files' other rows."""
+def write_deletion(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
+    """Write a deletion of rows: as deletion vectors, or by copying the other rows of the files hit."""
     if state.schema.opts.of(opt.DV_ENABLED):
-        return mark(state, hits)
+        return mark_deleted(state, hits)
     files = {e.file.file_name: e for e in state.entries() if e.file.file_name in hits}
     touched = {n: rows for n, rows in hits.items() if rows}
     copied = [files[n] for n, rows in touched.items() if len(rows) < files[n].file.row_count]
-    left = {e.file.file_name: Selection.all().minus(hits[e.file.file_name], e.file.row_count) for e in copied}
-    adds = rewrite(state, [(e,) for e in copied], left, runner, FileSource.APPEND)
-    return RowsGone(touched, tuple(files[n] for n in touched), tuple(e for made in adds for e in made))
+    kept_rows = {e.file.file_name: Selection.all().minus(hits[e.file.file_name], e.file.row_count) for e in copied}
+    copies = rewrite(state, [(e,) for e in copied], kept_rows, runner, FileSource.APPEND)
+    return RowsGone(touched, tuple(files[n] for n in touched), tuple(e for entries in copies for e in entries))
 
 
-def mark(state: TableState, hits: Hits) -> RowsGone:
-    """Add rows to the vectors of their files; hits that are in them already are left out."""
+def mark_deleted(state: TableState, hits: Hits) -> RowsGone:
+    """Add hits to the deletion vectors of their files, except those that are in them already."""
     buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in state.entries():
         if entry.file.file_name in hits:
             buckets.setdefault((entry.partition, entry.bucket), []).append(entry)
-    vectors = vectors_of(state)
     by_bucket: dict[tuple[bytes, int], list[IndexFileEntry]] = {}
-    for index in vectors:
+    for index in vector_index_files(state):
         by_bucket.setdefault((index.partition, index.bucket), []).append(index)
-    gone: dict[str, BitMap] = {}
+    new_hits: dict[str, BitMap] = {}
     deletes: list[ManifestEntry] = []
     changes: list[IndexChange] = []
     try:
         for slot, files in buckets.items():
-            base = vector_files(state, by_bucket.get(slot, ()), {e.file.file_name for e in files})
-            held = read_all(state, base, {e.file.file_name: e.file.row_count for e in files})
-            before = len(held)
+            base = replaced_index_files(state, by_bucket.get(slot, ()), {e.file.file_name for e in files})
+            vectors = read_vectors_of(state, base, {e.file.file_name: e.file.row_count for e in files})
+            had_vectors = bool(vectors)
             changed = False
             for entry in files:
                 name = entry.file.file_name
-                old = held[name].rows if name in held else BitMap()
+                old = vectors[name].rows if name in vectors else BitMap()
                 new = hits[name] - old
                 if not new:
                     continue
                 changed = True
-                gone[name] = new
-                both = old | new
-                if len(both) == entry.file.row_count:
+                new_hits[name] = new
+                deleted = old | new
+                if len(deleted) == entry.file.row_count:
                     deletes.append(entry)
-                    held.pop(name, None)
+                    vectors.pop(name, None)
                 else:
-                    held[name] = DeletionVector(both)
-            if changed and (held or before):
-                changes.append(vector_change(state, slot, base, held))
+                    vectors[name] = DeletionVector(deleted)
+            if changed and (vectors or had_vectors):
+                changes.append(vector_change(state, slot, base, vectors))
     except BaseException:
-        discard_index(state, [e for c in changes for e in c.new])
+        discard_index_files(state, [e for c in changes for e in c.new])
         raise
-    return RowsGone(gone, tuple(deletes), (), tuple(changes))
+    return RowsGone(new_hits, tuple(deletes), (), tuple(changes))
 
 
-def unaware(schema: TableSchema) -> bool:
-    """Whether a table has neither a primary key nor buckets, and so many index files for one bucket number."""
+def is_bucket_unaware(schema: TableSchema) -> bool:
+    """Return whether a table has neither a primary key nor buckets: many index files then share one bucket number."""
     return not schema.primary_keys and schema.num_buckets == -1
 
 
-def vector_files(state: TableState, entries: Sequence[IndexFileEntry], names: set[str]) -> tuple[IndexFileEntry, ...]:
-    """The index files of a bucket that a change of these data files' vectors replaces."""
-    if not unaware(state.schema):
+def replaced_index_files(
+    state: TableState, entries: Sequence[IndexFileEntry], names: set[str]
+) -> tuple[IndexFileEntry, ...]:
+    """Return the index files of a bucket that a change of the vectors of data files ``names`` replaces."""
+    if not is_bucket_unaware(state.schema):
         return tuple(entries)
     return tuple(e for e in entries if any(r.data_file in names for r in e.ranges or ()))
 
 
-def read_all(
+def read_vectors_of(
     state: TableState, entries: Sequence[IndexFileEntry], row_counts: Mapping[str, int]
 ) -> dict[str, DeletionVector]:
-    """All vectors of index files by data file name."""
+    """Read all deletion vectors of index files, by data file name; ``row_counts`` are those of the data files."""
     read = partial(read_vectors, state.store, state.paths, state.schema, row_counts=row_counts)
     with reading_table(state.name):
-        found = LocalRunner().run(list(entries), read)
-    return {name: vector for part in found for name, vector in part.items()}
+        parts = LocalRunner().run(list(entries), read)
+    return {name: vector for part in parts for name, vector in part.items()}
 
 
 def vector_change(
@@ -391,28 +391,29 @@ def vector_change(
     base: tuple[IndexFileEntry, ...],
     vectors: Mapping[str, DeletionVector],
 ) -> IndexChange:
-    """Write the vectors as the index files that replace ``base``."""
+    """Write deletion vectors into new index files that replace ``base``; returns the change for the commit."""
     arguments = (state.store, state.paths, state.schema, *slot, vectors)
-    new = write_vectors_rolling(*arguments) if unaware(state.schema) else (write_vectors(*arguments),)
+    new = write_vectors_rolling(*arguments) if is_bucket_unaware(state.schema) else (write_vectors(*arguments),)
     return IndexChange(*slot, DELETION_VECTORS, base, new)
 
 
-# --- append_update ---
-# DELETE and UPDATE of append tables in this process: found, taken out, written anew, committed at once.
-#
-# If another writer changed what a statement had read, it runs again on the table as it is then.
+# --- statements -------------------------------------------------------------------------------------------------------
 
 NewValue = Any
-"""A Python value, an Arrow scalar, or a function of the old rows (all columns, as a table) giving a column."""
+"""A Python value, an Arrow scalar, or a function that maps the old rows (a table of all columns) to a column."""
 CommitRows = Callable[[TableState, RowsGone, str, Sequence[ManifestEntry]], Any]
+"""Commits a deletion and new files under an operation's name: ``commit(state, deletion, operation, files)``."""
 Result = TypeVar("Result")
 
 STATEMENT_TRIES = 5
-"""How often a statement is run in all when others keep changing what it read."""
+"""Attempts of a statement while other writers keep changing files that it read."""
 
 
 def retrying(now: Callable[[], TableState], step: Callable[[TableState], Result]) -> Result:
-    """Run a statement on the table as it is, and again if another writer changed what it had read, or it expired."""
+    """Run a statement on the latest state, and again if another writer changed or expired files that it read.
+
+    ``now`` loads the state.  Raises :class:`CommitConflict` after :data:`STATEMENT_TRIES` attempts.
+    """
     for left in range(STATEMENT_TRIES - 1, -1, -1):
         state = now()
         try:
@@ -427,38 +428,45 @@ def retrying(now: Callable[[], TableState], step: Callable[[TableState], Result]
 
 
 def delete_rows(scan: Scan, runner: Runner, commit: CommitRows) -> int:
-    """Delete the rows that a scan finds; returns how many."""
-    gone = take_out(scan.state, find_hits(scan, runner), runner)
-    if gone.rows:
-        commit(scan.state, gone, "DELETE", ())
-    return gone.rows
+    """Delete the rows that a scan selects; returns their number."""
+    deletion = write_deletion(scan.state, find_hits(scan, runner), runner)
+    if deletion.rows:
+        commit(scan.state, deletion, "DELETE", ())
+    return deletion.rows
 
 
 def update_rows(scan: Scan, values: Mapping[str, NewValue], runner: Runner, commit: CommitRows) -> int:
-    """Replace the rows that a scan finds by themselves with other values in some columns; returns how many."""
+    """Set columns of the rows that a scan selects to new values; returns the number of rows.
+
+    Raises :class:`NotFound` and :class:`InvalidRequest` as :func:`resolve_assignments` does, and
+    :class:`InvalidRequest` for values that their columns cannot store.
+    """
     state = scan.state
-    named = named_values(state.schema, values)
-    gone = take_out(state, find_hits(scan, runner), runner)
-    if not gone.rows:
+    assignments = resolve_assignments(state.schema, values)
+    deletion = write_deletion(state, find_hits(scan, runner), runner)
+    if not deletion.rows:
         return 0
     try:
-        old = only_hits(scan.select(state.schema.field_names), gone.hits)
-        files = write_rows(state, changed(old, named), state.store)
+        old = scan_of_hits(scan.select(state.schema.field_names), deletion.hits)
+        files = write_rows(state, updated_batches(old, assignments), state.store)
     except BaseException:
-        gone.discard(state)
+        deletion.discard(state)
         raise
-    commit(state, gone, "UPDATE", files)
-    return gone.rows
+    commit(state, deletion, "UPDATE", files)
+    return deletion.rows
 
 
-def discard_all(state: TableState, gone: RowsGone, files: Sequence[ManifestEntry]) -> None:
-    """Delete what a statement wrote and no commit will name."""
-    gone.discard(state)
+def discard_all(state: TableState, deletion: RowsGone, files: Sequence[ManifestEntry]) -> None:
+    """Delete the files that a statement wrote and no commit will name."""
+    deletion.discard(state)
     discard_entries(state.store, state.paths, state.schema, files)
 
 
-def named_values(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[str, NewValue]:
-    """The new values by the schema's own names."""
+def resolve_assignments(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[str, NewValue]:
+    """Return new values by the schema's own column names.
+
+    Raises :class:`NotFound` for an unknown column, :class:`InvalidRequest` for a column set twice and for no column.
+    """
     out: dict[str, NewValue] = {}
     for name, value in values.items():
         try:
@@ -473,8 +481,8 @@ def named_values(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[st
     return out
 
 
-def changed(old: Scan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
-    """The rows of a scan with their new values."""
+def updated_batches(old: Scan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
+    """Yield the rows of a scan with their new values."""
     schema = old.state.schema
     for batch in old.to_batches():
         table = pa.Table.from_batches([batch])
@@ -483,27 +491,29 @@ def changed(old: Scan, values: Mapping[str, NewValue]) -> Iterator[pa.Table]:
             if name not in values:
                 columns.append(table.column(name))
             elif callable(values[name]):
-                columns.append(_computed(values[name], table, name))
+                columns.append(_computed_column(values[name], table, name))
             else:
-                columns.append(_repeated(values[name], arrow_type(schema.field(name).type), table.num_rows, name))
+                columns.append(
+                    _constant_column(values[name], arrow_type(schema.field(name).type), table.num_rows, name)
+                )
         yield pa.table(columns, names=table.column_names)
 
 
-def _computed(function: Callable[[pa.Table], Any], old: pa.Table, name: str) -> Any:
-    made = function(old)
-    if not isinstance(made, pa.Array | pa.ChunkedArray) or len(made) != old.num_rows:
-        what = f"{len(made)} values" if isinstance(made, pa.Array | pa.ChunkedArray) else type(made).__name__
-        raise InvalidRequest(f"UPDATE: the function of column '{name}' gave {what} for {old.num_rows} rows")
-    return made
+def _computed_column(function: Callable[[pa.Table], Any], old: pa.Table, name: str) -> Any:
+    column = function(old)
+    if not isinstance(column, pa.Array | pa.ChunkedArray) or len(column) != old.num_rows:
+        result = f"{len(column)} values" if isinstance(column, pa.Array | pa.ChunkedArray) else type(column).__name__
+        raise InvalidRequest(f"UPDATE: the function of column '{name}' returned {result} for {old.num_rows} rows")
+    return column
 
 
-def _repeated(value: Any, wanted: pa.DataType, rows: int, name: str) -> pa.Array:
+def _constant_column(value: Any, arrow: pa.DataType, rows: int, name: str) -> pa.Array:
     if isinstance(value, pa.Scalar):
         return pa.repeat(value, rows)
     try:
-        return pa.repeat(pa.scalar(value, wanted), rows) if value is not None else null_column(rows, wanted)
+        return pa.repeat(pa.scalar(value, arrow), rows) if value is not None else null_column(rows, arrow)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
         raise InvalidRequest(
-            f"UPDATE: {value!r} is no {wanted} (column '{name}'): {e}; an expression "
-            "over the old rows is given as a function of them, or in SQL: UPDATE … SET"
+            f"UPDATE: invalid {arrow} value {value!r} for column '{name}': {e}; to compute the new value from old "
+            "rows, pass a function of them, or write SQL: UPDATE … SET"
         ) from e

@@ -8,7 +8,7 @@ Order of writes, and what a crash *after* each step leaves behind:
 3. ``snapshot-<id>``, created only if absent: **the commit**.  Before it readers see the old table, after it the new;
 4. nothing is written: the base snapshot is read again, and must be the one of step 2 (below);
 5. the EARLIEST hint (first commit only), then LATEST: without them readers list the folder; a LATEST that is too low
-   is noticed because the next snapshot exists.  None is ever written before its snapshot is known to be part of the
+   is noticed because the next snapshot exists.  A hint is never written before its snapshot is known to be part of the
    table, and it is deleted if that snapshot was rolled back meanwhile;
 6. the tags that the table's options ask for (:mod:`bitlake.snapshot.tags`): the next commit makes up for them;
    the marks of complete partitions (:mod:`bitlake.snapshot.partitions`): the next write to them makes up for them.
@@ -23,11 +23,15 @@ table.  A death between 3 and 4 leaves the snapshot.  If its base was removed, i
 (:mod:`bitlake.snapshot.removal_markers`).
 
 A failed attempt deletes what it wrote in step 2.  If step 3 *fails* instead of answering, its outcome is unknown:
-nothing is deleted, and the snapshot's ``uuid``, which no other commit has, tells later whether it took place.
+nothing is deleted, and the snapshot's ``uuid``, which no other commit has, shows later whether it took place.
 
 Another writer may win step 3.  The attempt is then repeated on the snapshot that won: conflicts are checked again, and
-what an overwrite deletes is computed anew (:mod:`bitlake.write.commit_plan`).  Losing a race is no failure: it may
+what an overwrite deletes is computed again (:mod:`bitlake.write.commit_plan`).  Losing a race is not a failure: it may
 happen far more often than ``commit.max-retries``, which counts failures of the storage.
+
+Streams commit each batch once: a snapshot's commit user and identifier name the batch of a stream.  A stream that was
+killed writes its last batch again and asks :func:`is_committed` first (observed behaviour of Paimon's streaming
+writers).
 """
 
 from __future__ import annotations
@@ -72,14 +76,12 @@ from bitlake.snapshot.versions import (
     read_hint,
     snapshot_ids,
 )
-from bitlake.write.commit_plan import Changes, CommitPlan, Delta, IndexChange, Overwrite
-
-__all__ = ["CommitPlan", "IndexChange", "OutcomeUnknown", "Overwrite", "commit"]
+from bitlake.write.commit_plan import CommitPlan, Delta, PlanResolver
 
 WRITER = "bitlake"
-"""What ``writerVersion`` of our snapshots says."""
+"""``writerVersion`` of our snapshots."""
 _MOST_RACES = 10_000
-"""Lost races after which a commit gives up: only a broken store can cause so many."""
+"""Lost races after which a commit gives up: only a broken store causes that many."""
 _RACE_WAIT_MS = 320
 """Longest wait after a lost race; the winner is done by then, so waiting longer only idles."""
 
@@ -98,24 +100,24 @@ def commit(
 ) -> Snapshot | None:
     """Publish ``plan`` as the next snapshot and return it.
 
-    A plan that changes nothing makes no snapshot (unless ``commit.force-create-snapshot``): the latest one is returned,
-    None if there is none.  ``options`` default to the schema's.
+    A plan that changes nothing creates no snapshot (unless ``commit.force-create-snapshot``): the latest one is
+    returned, None if there is none.  ``options`` default to the schema's.
 
-    Raises :class:`CommitConflict` when a file to delete is gone or another writer's change cannot be combined with
-    this one, :class:`InvalidRequest` for a plan that can never be committed, and :class:`StorageUnavailable` when the
-    storage keeps failing: as :class:`OutcomeUnknown` if the snapshot may be there, and else nothing is visible.
+    Raises :class:`CommitConflict` when a file to delete is no longer live or another writer's change cannot be combined
+    with this one, :class:`InvalidRequest` for a plan that can never be committed, and :class:`StorageUnavailable` when
+    the storage keeps failing: as :class:`OutcomeUnknown` if the snapshot may exist; otherwise nothing is visible.
 
-    ``on_failure`` is called before any exception leaves, an interrupt included, if **surely** nothing is visible: the
-    place to delete the files that ``plan`` adds: data, changelog and index files.
+    ``on_failure`` is called before any exception leaves, an interrupt included, if **surely** nothing is visible.  It
+    is the place to delete the files that ``plan`` adds: data, changelog and index files.
     """
     if operation is not None and operation not in OPERATIONS:
-        raise InvalidRequest(f"a snapshot cannot be of operation '{operation}'; it is one of {', '.join(OPERATIONS)}")
-    changes = Changes(store, paths, plan, schema)
-    made = _Committer(changes, commit_user, identifier, operation, Options(options or schema.options))
+        raise InvalidRequest(f"unknown snapshot operation '{operation}'; expected one of {', '.join(OPERATIONS)}")
+    resolver = PlanResolver(store, paths, plan, schema)
+    committer = _Committer(resolver, commit_user, identifier, operation, Options(options or schema.options))
     try:
-        snapshot = made.run()
+        snapshot = committer.run()
     except BaseException:
-        if on_failure is not None and not made.uncertain:
+        if on_failure is not None and not committer.uncertain:
             on_failure()
         raise
     state = TableState(paths.root, paths, store, schema, snapshot)
@@ -126,7 +128,7 @@ def commit(
 
 
 class OutcomeUnknown(StorageUnavailable):
-    """The storage failed while the snapshot was being published: it may be there or not, and ``uuid`` would tell."""
+    """The storage failed while the snapshot was being published: whether a snapshot with ``uuid`` exists is unknown."""
 
     def __init__(self, message: str, uuid: str) -> None:
         self.uuid = uuid
@@ -134,18 +136,18 @@ class OutcomeUnknown(StorageUnavailable):
 
 
 class _Lost(Exception):
-    """Another writer made the snapshot with this id first."""
+    """Another writer created the snapshot with this id first."""
 
 
 class _Unknown(Exception):
-    """Publishing failed, and looking for the result did too."""
+    """Publishing failed, and its outcome could not be looked up either."""
 
 
 @dataclass(slots=True)
 class _Committer:
     """One call of :func:`commit`; mutable."""
 
-    changes: Changes
+    resolver: PlanResolver
     user: str
     identifier: int
     operation: str | None
@@ -154,40 +156,40 @@ class _Committer:
     tried: dict[int, Snapshot | None] = field(default_factory=dict)
     """Ids whose publication has an unknown outcome, and the snapshots that these attempts were based on."""
     uncertain: bool = False
-    """Whether the commit may have taken place, for all that is known now."""
+    """Whether the commit may have taken place, as far as is known."""
     base: Snapshot | None = None
     """The snapshot that the attempt is based on."""
     delta: tuple[tuple[ManifestEntry, ...], list[ManifestFileMeta]] | None = None
-    """The entries last written as delta manifests, and these: a lost race seldom changes them."""
+    """The entries last written as delta manifests, and those manifests: a lost race seldom changes them."""
 
     @property
     def store(self) -> Store:
-        """Where the table is."""
-        return self.changes.store
+        """The table's store."""
+        return self.resolver.store
 
     @property
     def paths(self) -> TablePaths:
         """The table's paths."""
-        return self.changes.paths
+        return self.resolver.paths
 
     def run(self) -> Snapshot | None:
         check_history(self.store, self.paths)
-        self.changes.check_plan()
-        types = [f.type for f in self.changes.schema.partition_fields]
+        self.resolver.check_plan()
+        types = [f.type for f in self.resolver.schema.partition_fields]
         writer = ManifestWriter(self.store, self.paths, types, self.options)
         started, failures, races = _clock.now_ms(), 0, 0
-        # Seeded by the commit's own id: writers must not wait in step with each other.
-        chance = random.Random(self.uuid)
+        # Seeded by the commit's own id, so that writers do not wait in step.
+        jitter = random.Random(self.uuid)
         while True:
             try:
                 return self._attempt(writer, merge=races == 0)
             except _Lost:
                 races += 1
                 failed: Exception | None = None
-                wait = chance.uniform(0, min(self.options.of(opt.COMMIT_MIN_WAIT) << min(races, 5), _RACE_WAIT_MS))
+                wait = jitter.uniform(0, min(self.options.of(opt.COMMIT_MIN_WAIT) << min(races, 5), _RACE_WAIT_MS))
             except OutcomeUnknown:
                 raise
-            except (AccessDenied, StorageFull) as e:  # waiting changes nothing
+            except (AccessDenied, StorageFull) as e:  # a retry cannot help
                 self._discard_all(writer)
                 if self.uncertain:
                     raise self._unknown(f"commit to {self.paths.root} failed ({e}); ") from e
@@ -197,7 +199,7 @@ class _Committer:
                 failures += 1
                 failed = e
                 growing = self.options.of(opt.COMMIT_MIN_WAIT) << min(failures - 1, 20)
-                wait = min(growing, self.options.of(opt.COMMIT_MAX_WAIT)) * chance.uniform(1, 1.2)
+                wait = min(growing, self.options.of(opt.COMMIT_MAX_WAIT)) * jitter.uniform(1, 1.2)
             except BaseException:
                 self._discard_all(writer)
                 raise
@@ -214,21 +216,21 @@ class _Committer:
             message = f"commit to {self.paths.root} failed {counted(failures, 'time')} ({why}); "
             if self.uncertain:
                 raise self._unknown(message) from failed
-            raise StorageUnavailable(message + "nothing of it is visible") from failed
+            raise StorageUnavailable(message + "no change is visible") from failed
         if late or races > _MOST_RACES:
             self._discard_all(writer)
             raise CommitConflict(
-                f"commit to {self.paths.root}: other writers were first {races} times"
+                f"commit to {self.paths.root}: other writers committed first {races} times"
                 + (f" and 'commit.timeout' = {timeout} ms passed" if late else "")
-                + "; nothing is visible, try again"
+                + "; no change is visible, try again"
             )
 
     def _unknown(self, message: str) -> OutcomeUnknown:
-        said = (
-            f"{message}whether it took place is unknown: its files are kept; before writing the rows again, look "
-            f"whether a snapshot has the uuid {self.uuid} (in <table>/snapshot, or Table.snapshots())"
+        return OutcomeUnknown(
+            f"{message}whether it took place is unknown, and its files are kept; before writing the rows again, check "
+            f"whether a snapshot has the uuid {self.uuid} (in <table>/snapshot, or Table.snapshots())",
+            self.uuid,
         )
-        return OutcomeUnknown(said, self.uuid)
 
     def _discard_all(self, writer: ManifestWriter) -> None:
         writer.discard()
@@ -243,31 +245,31 @@ class _Committer:
             if self.uncertain or not has_expired(self.store, self.paths, None if self.base is None else self.base.id):
                 raise
             self._discard_all(writer)
-            raise _Lost from e  # others committed, and expired what this was based on
+            raise _Lost from e  # others committed, and expired the snapshot that this attempt was based on
 
     def _attempt_once(self, writer: ManifestWriter, *, merge: bool) -> Snapshot | None:
         if self.tried:
-            found = self._find_ours()
-            if found is not None:
-                self._confirm(found)
-                return found
-            self.uncertain = False  # every id tried is free or somebody else's
+            published = self._find_ours()
+            if published is not None:
+                self._confirm(published)
+                return published
+            self.uncertain = False  # every id tried is free or taken by another commit
         self.base = latest = latest_snapshot(self.store, self.paths)
         schema_id = self._schema_id()
         if not self._is_same_table():
             raise CommitConflict(
-                f"table {self.paths.root} was dropped, replaced or renamed after its schema was read; nothing is "
+                f"table {self.paths.root} was dropped, replaced or renamed after its schema was read; no change is "
                 "visible: open the table again and write the rows again"
             )
-        delta = self.changes.delta(latest)
-        changelog = self.changes.plan.changelog
-        statistics = self.changes.plan.statistics is not None
+        delta = self.resolver.delta(latest)
+        changelog = self.resolver.plan.changelog
+        statistics = self.resolver.plan.statistics is not None
         if not delta and not changelog and not statistics and not self.options.of(opt.FORCE_SNAPSHOT):
             return latest
         try:
             return self._publish_delta(writer, latest, schema_id, delta, merge)
         except _Unknown:
-            raise  # the snapshot may be there and name the index files
+            raise  # the snapshot may exist and name the index files
         except BaseException:
             if delta.index is not None and not self.uncertain:
                 self._index_files.discard(delta.index.written)
@@ -275,7 +277,7 @@ class _Committer:
 
     @property
     def _index_files(self) -> IndexFiles:
-        return IndexFiles(self.store, self.paths, self.changes.schema)
+        return IndexFiles(self.store, self.paths, self.resolver.schema)
 
     def _publish_delta(
         self, writer: ManifestWriter, latest: Snapshot | None, schema_id: int, delta: Delta, merge: bool
@@ -285,15 +287,15 @@ class _Committer:
             self.delta = (delta.entries, writer.write(delta.entries))
         mark = writer.mark()
         snapshot = self._write_lists(writer, latest, schema_id, delta, merge)
-        # From here on the snapshot may exist, whatever exception ends this: nobody may delete its files.
-        held = writer.release()
+        # From here on the snapshot may exist, whatever exception ends this: its files must not be deleted.
+        released = writer.release()
         self.uncertain = True
         try:
             self._publish(snapshot)
             self._confirm(snapshot)
         except (_Lost, AccessDenied, StorageFull):
             self.uncertain = False
-            writer.take_back(held)
+            writer.take_back(released)
             writer.discard(mark)
             raise
         except _Unknown:
@@ -312,7 +314,7 @@ class _Committer:
         merge: bool,
     ) -> Snapshot:
         assert self.delta is not None
-        plan = self.changes.plan
+        plan = self.resolver.plan
         before = [] if latest is None else snapshot_manifests(self.store, self.paths, latest)
         base, base_size = writer.write_list(writer.merge(before) if merge else before)
         changes, changes_size = writer.write_list(self.delta[1])
@@ -324,7 +326,7 @@ class _Committer:
         statistics = plan.statistics
         if statistics is None and latest is not None and latest.schema_id == schema_id:
             statistics = latest.statistics
-        made = Snapshot(
+        snapshot = Snapshot(
             uuid=self.uuid,
             id=1 if latest is None else latest.id + 1,
             schema_id=schema_id,
@@ -348,21 +350,21 @@ class _Committer:
             next_row_id=(None if latest is None else latest.next_row_id) or 0,
             operation=self.operation,
         )
-        return on_base(made, latest)
+        return on_base(snapshot, latest)
 
     def _publish(self, snapshot: Snapshot) -> None:
-        """Create the snapshot file; raises :class:`_Lost` or :class:`_Unknown` unless it is there now and is ours."""
+        """Create the snapshot file; raises :class:`_Lost` or :class:`_Unknown` unless it exists now and is ours."""
         if self._is_past(snapshot.id):
             raise _Lost
         try:
             if create_snapshot(self.store, self.paths, snapshot, self.base):
                 return
         except (AccessDenied, StorageFull):
-            raise  # a store that refuses has not done it
+            raise  # a store that refuses a write has not performed it
         except (StorageUnavailable, NotFound) as e:
             self.tried[snapshot.id] = self.base
             raise _Unknown from e
-        # An earlier try of ours with an unknown outcome may be what is there.
+        # The existing snapshot may be an earlier attempt of ours whose outcome was unknown.
         if snapshot.id not in self.tried or not self._is_ours(snapshot.id):
             raise _Lost
 
@@ -374,22 +376,22 @@ class _Committer:
 
     def _is_ours(self, snapshot_id: int) -> bool:
         try:
-            found = load_snapshot(self.store, self.paths, snapshot_id)
+            snapshot = load_snapshot(self.store, self.paths, snapshot_id)
         except NotFound:
             return False
-        return found.uuid == self.uuid and found.commit_user == self.user
+        return snapshot.uuid == self.uuid and snapshot.commit_user == self.user
 
     def _is_past(self, snapshot_id: int) -> bool:
-        """Whether a snapshot of this id was there and has expired: its name is free, but would be of the past.
+        """Whether a snapshot with this id existed and has expired: its name is free, but must not be taken.
 
-        Looked at right before the name is taken: what others do between these two steps is not seen, and must take two
-        commits and an expiry that keeps fewer than those.  Expiry moves the EARLIEST hint on before it deletes.
+        Checked right before the name is taken.  To slip between the two steps, others would need two commits and an
+        expiry that keeps fewer than those.  Expiry moves the EARLIEST hint on before it deletes.
         """
         first = read_hint(self.store, self.paths.earliest_hint)
         return first is not None and first > snapshot_id and self.store.exists(self.paths.snapshot(first))
 
     def _confirm(self, snapshot: Snapshot) -> None:
-        """Check that the commit is part of the table that it was made for, and write the hints.
+        """Check that the commit is part of the table that it was computed for, and write the hints.
 
         Raises :class:`_Lost` after withdrawing a snapshot whose base was replaced, and :class:`_Unknown`.
         """
@@ -414,25 +416,25 @@ class _Committer:
                 self.store.write(hint, str(snapshot.id).encode())
         with contextlib.suppress(StorageUnavailable):
             if not self.store.exists(self.paths.snapshot(snapshot.id)):
-                self.store.delete(self.paths.latest_hint)  # it was rolled back meanwhile, and Paimon believes a hint
+                self.store.delete(self.paths.latest_hint)  # it was rolled back meanwhile, and Paimon trusts a hint
 
     def _follows(self, base: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's predecessor is the one that it was made from, or has expired since."""
+        """Whether the snapshot's predecessor is the one that it was computed from, or has expired since."""
         if base is None:
             return self._is_same_table()
         try:
             return load_snapshot(self.store, self.paths, base.id) == base
         except NotFound:
             kept = load_line(self.store, self.paths).kept
-            # Expiry deletes from the first snapshot on, this one included if there are later ones.
+            # Expiry deletes from the first snapshot on, and this one too if later ones exist.
             return bool(kept) and kept[0] >= snapshot.id and self._is_same_table()
 
     def _withdraw(self, snapshot: Snapshot) -> bool:
-        """Delete the snapshot unless it is gone; False where a server keeps the history: it has checked the base."""
+        """Delete the snapshot if it still exists; False where a server keeps the history: it has checked the base."""
         try:
             if self._is_ours(snapshot.id):
                 self.store.delete(self.paths.snapshot(snapshot.id))
-            elif not self._is_same_table():  # it may have been renamed with the snapshot
+            elif not self._is_same_table():  # the table may have been renamed, with the snapshot
                 raise self._unknown(f"table {self.paths.root} was dropped or renamed during a commit; ")
             self.store.delete(self.paths.latest_hint)  # readers list the folder
         except UnsupportedFeature:
@@ -440,37 +442,33 @@ class _Committer:
         return True
 
     def _is_same_table(self) -> bool:
-        """Whether the schema that the rows were written with is still there, and not another table's."""
-        return is_same_table(self.store, self.paths, self.changes.schema)
+        """Whether the schema that the rows were written with still exists, and is not another table's."""
+        return is_same_table(self.store, self.paths, self.resolver.schema)
 
     def _schema_id(self) -> int:
         latest = latest_schema_id(self.store, self.paths)
-        required = self.changes.plan.requires_schema
+        required = self.resolver.plan.requires_schema
         if required is not None and latest is not None and latest != required:
             raise CommitConflict(
                 f"table {self.paths.root} changed from schema {required} to {latest} meanwhile; read it again and retry"
             )
-        if latest is not None and latest != self.changes.schema.id:
-            self.changes.check_mode(load_schema(self.store, self.paths, latest))
-        return self.changes.schema.id if latest is None else max(latest, self.changes.schema.id)
+        if latest is not None and latest != self.resolver.schema.id:
+            self.resolver.check_mode(load_schema(self.store, self.paths, latest))
+        return self.resolver.schema.id if latest is None else max(latest, self.resolver.schema.id)
 
 
-# --- stream_commits ---
-# Commits of streams, each batch once: a snapshot's commit user and identifier say which batch of which stream it is.
-#
-# A stream that was killed writes its last batch again and asks here first whether it is there already.  Source: the
-# observed behaviour of Paimon's streaming writers.
+# --- batches of streams -----------------------------------------------------------------------------------------------
 
 
 def last_identifier(state: TableState, user: str) -> int | None:
-    """The identifier of a user's last commit among the snapshots that are kept; None if there is none.
+    """Return the identifier of a user's last commit among the retained snapshots; None if there is none.
 
-    One batch may make several snapshots (rows, then their compaction) of the same identifier.
+    One batch may create several snapshots (rows, then their compaction) with the same identifier.
     """
     for number in reversed(snapshot_ids(state.store, state.paths)):
         try:
             snapshot = load_snapshot(state.store, state.paths, number)
-        except NotFound:  # expired meanwhile, and so are all before it
+        except NotFound:  # expired meanwhile, like all before it
             return None
         if snapshot.commit_user == user and snapshot.commit_identifier != BATCH_IDENTIFIER:
             return snapshot.commit_identifier
@@ -478,6 +476,6 @@ def last_identifier(state: TableState, user: str) -> int | None:
 
 
 def is_committed(state: TableState, user: str, identifier: int) -> bool:
-    """Whether a stream's batch is in the table; its batches are committed in the order of their numbers."""
+    """Return whether a stream's batch is in the table; batches are committed in the order of their identifiers."""
     last = last_identifier(state, user)
     return last is not None and last >= identifier

@@ -1,8 +1,12 @@
-"""What a commit changes on top of a snapshot, and what must hold for it: recomputed for every attempt.
+"""Commit plans: what a commit changes, and the checks that decide whether it may be applied to a snapshot.
 
-Checks (table-format spec, section 9): every DELETE hits a live file; no file is added twice; all files of a partition
-agree on their number of buckets (Paimon skips that for plain appends, and then mixes them); files of one level above 0
-of a bucket do not overlap by key; deletion vectors and HASH indexes fit the data files
+A :class:`CommitPlan` is a value.  :class:`PlanResolver` resolves it against the latest snapshot, again for every
+attempt, into a :class:`Delta`: the entries and index files of the next snapshot.  Cost: a plain append to a table
+without buckets reads no manifest; other plans read those of the partitions that they touch.
+
+Checks (table-format spec, section 9): every DELETE names a live file; no file is added twice; all files of a partition
+agree on their number of buckets (Paimon skips this check for plain appends, and then mixes them); files of one level
+above 0 of a bucket do not overlap by key; deletion vectors and HASH indexes match the data files
 (:mod:`bitlake.snapshot.index_files`).
 """
 
@@ -15,7 +19,7 @@ from typing import Any
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io import Store
-from bitlake.merge.interval_partition import check_apart, check_levels
+from bitlake.merge.interval_partition import check_level_overlap, check_no_common_keys
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
@@ -23,26 +27,25 @@ from bitlake.metadata.partition import partition_path
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.snapshot.index_files import Bucket, IndexFiles, IndexUpdate
-from bitlake.snapshot.index_files import IndexChange as IndexChange
+from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexUpdate
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, live_files
 from bitlake.snapshot.versions import load_snapshot
 
 
 class SequenceTaken(CommitConflict):
-    """Another writer gave rows of a bucket the sequence numbers that this commit's rows have."""
+    """Another writer used sequence numbers of this commit's rows in the same bucket."""
 
 
 class BatchCommitted(CommitConflict):
-    """Somebody committed the same batch of the same stream: a process that was given up for dead."""
+    """The same batch of the same stream is committed already, by a process that was taken for dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """A stream's batch that must be in the table once: its commit user and identifier.
+    """A stream's batch that must be committed exactly once: its commit user and identifier.
 
-    ``since`` is the id of the snapshot (0: none yet) up to which it has been looked for.
+    ``since`` is the id of the snapshot (0: none yet) up to which it has been searched for.
     """
 
     user: str
@@ -54,12 +57,12 @@ class Once:
 class Overwrite:
     """Which live files an overwrite deletes.
 
-    ``dynamic``: those of the partitions that the added files are in.  Else ``partition`` (physical values by partition
-    column) selects the partitions that have these values, and ``others`` those that match one of them; None or empty
-    selects the whole table.
+    ``dynamic``: the files of the partitions that the added files are in.  Otherwise ``partition`` (physical values by
+    partition column) selects the partitions with these values, and ``others`` those that match one of its specs; None
+    or empty selects the whole table.
 
-    ``computed_on`` is the id of the snapshot whose rows the new ones were made of: if another one came since, its rows
-    would be lost, and that is a conflict.  ``computed_uuid`` is its uuid: after a rollback another one has its id.
+    ``computed_on`` is the id of the snapshot that the new rows were computed from: a later snapshot is a conflict,
+    since its rows would be lost.  ``computed_uuid`` is its uuid: after a rollback another snapshot has its id.
     """
 
     partition: Mapping[str, Any] | None = None
@@ -73,18 +76,21 @@ class Overwrite:
 class CommitPlan:
     """The changes of one commit.
 
-    ``kind`` is APPEND, COMPACT or OVERWRITE.  ``deletes`` name live files exactly as they were read (their kind does
-    not matter); an ``overwrite`` adds what it selects when committing.  ``requires_schema``: refuse unless the table's
-    latest schema still has this id.
+    ``kind`` is APPEND, COMPACT, OVERWRITE or ANALYZE.  ``deletes`` are entries of live files exactly as they were read
+    (whatever their kind); an ``overwrite`` adds the files that it selects at commit time.  ``requires_schema``: refuse
+    the commit unless the table's latest schema still has this id.
 
-    ``changelog`` are changelog files; an overwrite takes none, as in Paimon.  ``index``: at most one change for each
-    (partition, bucket, type).  ``computed_on`` is the id of the snapshot (0: none yet) that a compaction looked old
-    rows up in: a file above level 0 that came since and overlaps one added or taken from level 0 here is a conflict,
-    since its rows were not looked up.  ``alone_since`` is the id of the snapshot (0: none yet) in which the keys of
-    new rows were looked up in all partitions: if other rows came since, a key could end up in two.  ``read_uuid`` is
-    the uuid of this snapshot: after a rollback another one has its id.
+    ``changelog`` holds changelog files; an overwrite has none, as in Paimon.  ``index`` holds at most one change for
+    each (partition, bucket, type).  ``sequences`` are the lowest sequence numbers of new rows by bucket: a live file
+    that reaches them is a conflict (:class:`SequenceTaken`).
 
-    ``shared``: the new files are another branch's as well, and may have been added here meanwhile.
+    ``computed_on`` is the id of the snapshot (0: none yet) in which a compaction looked up old rows: a newer file above
+    level 0 that overlaps one added here, or one taken from level 0, is a conflict, since its rows were not looked up.
+    ``alone_since`` is the id of the snapshot (0: none yet) in which the keys of new rows were looked up in all
+    partitions: newer rows are a conflict, since a key could end up in two partitions.  ``read_uuid`` is the uuid of
+    that snapshot: after a rollback another snapshot has its id.
+
+    ``shared``: another branch uses the new files too, and they may have been added here meanwhile.
     """
 
     kind: str
@@ -99,28 +105,28 @@ class CommitPlan:
     alone_since: int | None = None
     read_uuid: str | None = None
     statistics: str | None = None
-    """The name of a statistics file that the snapshot gets, of a commit of kind ANALYZE."""
+    """The name of the statistics file that a snapshot of kind ANALYZE publishes."""
     once: Once | None = None
     shared: bool = False
 
     @property
     def checked(self) -> bool:
-        """Whether the commit depends on what is live now."""
+        """Whether the commit depends on the live files."""
         vectors = any(c.index_type == DELETION_VECTORS for c in self.index)
         return bool(self.deletes) or self.overwrite is not None or self.kind != "APPEND" or vectors
 
     @property
     def buckets(self) -> set[Bucket]:
-        """The buckets whose files it changes, an overwrite's deletions aside."""
+        """The buckets whose files the plan changes, apart from the deletions of an overwrite."""
         entries = (*self.adds, *self.deletes)
         return {(e.partition, e.bucket) for e in entries} | {c.slot for c in self.index}
 
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a plan comes to on top of one snapshot: entries DELETE before ADD, and the index files after it.
+    """A plan resolved against one snapshot: entries, DELETE before ADD, and the change of the index files.
 
-    ``index`` is None if the index manifest stays what it is.
+    ``index`` is None if the index manifest stays as it is.
     """
 
     entries: tuple[ManifestEntry, ...]
@@ -131,8 +137,8 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
-    """A plan against one table: answers what it comes to on top of any snapshot."""
+class PlanResolver:
+    """Resolves a plan of one table against any of its snapshots."""
 
     store: Store
     paths: TablePaths
@@ -140,14 +146,14 @@ class Changes:
     schema: TableSchema
 
     def check_plan(self) -> None:
-        """Raise for a plan that no state of the table could take."""
+        """Raise :class:`InvalidRequest` or :class:`UnsupportedFeature` for a plan that fits no state of the table."""
         plan = self.plan
         if plan.kind not in ("APPEND", "COMPACT", "OVERWRITE") and (plan.kind != "ANALYZE" or plan.statistics is None):
-            raise InvalidRequest(f"a commit cannot be of kind '{plan.kind}'")
+            raise InvalidRequest(f"invalid commit kind '{plan.kind}'")
         if any(e.file.level > 0 for e in plan.adds) and not self.schema.primary_keys:
-            raise InvalidRequest(f"table {self.paths.root} has no primary key: its files are all of level 0")
+            raise InvalidRequest(f"table {self.paths.root} has no primary key: all its files must be of level 0")
         if plan.overwrite is not None and plan.changelog:
-            raise InvalidRequest(f"an overwrite of {self.paths.root} cannot publish a changelog: Paimon's do not")
+            raise InvalidRequest(f"an overwrite of {self.paths.root} cannot publish a changelog, as in Paimon")
         if self.schema.opts.of(opt.ROW_TRACKING) or self.schema.opts.of(opt.DATA_EVOLUTION):
             raise UnsupportedFeature("tables with row tracking cannot be written by this version")
         names = [(e.partition, e.bucket, e.file.file_name) for e in (*plan.adds, *plan.changelog)]
@@ -162,10 +168,10 @@ class Changes:
             raise InvalidRequest(f"the commit both adds and deletes {both.file.file_name} unchanged")
 
     def check_mode(self, latest: TableSchema) -> None:
-        """Raise if deletion vectors were switched on or off since files were chosen to be replaced or marked.
+        """Raise :class:`CommitConflict` if deletion vectors were switched on or off since the plan was computed.
 
-        Without them a compaction leaves older versions of rows in other files, and with them it marks those: neither
-        is what readers of the other mode expect.
+        Without them a compaction leaves older versions of rows in other files, and with them it marks those: readers
+        of the other mode would read wrong rows.
         """
         modes = [s.opts.of(opt.DV_ENABLED) for s in (self.schema, latest)]
         if modes[0] != modes[1] and (self.plan.deletes or self.plan.index):
@@ -175,15 +181,18 @@ class Changes:
             )
 
     def delta(self, latest: Snapshot | None) -> Delta:
-        """What the commit comes to on top of ``latest``, after all checks; index files may have been written for it."""
+        """Resolve the plan against ``latest`` (None: no snapshot) after all checks; may write index files.
+
+        Raises :class:`CommitConflict` where a check fails.
+        """
         plan = self.plan
         self._check_scope()
         self._check_history(latest)
         read = None if plan.overwrite is None else plan.overwrite.computed_on
         if read is not None and latest is not None and latest.id != read:
             raise CommitConflict(
-                f"snapshot {latest.id} of {self.paths.root} came after {read}, whose rows were to be written again; "
-                "read the table again and retry"
+                f"snapshot {latest.id} of {self.paths.root} was committed after {read}, whose rows were to be "
+                "rewritten; read the table again and retry"
             )
         self._check_once(latest)
         self._check_alone(latest)
@@ -193,13 +202,13 @@ class Changes:
         live = self._live(latest)
         # Expiry walks a delta in order by path: a DELETE after the ADD of one path would remove a live file.
         deletes = self._deletes(live)
-        gone = {e.identity for e in deletes}
-        rest = [e for e in live if e.identity not in gone]
+        deleted = {e.identity for e in deletes}
+        rest = [e for e in live if e.identity not in deleted]
         self._check_new(rest)
         self._check_buckets(rest)
         self._check_sequences(rest)
-        check_levels(self.schema, self.paths.root, rest, plan.adds)
-        self._check_seen(rest)
+        check_level_overlap(self.schema, self.paths.root, rest, plan.adds)
+        self._check_looked_up(rest)
         return Delta((*deletes, *plan.adds), self._index(latest, deletes, (*rest, *plan.adds)))
 
     def _live(self, latest: Snapshot | None) -> Sequence[ManifestEntry]:
@@ -211,23 +220,24 @@ class Changes:
         if (overwrite is not None and not overwrite.dynamic) or not types:
             return live_files(self.store, self.paths, latest)
         touched = frozenset(partition for partition, _ in self.plan.buckets)
-        wanted = PartitionFilter(PartitionSet(touched, types).meets, touched)
-        return [e for e in live_files(self.store, self.paths, latest, wanted) if e.partition in touched]
+        touched_only = PartitionFilter(PartitionSet(touched, types).meets, touched)
+        return [e for e in live_files(self.store, self.paths, latest, touched_only) if e.partition in touched]
 
     def _deletes(self, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        alive = {e.identity: e for e in live}
-        missing = [e for e in self.plan.deletes if e.identity not in alive]
+        """The DELETE entries of the plan and of its overwrite; raises if a file to delete is no longer live."""
+        by_identity = {e.identity: e for e in live}
+        missing = [e for e in self.plan.deletes if e.identity not in by_identity]
         if missing:
             names = ", ".join(sorted(e.file.file_name for e in missing)[:3])
             raise CommitConflict(
                 f"{len(missing)} files to be replaced are no longer live in {self.paths.root} ({names}): "
                 "another commit replaced or deleted them; read the table again and retry"
             )
-        chosen = {e.identity: alive[e.identity] for e in self.plan.deletes}
+        deleted = {e.identity: by_identity[e.identity] for e in self.plan.deletes}
         if self.plan.overwrite is not None:
             scope = self._scope()
-            chosen |= {e.identity: e for e in live if scope is None or scope(e.partition)}
-        return [replace(e, kind=EntryKind.DELETE) for e in chosen.values()]
+            deleted |= {e.identity: e for e in live if scope is None or scope(e.partition)}
+        return [replace(e, kind=EntryKind.DELETE) for e in deleted.values()]
 
     def _scope(self) -> Callable[[bytes], bool] | None:
         """The overwrite's test of a partition row; None selects all."""
@@ -243,12 +253,12 @@ class Changes:
         unknown = [n for spec in specs for n in spec if n not in names]
         if unknown:
             raise InvalidRequest(f"'{unknown[0]}' is not a partition column; they are {', '.join(names) or 'none'}")
-        wanted = [[(names.index(n), v) for n, v in spec.items()] for spec in specs]
+        conditions = [[(names.index(n), v) for n, v in spec.items()] for spec in specs]
         types = [f.type for f in fields]
 
         def matches(row: bytes) -> bool:
             values = decode_row(types, row)
-            return any(all(values[i] == v for i, v in spec) for spec in wanted)
+            return any(all(values[i] == v for i, v in spec) for spec in conditions)
 
         return matches
 
@@ -260,7 +270,7 @@ class Changes:
         outside = next((e for e in self.plan.adds if scope is not None and not scope(e.partition)), None)
         if outside is not None:
             raise InvalidRequest(
-                f"partition {self._name(outside.partition)} of the new rows is not in what is being overwritten"
+                f"partition {self._name(outside.partition)} of the new rows is outside the partitions being overwritten"
             )
 
     def _check_new(self, rest: Sequence[ManifestEntry]) -> None:
@@ -272,22 +282,22 @@ class Changes:
             )
 
     def _check_buckets(self, rest: Sequence[ManifestEntry]) -> None:
-        seen: dict[bytes, int] = {}
-        wanted = self.schema.num_buckets
-        other = next((e for e in self.plan.adds if 0 < e.total_buckets != wanted > 0), None)
+        totals: dict[bytes, int] = {}
+        buckets = self.schema.num_buckets
+        other = next((e for e in self.plan.adds if 0 < e.total_buckets != buckets > 0), None)
         if other is not None and self.plan.kind == "APPEND" and self.schema.primary_keys:
-            # Their bucket was chosen among another number than they say.
+            # The rows were assigned to buckets by a number other than the files' total.
             raise CommitConflict(
-                f"table {self.paths.root} has {wanted} buckets, and new files of {other.total_buckets}: "
-                "INSERT OVERWRITE it to change the number"
+                f"table {self.paths.root} has {buckets} buckets, and new files have {other.total_buckets}: "
+                "INSERT OVERWRITE the table to change the number"
             )
         for e in (*rest, *self.plan.adds):
-            if e.total_buckets > 0 and seen.setdefault(e.partition, e.total_buckets) != e.total_buckets:
+            if e.total_buckets > 0 and totals.setdefault(e.partition, e.total_buckets) != e.total_buckets:
                 where = self._name(e.partition)
                 raise CommitConflict(
                     f"table {self.paths.root}{f', partition {where}' if where else ''}: its files have "
-                    f"{seen[e.partition]} buckets and new ones {e.total_buckets}; "
-                    "INSERT OVERWRITE it to change the number"
+                    f"{totals[e.partition]} buckets and new files {e.total_buckets}; "
+                    "INSERT OVERWRITE the table to change the number"
                 )
 
     def _check_sequences(self, rest: Sequence[ManifestEntry]) -> None:
@@ -300,7 +310,7 @@ class Changes:
             )
 
     def _check_history(self, latest: Snapshot | None) -> None:
-        """Raise if the snapshot that was read was rolled back: comparing ids with it would overlook other writers."""
+        """Raise if the snapshot that was read was rolled back: comparing ids with it would miss other writers."""
         plan = self.plan
         reads = [(plan.alone_since, plan.read_uuid), (plan.computed_on, plan.read_uuid)]
         if plan.overwrite is not None:
@@ -308,9 +318,9 @@ class Changes:
         for number, uuid in dict.fromkeys(reads):
             if not number or uuid is None:
                 continue
-            found = latest if latest is None or latest.id <= number else self._existing(number)
-            expired = found is None and latest is not None
-            if not expired and (found is None or (found.id, found.uuid) != (number, uuid)):
+            snapshot = latest if latest is None or latest.id <= number else self._existing(number)
+            expired = snapshot is None and latest is not None
+            if not expired and (snapshot is None or (snapshot.id, snapshot.uuid) != (number, uuid)):
                 raise CommitConflict(
                     f"snapshot {number} of {self.paths.root}, which was read for this commit, was rolled back; "
                     "read the table again and retry"
@@ -328,10 +338,10 @@ class Changes:
             return
         for number in range(once.since + 1, latest.id + 1):
             try:
-                found = load_snapshot(self.store, self.paths, number)
+                snapshot = load_snapshot(self.store, self.paths, number)
             except NotFound:
                 continue
-            if found.commit_user == once.user and found.commit_identifier == once.identifier:
+            if snapshot.commit_user == once.user and snapshot.commit_identifier == once.identifier:
                 raise BatchCommitted(
                     f"batch {once.identifier} of {once.user} is in {self.paths.root} already, as snapshot {number}"
                 )
@@ -342,17 +352,17 @@ class Changes:
             return
         for number in range(since + 1, latest.id + 1):
             try:
-                quiet = load_snapshot(self.store, self.paths, number).commit_kind == "COMPACT"
+                compacted = load_snapshot(self.store, self.paths, number).commit_kind == "COMPACT"
             except NotFound:
-                quiet = False
-            if not quiet:
+                compacted = False
+            if not compacted:
                 raise CommitConflict(
                     f"snapshot {number} of {self.paths.root} may hold the same keys in other partitions: they were "
                     f"looked up in snapshot {since}; read the table again and retry"
                 )
 
-    def _check_seen(self, rest: Sequence[ManifestEntry]) -> None:
-        """Files above level 0 that a compaction has not looked keys up in may hold keys that it took from level 0."""
+    def _check_looked_up(self, rest: Sequence[ManifestEntry]) -> None:
+        """Raise if a newer file above level 0, in which no keys were looked up, may hold keys taken from level 0."""
         since, plan = self.plan.computed_on, self.plan
         taken = [e for e in plan.deletes if e.file.level == 0]
         taken += (e for e in plan.adds if e.file.level > 0)
@@ -363,20 +373,19 @@ class Changes:
         try:
             # 0: computed when there was no snapshot yet.
             snapshot = load_snapshot(self.store, self.paths, since) if since else None
-            files = self._live(snapshot)
-            seen = {e.identity for e in files}
+            looked_up = {e.identity for e in self._live(snapshot)}
         except NotFound as e:
             raise CommitConflict(
                 f"snapshot {since} of {self.paths.root}, which a compaction started from, has expired; compact again"
             ) from e
-        check_apart(self.schema, self.paths.root, [e for e in others if e.identity not in seen], taken)
+        check_no_common_keys(self.schema, self.paths.root, [e for e in others if e.identity not in looked_up], taken)
 
     # --- index files -------------------------------------------------------------------------------------------------
 
     def _index(
         self, latest: Snapshot | None, deletes: Sequence[ManifestEntry], after: Sequence[ManifestEntry]
     ) -> IndexUpdate | None:
-        """The index files on top of ``latest``; ``after`` are the live files after the commit where it changes some."""
+        """The change of the index files; ``after`` are the live files after the commit, in the buckets it changes."""
         if not self.plan.index and (latest is None or latest.index_manifest is None or not self.plan.checked):
             return None
         overwrite = self.plan.overwrite
@@ -387,15 +396,16 @@ class Changes:
         for e in after:
             if (e.partition, e.bucket) in live:
                 live[e.partition, e.bucket][e.file.file_name] = e.file.row_count
-        gone: dict[Bucket, set[str]] = {}
+        removed: dict[Bucket, set[str]] = {}
         for e in deletes:
             bucket = (e.partition, e.bucket)
             if not overwritten(e.partition) and e.file.file_name not in live.get(bucket, {}):
-                gone.setdefault(bucket, set()).add(e.file.file_name)
+                removed.setdefault(bucket, set()).add(e.file.file_name)
         entries = index_entries(self.store, self.paths, latest)
         files = IndexFiles(self.store, self.paths, self.schema)
-        made = files.apply(entries, self.plan.index, live, {b: frozenset(n) for b, n in gone.items()}, overwritten)
-        return made if made.changed else None
+        removed_names = {b: frozenset(names) for b, names in removed.items()}
+        update = files.apply(entries, self.plan.index, live, removed_names, overwritten)
+        return update if update.changed else None
 
     def _name(self, partition: bytes) -> str:
         fields = self.schema.partition_fields

@@ -1,4 +1,9 @@
-"""Making data files of append tables: rows as they are, in the table's file format, with statistics and indexes."""
+"""Data files of append tables: rows as they are, in the table's file format, with statistics and file indexes.
+
+:class:`DataFileWriter` writes the rows of one partition and bucket, rolling files at the target size.
+:class:`DataFileFactory` forms the path and the manifest entry of each.  :func:`indexed_columns` reads back the columns
+from which indexes of finished files are built.  Memory: one row group, and the state of the index builders.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,6 @@ import pyarrow as pa
 
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW, encode_row_with_arity
-from bitlake.deletion import discard_files
 from bitlake.errors import InvalidRequest
 from bitlake.fileindex.registry import IndexSpec, indexed_type
 from bitlake.formats.conform import cast_column
@@ -27,26 +31,29 @@ from bitlake.metadata.stats import build_stats, stats_modes
 from bitlake.schema.data_paths import DataPaths
 from bitlake.types import AtomicType, DataField, arrow_field
 from bitlake.types.datatypes import STRINGS
-from bitlake.write.rolling_files import FileShape, RollingWriter, place_index
+from bitlake.write.rolling_files import FileShape, RollingWriter, store_index
 
 _INDEX_ROWS = 128 * 1024
 
 
 def source_column(spec: IndexSpec, fields: Sequence[DataField]) -> tuple[str, str | None]:
-    """The column that an index reads, and the map key in it that it is of, if any."""
-    known = indexed_type(spec.column, fields)
-    if known is None:
-        raise InvalidRequest(f"index '{spec.index_type}' is of column '{spec.column}', which is not there")
-    return known[0].name, known[1]
+    """Return the column that an index reads and, for an index of a map key, that key.
+
+    Raises :class:`InvalidRequest` if the column does not exist.
+    """
+    column = indexed_type(spec.column, fields)
+    if column is None:
+        raise InvalidRequest(f"index '{spec.index_type}' names column '{spec.column}', which does not exist")
+    return column[0].name, column[1]
 
 
 def source_columns(specs: Sequence[IndexSpec], fields: Sequence[DataField]) -> list[str]:
-    """The columns that building these indexes reads, each once."""
+    """Return the columns that building these indexes reads, each once."""
     return list(dict.fromkeys(source_column(s, fields)[0] for s in specs))
 
 
-def text_columns(names: Sequence[str], fields: Sequence[DataField]) -> list[str]:
-    """Those of the columns that are text: read as dictionaries, each distinct value is hashed and sorted once."""
+def _text_columns(names: Sequence[str], fields: Sequence[DataField]) -> list[str]:
+    """Return the text columns among ``names``: read as dictionaries, each distinct value is hashed and sorted once."""
     texts = {f.name for f in fields if isinstance(f.type, AtomicType) and f.type.root in STRINGS}
     return [n for n in names if n in texts]
 
@@ -60,14 +67,14 @@ def indexed_columns(
     batch_rows: int = _INDEX_ROWS,
     use_threads: bool = True,
 ) -> Iterator[pa.Table]:
-    """Rows of these columns of a data file of any format, as index builders take them; ``fields`` are the file's.
+    """Yield batches of some columns of a data file of any format, as index builders take them.
 
-    Without ``use_threads`` Parquet is decoded by the thread that asks.
+    ``fields`` are the file's.  Without ``use_threads`` Parquet is decoded in the calling thread.
     """
     types = {f.name: arrow_field(f).type for f in fields if f.name in columns}
     with store.open_input(path) as source:
         if format_of(path) == "parquet":
-            texts = text_columns(columns, fields)
+            texts = _text_columns(columns, fields)
             for batch in scan.read_columns(
                 source, columns, batch_size=batch_rows, read_dictionary=texts, use_threads=use_threads
             ):
@@ -78,29 +85,25 @@ def indexed_columns(
 
 
 def file_format(schema: TableSchema) -> str:
-    """The format of a table's new data files, which is also their names' ending."""
+    """Return the format of a table's new data files, which is also the extension of their names."""
     name: str = opt.Options(schema.options).get(opt.FILE_FORMAT)
     return name.lower()
 
 
 @dataclass(frozen=True, slots=True)
-class FileMaker:
+class DataFileFactory:
     """Forms paths and manifest entries of a table's new data files."""
 
     paths: TablePaths
     schema: TableSchema
     store: Store
 
-    @classmethod
-    def of(cls, paths: TablePaths, schema: TableSchema, store: Store) -> FileMaker:
-        """The maker of a table."""
-        return cls(paths, schema, store)
-
     def path(self, partition: tuple[Any, ...], bucket: int, name: str) -> str:
-        """The full path of a new file."""
-        return self._place(partition, bucket, name)[0]
+        """Return the full path of a new file."""
+        return self._locate(partition, bucket, name)[0]
 
-    def _place(self, partition: tuple[Any, ...], bucket: int, name: str) -> tuple[str, str | None]:
+    def _locate(self, partition: tuple[Any, ...], bucket: int, name: str) -> tuple[str, str | None]:
+        """The full path of a new file, and its external path if it lies outside the table's folder."""
         options = opt.Options(self.schema.options)
         folder = partition_path(
             self.schema.partition_fields,
@@ -113,14 +116,14 @@ class FileMaker:
     def entry(
         self, partition: tuple[Any, ...], bucket: int, name: str, written: WrittenFile, index: bytes
     ) -> ManifestEntry:
-        """The ADD entry of a finished file; an index too large to embed is written beside it now."""
+        """Return the ADD entry of a finished file; an index too large to embed is written beside the file first."""
         schema = self.schema
         options = opt.Options(schema.options)
         stats, columns = build_stats(
             schema.fields, written.mins, written.maxs, written.null_counts, stats_modes(schema)
         )
-        path, external = self._place(partition, bucket, name)
-        extra, embedded = place_index(self.store, schema, path, index_file_name(name), index)
+        path, external = self._locate(partition, bucket, name)
+        extra, embedded = store_index(self.store, schema, path, index_file_name(name), index)
         meta = DataFileMeta(
             file_name=name,
             file_size=written.size,
@@ -154,26 +157,23 @@ class DataFileWriter(RollingWriter):
 
     def __init__(
         self,
-        maker: FileMaker,
+        factory: DataFileFactory,
         partition: tuple[Any, ...],
         bucket: int,
         names: Iterator[str],
         group_bytes: int | None = None,
     ) -> None:
-        """``group_bytes``: row groups take at most this much Arrow memory; None: as the table's options say."""
-        shape = FileShape.of(maker.schema)
+        """``group_bytes``: the most Arrow memory of a row group, in bytes; None: the table's option decides."""
+        shape = FileShape.of(factory.schema)
         if group_bytes is not None:
             shape = replace(shape, group_bytes=min(shape.group_bytes, group_bytes))
-        super().__init__(maker.store, shape, names)
-        self._maker = maker
+        super().__init__(factory.store, shape, names)
+        self._factory = factory
         self._partition = partition
         self._bucket = bucket
 
     def _path(self, name: str) -> str:
-        return self._maker.path(self._partition, self._bucket, name)
+        return self._factory.path(self._partition, self._bucket, name)
 
     def _entry(self, name: str, written: WrittenFile, index: bytes) -> ManifestEntry:
-        return self._maker.entry(self._partition, self._bucket, name, written, index)
-
-
-__all__ = ["DataFileWriter", "FileMaker", "discard_files", "file_format"]
+        return self._factory.entry(self._partition, self._bucket, name, written, index)

@@ -1,13 +1,18 @@
-"""Backfill of file indexes: give data files already written the indexes that the table's options ask for now.
+"""Backfill of file indexes: builds the indexes that the table's options declare for data files that lack them.
 
-Per file: payloads that are still wanted are kept as they are, missing ones are built from the indexed columns alone,
-what the options no longer name is dropped.  Columns are found by field id, so that a column dropped and added again
-under its old name is not indexed with the old column's values.  COMPACT snapshots swap the files' entries (DELETE, then
-ADD), a batch of files each (:mod:`bitlake.write.index_rewrite`).
+For each file, payloads that the options still name are kept as they are, missing ones are built from the indexed
+columns alone, and others are dropped.  Columns are found by field id, so that a column dropped and added again under
+its old name is not indexed with the old column's values.  A file whose index already matches the options is not
+touched, so running a backfill twice does nothing.
+
 A new index gets a new name, ``X.parquet-<8 hex digits of this rewrite>.index``: older snapshots still read the old one,
-and another rewrite may be under way, whose files neither is overwritten here nor deleted when this one loses.  (Paimon
-counts, ``X.parquet-1.index``, and two of its rewrites share names; any name that ends in ``.index`` is read.)
-A file whose index already satisfies the options is left alone, so running it twice does nothing.
+and another rewrite may be running, whose files must be neither overwritten here nor deleted when this one loses.
+(Paimon counts, ``X.parquet-1.index``, and two of its rewrites share names; every name that ends in ``.index`` is read.)
+
+:func:`backfill` rewrites batches of files through the runner; a COMPACT snapshot for each batch replaces the files'
+entries (DELETE, then ADD).  A batch that loses a file to another writer (a compaction, an overwrite, another backfill)
+starts again with the remaining files; earlier batches stay committed.  A killed backfill loses one batch, and the next
+call skips the files that are done.
 """
 
 from __future__ import annotations
@@ -35,19 +40,23 @@ from bitlake.schema.evolution import map_fields
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
 from bitlake.types import DataField, DataType, MapType
-from bitlake.write.commit import CommitPlan, commit
-from bitlake.write.data_file_writer import FileMaker, indexed_columns, source_column, source_columns
-from bitlake.write.rolling_files import place_index
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan
+from bitlake.write.data_file_writer import DataFileFactory, indexed_columns, source_column, source_columns
+from bitlake.write.rolling_files import store_index
 
 log = logging.getLogger("bitlake")
 
 _MARK = 8
-"""Hex digits that tell the indexes of one rewrite from those of any other."""
+"""Hex digits that distinguish the indexes of one rewrite from those of any other."""
+BATCH_FILES = 256
+"""Files of a commit: at 0.1 to 2 s a file, minutes of work on a small cluster, and few snapshots on a large table."""
+_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """One data file whose index is to be brought in line with the options; picklable."""
+    """One data file whose index is to match ``specs``, in the file's own column names; picklable."""
 
     entry: ManifestEntry
     path: str
@@ -57,13 +66,17 @@ class RewriteTask:
 
     @property
     def new_path(self) -> str:
-        """Where the new index goes if it is not embedded."""
+        """The path of the new index if it is not embedded."""
         return f"{self.path.rsplit('/', 1)[0]}/{self.new_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What became of one file: its new entry, or None when its index was right already."""
+    """The result of one file: its new entry, or None if its index matched the options already.
+
+    ``built`` names the indexes built, ``index_bytes`` is the size of the container, ``problems`` says which indexes
+    could not be built and why.
+    """
 
     old: ManifestEntry
     new: ManifestEntry | None
@@ -73,9 +86,9 @@ class Rewritten:
 
 
 def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[RewriteTask]:
-    """The tasks for these files; the indexes wanted are said in each file's own column names."""
+    """Return the tasks for data files, with the indexes that the table's options declare."""
     schema = state.schema
-    wanted = parse_index_options(schema.options, schema.fields)
+    declared = parse_index_options(schema.options, schema.fields)
     schemas = state.schemas({e.file.schema_id for e in entries})
     partitions = PartitionReader(schema, state.paths)
     by_schema: dict[int, tuple[IndexSpec, ...]] = {}
@@ -85,74 +98,78 @@ def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[Re
         file_schema = schemas[entry.file.schema_id]
         specs = by_schema.get(file_schema.id)
         if specs is None:
-            specs = by_schema[file_schema.id] = _in_file_names(wanted, schema, file_schema)
+            specs = by_schema[file_schema.id] = _specs_for_file(declared, schema, file_schema)
         name = f"{entry.file.file_name}-{rewrite}{INDEX_SUFFIX}"
         tasks.append(RewriteTask(entry, partitions.data_path(entry), file_schema, specs, name))
     return tasks
 
 
-def _in_file_names(wanted: Sequence[IndexSpec], schema: TableSchema, file_schema: TableSchema) -> tuple[IndexSpec, ...]:
+def _specs_for_file(
+    declared: Sequence[IndexSpec], schema: TableSchema, file_schema: TableSchema
+) -> tuple[IndexSpec, ...]:
     mapping = map_fields(schema.fields, file_schema.fields).fields
     out = []
-    for spec in wanted:
-        top, key = source_column(spec, schema.fields)
-        source: DataField | None = mapping[top]
-        # A file written before a column changed its type may hold values that the index does not take.
+    for spec in declared:
+        column, key = source_column(spec, schema.fields)
+        source: DataField | None = mapping[column]
+        # A file written before a column changed its type may hold values that the index does not support.
         if source is not None and _indexable(source.type, spec, key):
             out.append(replace(spec, column=source.name if key is None else f"{source.name}[{key}]"))
     return tuple(out)
 
 
-def _indexable(made: DataType, spec: IndexSpec, key: str | None) -> bool:
+def _indexable(data_type: DataType, spec: IndexSpec, key: str | None) -> bool:
     if key is not None:
-        return isinstance(made, MapType) and INDEX_TYPES[spec.index_type].supports(made.value)
-    return INDEX_TYPES[spec.index_type].supports(made)
+        return isinstance(data_type, MapType) and INDEX_TYPES[spec.index_type].supports(data_type.value)
+    return INDEX_TYPES[spec.index_type].supports(data_type)
 
 
-def rewrite_file(store: Store, maker: FileMaker, task: RewriteTask) -> Rewritten:
-    """Bring one file's index in line; runs in this process or on an executor.  Nothing is visible before the commit."""
-    found = _existing(store, task)
-    wanted = {(s.column, s.index_type) for s in task.specs}
-    kept = {} if found is None else {key: payload for key, payload in found.items() if key in wanted}
+def rewrite_file(store: Store, factory: DataFileFactory, task: RewriteTask) -> Rewritten:
+    """Write the index of one file, in this process or on an executor; nothing is visible before the commit.
+
+    Raises :class:`CorruptError`, naming the file, if its columns cannot be read.
+    """
+    current = _current_payloads(store, task)
+    declared = {(s.column, s.index_type) for s in task.specs}
+    kept = {} if current is None else {key: payload for key, payload in current.items() if key in declared}
     try:
-        built, problems = _build(store, task, [s for s in task.specs if (s.column, s.index_type) not in kept])
+        built, problems = _build_payloads(store, task, [s for s in task.specs if (s.column, s.index_type) not in kept])
     except CorruptError as e:
         raise e if e.path else e.within(task.path) from e
-    if found is not None and not built and len(kept) == len(found):
+    if current is not None and not built and len(kept) == len(current):
         return Rewritten(task.entry, None, problems=problems)
     merged: dict[str, dict[str, bytes | None]] = {}
     for column, kind in [k for k in ((s.column, s.index_type) for s in task.specs) if k in kept or k in built]:
         merged.setdefault(column, {})[kind] = kept[column, kind] if (column, kind) in kept else built[column, kind]
-    # What a snapshot deleted must never be added again: an entry is known by its embedded index too, and one that is
-    # back at what it was before (no index, or the same bytes) would read as deleted.  So each rewrite leaves its mark.
+    # An entry that a snapshot deleted must never be added again.  An entry's identity includes its embedded index: one
+    # with its former content (no index, or the same bytes) would read as deleted.  So each rewrite leaves a mark.
     mark = task.new_name.removesuffix(INDEX_SUFFIX)[-_MARK:].encode()
     content = encode_container(merged, mark=mark, checksums=True)
     file = task.entry.file
     others = tuple(n for n in file.extra_files if not n.endswith(INDEX_SUFFIX))
-    extra, embedded = place_index(store, maker.schema, task.path, task.new_name, content)
+    extra, embedded = store_index(store, factory.schema, task.path, task.new_name, content)
     new = replace(task.entry, file=replace(file, extra_files=others + extra, embedded_index=embedded))
     names = tuple(f"{kind}({column})" for column, kind in built)
     return Rewritten(replace(task.entry, kind=EntryKind.DELETE), new, names, len(content), problems)
 
 
 def rewrite_all(state: TableState, entries: Sequence[ManifestEntry], store: Store, runner: Runner) -> list[Rewritten]:
-    """Run :func:`rewrite_file` over the files; on an error, the new index files made so far are deleted."""
+    """Run :func:`rewrite_file` over the files; on an error the new index files are deleted."""
     tasks = plan_rewrite(state, entries)
-    maker = FileMaker.of(state.paths, state.schema, store)
+    factory = DataFileFactory(state.paths, state.schema, store)
     of_items("files", size=lambda t: t.entry.file.file_size)
     try:
-        done = runner.run(tasks, partial(rewrite_file, store, maker))
+        results = runner.run(tasks, partial(rewrite_file, store, factory))
     except BaseException:
         discard_files(store, [t.new_path for t in tasks])
         raise
-    for problem in (p for d in done for p in d.problems):
+    for problem in (p for r in results for p in r.problems):
         log.warning("%s", problem)
-    return done
+    return results
 
 
-def _existing(store: Store, task: RewriteTask) -> dict[tuple[str, str], bytes | None] | None:
-    """The payloads that a file's index holds now (none without an index), or None if any of it cannot be read: then it
-    is replaced whole."""
+def _current_payloads(store: Store, task: RewriteTask) -> dict[tuple[str, str], bytes | None] | None:
+    """The payloads of a file's current index; empty without an index, None if it cannot be read and must be rebuilt."""
     file = task.entry.file
     try:
         name = index_name(file)
@@ -171,18 +188,18 @@ def _existing(store: Store, task: RewriteTask) -> dict[tuple[str, str], bytes | 
 
 
 def _check_payloads(content: bytes, task: RewriteTask) -> None:
-    """Raise for a payload whose head is not what it should be; those no longer wanted do not matter."""
+    """Raise for a payload with a damaged header; payloads of indexes that are no longer declared are not checked."""
     rows = task.entry.file.row_count
     index = open_index(lambda at, n: content[at : at + n], len(content), task.file_schema.fields, rows, strict=True)
     for spec in task.specs:
-        # A question that every kind of index answers, or not, from its head.
+        # Every type of index evaluates this predicate, or declines it, from its header.
         index.ask(spec.column, spec.index_type, methodcaller("test", IsNull(spec.column)))
 
 
-def _build(
+def _build_payloads(
     store: Store, task: RewriteTask, specs: Sequence[IndexSpec]
 ) -> tuple[dict[tuple[str, str], bytes], tuple[str, ...]]:
-    """The payloads of these indexes, from the file's indexed columns alone, and why some were not made."""
+    """The payloads of these indexes, built from the indexed columns alone, and why some could not be built."""
     if not specs:
         return {}, ()
     fields = task.file_schema.fields
@@ -194,17 +211,6 @@ def _build(
     return payloads, tuple(f"{task.path}: {problem}" for problem in builder.problems)
 
 
-# --- backfill ---
-# Index backfill of a whole table: batches of files, each rewritten somewhere and made visible by its own commit.
-#
-# A batch that loses a file to another writer (a compaction, an overwrite, another backfill) starts again with what is
-# left of it; what was committed before stays.  A killed backfill loses one batch, and the next call skips what is done.
-
-BATCH_FILES = 256
-"""Files a commit: at 0.1 to 2 s a file, minutes of work on a small cluster, and few snapshots on a large table."""
-_TRIES = 10
-
-
 def backfill(
     state: TableState,
     entries: Sequence[ManifestEntry],
@@ -213,29 +219,30 @@ def backfill(
     user: str,
     batch_files: int = BATCH_FILES,
 ) -> list[Rewritten]:
-    """Bring the indexes of these files in line with the table's options; ``now`` loads the table anew.
+    """Make the indexes of data files match the table's options; returns a result for each file.
 
-    Raises :class:`CommitConflict` when other writers keep taking a batch's files away.
+    ``now`` loads the latest state, ``user`` is the commit user, ``batch_files`` the number of files of a commit.
+    Raises :class:`CommitConflict` when other writers keep replacing a batch's files.
     """
-    done: list[Rewritten] = []
+    results: list[Rewritten] = []
     for start in range(0, len(entries), batch_files):
         if len(entries) > batch_files:
             say(f"batch {start // batch_files + 1:,} of {-(-len(entries) // batch_files):,}")
-        done += _batch(state, entries[start : start + batch_files], now, runner, user)
-    return done
+        results += _rewrite_batch(state, entries[start : start + batch_files], now, runner, user)
+    return results
 
 
-def _batch(
+def _rewrite_batch(
     state: TableState, entries: Sequence[ManifestEntry], now: Callable[[], TableState], runner: Runner, user: str
 ) -> list[Rewritten]:
-    for left in range(_TRIES, 0, -1):
+    for tries_left in range(_TRIES - 1, -1, -1):
         with reading_table(state.name):
-            done = rewrite_all(state, entries, state.store, runner)
+            results = rewrite_all(state, entries, state.store, runner)
         try:
-            _commit(state, [d for d in done if d.new is not None], user)
-            return done
+            _commit_batch(state, [r for r in results if r.new is not None], user)
+            return results
         except CommitConflict:
-            if left == 1:
+            if not tries_left:
                 raise
         state = now()
         names = {e.file.file_name for e in entries}
@@ -243,18 +250,18 @@ def _batch(
     raise AssertionError("the last try returns or raises")
 
 
-def _commit(state: TableState, changed: Sequence[Rewritten], user: str) -> None:
+def _commit_batch(state: TableState, changed: Sequence[Rewritten], user: str) -> None:
     if not changed:
         return
-    adds = tuple(d.new for d in changed if d.new is not None)
-    plan = CommitPlan(kind="COMPACT", adds=adds, deletes=tuple(d.old for d in changed))
-    commit(state.store, state.paths, plan, state.schema, user, on_failure=lambda: _discard(state, changed))
+    adds = tuple(r.new for r in changed if r.new is not None)
+    plan = CommitPlan(kind="COMPACT", adds=adds, deletes=tuple(r.old for r in changed))
+    commit(state.store, state.paths, plan, state.schema, user, on_failure=lambda: _discard_indexes(state, changed))
 
 
-def _discard(state: TableState, changed: Sequence[Rewritten]) -> None:
+def _discard_indexes(state: TableState, changed: Sequence[Rewritten]) -> None:
     partitions = PartitionReader(state.schema, state.paths)
-    for d in changed:
-        assert d.new is not None
-        folder = partitions.data_path(d.new).rsplit("/", 1)[0]
-        new = [n for n in d.new.file.extra_files if n not in d.old.file.extra_files]
+    for result in changed:
+        assert result.new is not None
+        folder = partitions.data_path(result.new).rsplit("/", 1)[0]
+        new = [n for n in result.new.file.extra_files if n not in result.old.file.extra_files]
         discard_files(state.store, [f"{folder}/{n}" for n in new])

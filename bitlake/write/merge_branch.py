@@ -1,12 +1,14 @@
-"""Merging a branch into another: the data files that only it has are added to the other's, in one commit.
+"""Merging a branch into another: one commit adds the data files that only the source branch has to the target.
 
-That is right where both only ever added files since they were one: a file that the target has compacted, overwritten or
-marked rows of would come back.  So both histories are read, from the first snapshot (which Paimon asks for) or from the
-snapshot at which one of them was made of the other.  Source: Paimon's FileSystemBranchManager.mergeBranch.
+This is correct only if both branches have done nothing but add files since they diverged: a file that the target
+compacted or overwrote, or whose rows it marked as deleted, would come back.  So both histories are read, from the first
+snapshot (as in Paimon) or from the snapshot at which one branch was created from the other.  Cost: the metadata of
+every snapshot since then; no data file is read.  Source: Paimon's FileSystemBranchManager.mergeBranch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from bitlake.errors import InvalidRequest, NotFound
@@ -26,38 +28,41 @@ _ADDING = ("APPEND", "ANALYZE")
 
 
 class Branched(Protocol):
-    """What merging asks of a table."""
+    """A table whose branches can be merged."""
 
     name: str
 
     def state(self) -> TableState:
-        """The table now."""
+        """Return the current state."""
 
     def commit_user(self) -> str:
-        """Who commits to it."""
+        """Return the user named by commits."""
 
 
 def merge_branch(table: Branched, source: str, target: str = MAIN) -> Snapshot | None:
-    """Add the files that are in ``source`` and not in ``target``; returns the snapshot, None if there are none.
+    """Add the files of branch ``source`` that ``target`` lacks; returns the new snapshot, None if none are missing.
 
-    Raises :class:`NotFound` for a branch that is not there, and :class:`InvalidRequest` where a merge could bring back
-    rows, or could not read them: see above.
+    Raises :class:`NotFound` for an unknown branch, and :class:`InvalidRequest` where a merge could restore deleted rows
+    (see the module's description) or the target could not read the files.
     """
     if source == target:
         raise InvalidRequest(f"table '{table.name}': branch '{source}' cannot be merged into itself")
     user = table.commit_user()
 
-    def step(into: TableState) -> Snapshot | None:
-        given = _branch(table, source)
-        _check(given, source, into, target)
-        there = {e.identity for e in into.entries()}
-        files = [e for e in given.entries() if e.identity not in there]
+    def step(target_state: TableState) -> Snapshot | None:
+        source_state = _branch(table, source)
+        branches = {source: source_state, target: target_state}
+        prefix = f"branch '{source}' cannot be merged into '{target}'"
+        _check_branches(branches, prefix)
+        _check_histories(branches, prefix)
+        live = {e.identity for e in target_state.entries()}
+        files = [e for e in source_state.entries() if e.identity not in live]
         if not files:
             return None
-        _check_schemas(given, source, into, target, files)
+        _check_schemas(source_state, target_state, files, prefix)
         plan = CommitPlan(kind="APPEND", adds=tuple(files), shared=True)
-        # On failure the files stay: they are the source's.
-        return commit(into.store, into.paths, plan, into.schema, user, operation="WRITE")
+        # On failure the files stay: they belong to the source.
+        return commit(target_state.store, target_state.paths, plan, target_state.schema, user, operation="WRITE")
 
     return retrying(lambda: _branch(table, target), step)
 
@@ -65,69 +70,68 @@ def merge_branch(table: Branched, source: str, target: str = MAIN) -> Snapshot |
 def _branch(table: Branched, name: str) -> TableState:
     state = table.state()
     paths = branch_paths(state.paths, None) if name == MAIN else find_branch(state, name)
-    found = load_state(f"{table.name}$branch_{name}" if name != MAIN else table.name, paths, state.store)
-    if found is None:
+    branch_state = load_state(f"{table.name}$branch_{name}" if name != MAIN else table.name, paths, state.store)
+    if branch_state is None:
         raise NotFound(f"table '{table.name}' has no schema in branch '{name}'")
-    return found
+    return branch_state
 
 
-def _check(given: TableState, source: str, into: TableState, target: str) -> None:
-    what = f"branch '{source}' cannot be merged into '{target}'"
-    for state, name in ((given, source), (into, target)):
+def _check_branches(branches: Mapping[str, TableState], prefix: str) -> None:
+    """Check what holds of each branch alone, and that both have the same columns."""
+    for name, state in branches.items():
         schema = state.schema
         if schema.primary_keys:
-            raise InvalidRequest(f"{what}: '{name}' has a primary key ({', '.join(schema.primary_keys)})")
+            raise InvalidRequest(f"{prefix}: '{name}' has a primary key ({', '.join(schema.primary_keys)})")
         for option in (opt.ROW_TRACKING, opt.DATA_EVOLUTION, opt.DV_ENABLED):
             if schema.opts.of(option):
-                raise InvalidRequest(f"{what}: '{name}' has '{option.name}'")
+                raise InvalidRequest(f"{prefix}: '{name}' has '{option.name}'")
         if state.snapshot is None:
-            raise InvalidRequest(f"{what}: '{name}' has no snapshot")
+            raise InvalidRequest(f"{prefix}: '{name}' has no snapshot")
         if any(e.index_type == DELETION_VECTORS for e in index_entries(state.store, state.paths, state.snapshot)):
-            raise InvalidRequest(f"{what}: rows of '{name}' are marked as deleted")
-    if given.schema.fields != into.schema.fields:
-        raise InvalidRequest(f"{what}: their columns differ")
-    _check_histories(given, source, into, target, what)
+            raise InvalidRequest(f"{prefix}: rows of '{name}' are marked as deleted")
+    first, second = branches.values()
+    if first.schema.fields != second.schema.fields:
+        raise InvalidRequest(f"{prefix}: their columns differ")
 
 
-def _check_histories(given: TableState, source: str, into: TableState, target: str, what: str) -> None:
-    """Both must only have added files since they were one."""
-    ids = {name: snapshot_ids(s.store, s.paths) for s, name in ((given, source), (into, target))}
-    begin = max(i[0] for i in ids.values())
+def _check_histories(branches: Mapping[str, TableState], prefix: str) -> None:
+    """Both branches must only have added files since they diverged."""
+    begin = max(snapshot_ids(s.store, s.paths)[0] for s in branches.values())
     if begin > 1:
-        at = [_at(s, begin) for s in (given, into)]
-        if at[0] is None or at[0] != at[1]:
+        first, second = (_snapshot_or_none(s, begin) for s in branches.values())
+        if first is None or first != second:
             raise InvalidRequest(
-                f"{what}: it is not known since when they differ; snapshot {begin} is not the same in both, or was "
-                "expired, and neither is known from snapshot 1 on"
+                f"{prefix}: the snapshot at which they diverged is unknown; snapshot {begin} differs between them or "
+                "has expired, and neither branch still has snapshot 1"
             )
-    for state, name in ((given, source), (into, target)):
+    for name, state in branches.items():
         for number in range(begin + (begin > 1), (state.snapshot_id or 0) + 1):
-            snapshot = _at(state, number)
+            snapshot = _snapshot_or_none(state, number)
             if snapshot is None:
-                raise InvalidRequest(f"{what}: snapshot {number} of '{name}' is missing")
+                raise InvalidRequest(f"{prefix}: snapshot {number} of '{name}' is missing")
             if snapshot.commit_kind not in _ADDING:
                 raise InvalidRequest(
-                    f"{what}: snapshot {number} of '{name}' is of kind {snapshot.commit_kind}, and only what adds "
-                    "files can be merged"
+                    f"{prefix}: snapshot {number} of '{name}' is of kind {snapshot.commit_kind}, and only snapshots "
+                    "that add files can be merged"
                 )
 
 
-def _at(state: TableState, number: int) -> Snapshot | None:
+def _snapshot_or_none(state: TableState, number: int) -> Snapshot | None:
     try:
         return load_snapshot(state.store, state.paths, number)
     except NotFound:
         return None
 
 
-def _check_schemas(given: TableState, source: str, into: TableState, target: str, files: list[ManifestEntry]) -> None:
-    """Files say by number which schema they were written with: it must be the same one in the target."""
+def _check_schemas(source: TableState, target: TableState, files: list[ManifestEntry], prefix: str) -> None:
+    """Files name the schema they were written with by its id: it must be the same schema in the target."""
     for number in sorted({e.file.schema_id for e in files}):
         try:
-            known = load_schema(into.store, into.paths, number)
+            schema = load_schema(target.store, target.paths, number)
         except NotFound:
-            known = None
-        if known is None or known != load_schema(given.store, given.paths, number):
+            schema = None
+        if schema is None or schema != load_schema(source.store, source.paths, number):
             raise InvalidRequest(
-                f"branch '{source}' cannot be merged into '{target}': files were written with schema {number}, which "
-                + ("is not there" if known is None else "is another one there")
+                f"{prefix}: files were written with schema {number}, which "
+                + ("the target lacks" if schema is None else "differs in the target")
             )

@@ -1,4 +1,8 @@
-"""Which partitions a statement is about: specs of values by partition column, in the forms that commits take."""
+"""Partition specs: which partitions a statement names, in the forms that commits take.
+
+A spec maps partition columns to values.  :func:`physical_partition` converts Python values to physical ones
+(:mod:`bitlake.expressions.tree`); :func:`overwrite_scope` turns a spec into the scope of an overwrite.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,11 @@ from bitlake.write.commit_plan import Overwrite
 
 
 def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *, filled: bool = True) -> Overwrite:
-    """What an overwrite replaces: everything (None), the partitions written ({}), or those that match a spec.
+    """Return what an overwrite replaces: the table (None), the partitions written ({}), or those matching a spec.
 
-    The spec's values are physical (:mod:`bitlake.expressions.tree`); ``filled`` says that new rows take their place.
-    Raises :class:`InvalidRequest` for columns that do not partition the table, and for new rows in some partitions of
-    a table whose keys are unique over all of them: the others might hold their keys.
+    The spec's values are physical; ``filled``: new rows replace the old ones.  Raises :class:`InvalidRequest` for
+    columns that do not partition the table, and for new rows in some partitions of a table whose keys are unique
+    across all partitions: other partitions might hold the same keys.
     """
     if partition is None:
         return Overwrite(partition=None, dynamic=False)
@@ -46,7 +50,7 @@ def overwrite_scope(schema: TableSchema, partition: Mapping[str, Any] | None, *,
 
 
 def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A partition spec of Python values as physical ones; raises :class:`InvalidRequest` for another type."""
+    """Convert a spec of Python values to physical values; raises :class:`InvalidRequest` for an invalid value."""
     if partition is None:
         return None
     out = {}
@@ -55,7 +59,7 @@ def physical_partition(table: str, schema: TableSchema, partition: Mapping[str, 
         try:
             array = pa.array([value], arrow_type(field.type))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as e:
-            message = f"table '{table}': partition value {value!r} is no {field.type} ('{name}'): {e}"
+            message = f"table '{table}': invalid {field.type} value {value!r} for partition column '{name}': {e}"
             raise InvalidRequest(message) from e
         out[field.name] = physical_values(array)[0]
     return out

@@ -1,8 +1,8 @@
-"""A Parquet file that an engine wrote into a staging folder becomes a data file of a table.
+"""Registering staged files: a Parquet file that an engine wrote into a staging folder becomes a data file of a table.
 
-Statistics come from its footer, partition and bucket from its first row (the engine grouped rows by them), indexes from
-the indexed columns alone; then it is renamed into place.  A file far above ``target-file-size`` is split on the way.
-Nothing here is visible to readers before the commit that names the result.
+Statistics come from the footer, partition and bucket from the first row (the engine grouped rows by them), indexes from
+the indexed columns alone; then the file is renamed into place.  A file far above ``target-file-size`` is split: only
+then are all its columns read.  Nothing is visible to readers before the commit that names the result.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_field
 from bitlake.write.data_file_writer import (
+    DataFileFactory,
     DataFileWriter,
-    FileMaker,
     file_format,
     indexed_columns,
     source_columns,
 )
 from bitlake.write.rolling_files import target_file_size
 
-# A file of up to this many times the target is left whole: rewriting it costs more than its size does.
 _SPLIT_ABOVE = 2.0
+"""Files up to this multiple of the target size stay whole: splitting costs more than a large file does."""
 _BATCH_ROWS = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A finished Parquet file waiting in the staging folder."""
+    """A finished Parquet file in the staging folder; ``size`` in bytes."""
 
     path: str
     size: int
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
-    """What became of a staged file: its entries in the table, and indexes that could not be made, with the reason."""
+class RegisteredFile:
+    """The result of one staged file: its entries in the table, indexes that could not be built and why, or an error."""
 
     entries: tuple[ManifestEntry, ...]
     problems: tuple[str, ...] = ()
@@ -61,8 +61,11 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptContext:
-    """What adopting files into a table needs; the same for all files of a write, and picklable."""
+class RegisterContext:
+    """What registering files needs; the same for all files of a write, and picklable.
+
+    ``next_sequence`` holds the next sequence number of each (partition, bucket) of a bucketed table.
+    """
 
     table: str
     paths: TablePaths
@@ -71,71 +74,71 @@ class AdoptContext:
     next_sequence: tuple[tuple[tuple[bytes, int], int], ...]
 
     @classmethod
-    def of(cls, state: TableState, store: Store) -> AdoptContext:
-        """The context of a new write to a table."""
+    def of(cls, state: TableState, store: Store) -> RegisterContext:
+        """Return the context of a new write to a table."""
         bucketed = opt.Options(state.schema.options).get(opt.BUCKET) > 0
-        top: dict[tuple[bytes, int], int] = {}
+        highest: dict[tuple[bytes, int], int] = {}
         if bucketed:
             for e in state.entries():
                 key = (e.partition, e.bucket)
-                top[key] = max(top.get(key, -1), e.file.max_sequence_number)
-        following = tuple((key, last + 1) for key, last in top.items())
-        return cls(state.name, state.paths, state.schema, _clock.new_uuid(), following)
+                highest[key] = max(highest.get(key, -1), e.file.max_sequence_number)
+        next_sequence = tuple((key, last + 1) for key, last in highest.items())
+        return cls(state.name, state.paths, state.schema, _clock.new_uuid(), next_sequence)
 
     def file_name(self, number: int) -> str:
-        """The name of this write's n-th data file."""
+        """Return the name of this write's n-th data file."""
         prefix = opt.Options(self.schema.options).get(opt.DATA_FILE_PREFIX)
         return data_file_name(prefix, self.writer_id, number, file_format(self.schema))
 
     def file_names(self) -> Iterator[str]:
-        """The names of this write's data files, one after the other."""
+        """Yield the names of this write's data files."""
         return map(self.file_name, itertools.count())
 
     def in_sequence(self, entries: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        """Number the rows of new files: a bucket's files go on where its last one ended, others start at 0."""
-        following = dict(self.next_sequence)
+        """Number the rows of new files: those of a bucket continue its sequence numbers, others start at 0."""
+        next_sequence = dict(self.next_sequence)
         bucketed = opt.Options(self.schema.options).get(opt.BUCKET) > 0
         out = []
         for entry in entries:
             key = (entry.partition, entry.bucket)
-            start = following.get(key, 0) if bucketed else 0
+            start = next_sequence.get(key, 0) if bucketed else 0
             end = start + entry.file.row_count - 1
-            following[key] = end + 1
+            next_sequence[key] = end + 1
             out.append(replace(entry, file=replace(entry.file, min_sequence_number=start, max_sequence_number=end)))
         return out
 
 
-def try_adopt(store: Store, context: AdoptContext, item: tuple[str, StagedFile]) -> Adopted:
-    """:func:`adopt_file`, with its error as a value: the files adopted beside it must still be told, to be removed."""
+def try_register_file(store: Store, context: RegisterContext, item: tuple[str, StagedFile]) -> RegisteredFile:
+    """Call :func:`register_file` and return its error as a value: the caller needs the other files, to delete them."""
     try:
-        return adopt_file(store, context, item)
+        return register_file(store, context, item)
     except BitlakeError as e:
-        return Adopted((), error=e)
+        return RegisteredFile((), error=e)
 
 
-def adopt_file(store: Store, context: AdoptContext, item: tuple[str, StagedFile]) -> Adopted:
-    """Turn one staged file into the table's; returns its manifest entries (none without rows).
+def register_file(store: Store, context: RegisterContext, item: tuple[str, StagedFile]) -> RegisteredFile:
+    """Make one staged file a data file of the table; returns its manifest entries (none for a file without rows).
 
-    ``item`` is the final name and the staged file.  Raises :class:`CorruptError` naming the file when it is not what
-    the writer should have made.
+    ``item`` is the final name and the staged file.  Raises :class:`CorruptError`, naming the file, if its content does
+    not match the table.
     """
     name, staged = item
     try:
         footer = read_footer(lambda offset, length: store.read_range(staged.path, offset, length), staged.size)
         if footer.rows == 0:
-            return Adopted(())
-        return _adopt(store, context, name, staged, footer)
+            return RegisteredFile(())
+        return _register(store, context, name, staged, footer)
     except CorruptError as e:
         raise e if e.path else e.within(staged.path) from e
 
 
-def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, footer: Footer) -> Adopted:
+def _register(store: Store, context: RegisterContext, name: str, staged: StagedFile, footer: Footer) -> RegisteredFile:
     schema = context.schema
-    maker = FileMaker.of(context.paths, schema, store)
-    partition, bucket = _place(store, staged.path, context)
+    factory = DataFileFactory(context.paths, schema, store)
+    partition, bucket = _partition_and_bucket(store, staged.path, context)
     target = target_file_size(schema)
     if staged.size > _SPLIT_ABOVE * target:
-        return _split(store, context, maker, name, staged, partition, bucket)
+        return _split(store, context, factory, name, staged, partition, bucket)
     specs = parse_index_options(schema.options, schema.fields)
     builder = IndexBuilder(specs, schema.fields)
     columns = source_columns(specs, schema.fields)
@@ -144,13 +147,13 @@ def _adopt(store: Store, context: AdoptContext, name: str, staged: StagedFile, f
             builder.add(batch)
     mins, maxs, nulls = footer_stats(footer, schema.fields)
     written = WrittenFile(staged.size, footer.rows, tuple(mins), tuple(maxs), tuple(nulls))
-    final = maker.path(partition, bucket, name)
+    final = factory.path(partition, bucket, name)
     store.rename(staged.path, final)
-    entry = maker.entry(partition, bucket, name, written, builder.finish(checksums=True))
-    return Adopted((entry,), tuple(f"{name}: {problem}" for problem in builder.problems))
+    entry = factory.entry(partition, bucket, name, written, builder.finish(checksums=True))
+    return RegisteredFile((entry,), tuple(f"{name}: {problem}" for problem in builder.problems))
 
 
-def _place(store: Store, path: str, context: AdoptContext) -> tuple[tuple[object, ...], int]:
+def _partition_and_bucket(store: Store, path: str, context: RegisterContext) -> tuple[tuple[object, ...], int]:
     """The partition values and the bucket of a staged file, from its first row."""
     schema = context.schema
     options = opt.Options(schema.options)
@@ -174,25 +177,19 @@ def _place(store: Store, path: str, context: AdoptContext) -> tuple[tuple[object
 
 def _split(
     store: Store,
-    context: AdoptContext,
-    maker: FileMaker,
+    context: RegisterContext,
+    factory: DataFileFactory,
     name: str,
     staged: StagedFile,
     partition: tuple[object, ...],
     bucket: int,
-) -> Adopted:
-    """Write a staged file that is far too large again, as several of about the target size."""
+) -> RegisteredFile:
+    """Write the rows of a staged file that is far too large into several of about the target size."""
     stem = name.removesuffix(".parquet")
-
-    def names() -> Iterator[str]:
-        number = 0
-        while True:
-            yield f"{stem}-{number}.parquet"
-            number += 1
-
-    writer = DataFileWriter(maker, partition, bucket, names())
+    names = (f"{stem}-{number}.parquet" for number in itertools.count())
+    writer = DataFileWriter(factory, partition, bucket, names)
     columns = [f.name for f in context.schema.fields]
     with writer, store.open_input(staged.path) as source:
         for batch in read_columns(source, columns, batch_size=_BATCH_ROWS):
             writer.write(pa.table(batch))
-        return Adopted(tuple(writer.finish()))
+        return RegisteredFile(tuple(writer.finish()))

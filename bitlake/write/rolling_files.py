@@ -1,6 +1,11 @@
-"""Writing rows of one partition and bucket into files that roll at ``target-file-size``, whatever a row is.
+"""Rolling files: rows of one partition and bucket go into files that roll at ``target-file-size``.
 
-Order of writes: the data file, then its ``.index`` file, and nothing refers to either before a commit does.
+:class:`RollingWriter` writes each file and builds its indexes in one pass; subclasses add paths and manifest entries
+(:mod:`bitlake.write.data_file_writer`, :mod:`bitlake.mergetree.key_value_file`).  Order of writes: the data file, then
+its ``.index`` file; nothing refers to either before a commit does.
+
+The second half sizes files: :func:`rows_per_file` measures bytes per row on the table's newest files, or guesses them
+from the column types for a table's first write.
 """
 
 from __future__ import annotations
@@ -36,10 +41,10 @@ _WRITE_ROWS = 64 * 1024
 _LEAST_ROWS = 1024
 
 
-def place_index(
+def store_index(
     store: Store, schema: TableSchema, data_path: str, index_file: str, index: bytes
 ) -> tuple[tuple[str, ...], bytes | None]:
-    """Embed an index or write it beside its data file; returns (extra files, embedded bytes)."""
+    """Embed an index, or write it beside its data file if it is too large; returns (extra files, embedded bytes)."""
     if not index:
         return (), None
     if len(index) <= schema.opts.of(opt.INDEX_THRESHOLD):
@@ -50,10 +55,7 @@ def place_index(
 
 @contextlib.contextmanager
 def _writing(path: str) -> Iterator[None]:
-    """Arrow's own files raise the operating system's errors, when a disk is full for example.
-
-    Writers of formats tell what failed, and not where.
-    """
+    """Raise errors of format writers as ours, naming the file: Arrow raises plain OSError, and names no path."""
     try:
         yield
     except StorageUnavailable as e:
@@ -66,9 +68,9 @@ def _writing(path: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class FileShape:
-    """How new files are made: their columns, format and sizes, and the indexes that go with them.
+    """How new files are written: columns, format, sizes in bytes, and indexes.
 
-    ``fields``: the columns stored; ``indexed``: those that ``indexes`` may name.  Sizes are bytes.
+    ``fields`` are the columns stored, ``indexed`` those that ``indexes`` may name.
     """
 
     fields: Sequence[DataField]
@@ -85,7 +87,7 @@ class FileShape:
 
     @classmethod
     def of(cls, schema: TableSchema) -> FileShape:
-        """Files of a table's rows as they are."""
+        """Return the shape of files that hold a table's rows as they are."""
         options = schema.opts
         target = target_file_size(schema)
         return cls(
@@ -104,9 +106,9 @@ class FileShape:
 
 
 class RollingWriter(abc.ABC):
-    """Writes rows into files of about ``shape.target`` bytes.  Mutable.
+    """Writes rows into files of about ``shape.target`` bytes.  Mutable, one thread.
 
-    A context manager: leaving it by an exception deletes every file it made.
+    A context manager: leaving it by an exception deletes every file it wrote.
     """
 
     def __init__(self, store: Store, shape: FileShape, names: Iterator[str]) -> None:
@@ -114,24 +116,24 @@ class RollingWriter(abc.ABC):
         self._shape = shape
         self._names = names
         self._entries: list[ManifestEntry] = []
-        self._made: list[str] = []
+        self._written_paths: list[str] = []
         self._writer: FileWriter | None = None
         self._output: Any = None
         self._builder: IndexBuilder | None = None
         self._name = ""
         self.problems: list[str] = []
-        """Indexes that files of this writer go without, and why."""
+        """Indexes that could not be built, and why."""
 
     @abc.abstractmethod
     def _path(self, name: str) -> str:
-        """The full path of a new file."""
+        """Return the full path of a new file."""
 
     @abc.abstractmethod
     def _entry(self, name: str, written: WrittenFile, index: bytes) -> ManifestEntry:
-        """The entry of the file that was just finished."""
+        """Return the manifest entry of the file that was just finished."""
 
     def _stored(self, rows: pa.Table) -> pa.Table:
-        """Rows as they go into the open file."""
+        """Return rows as the open file stores them."""
         return rows
 
     def __enter__(self) -> Self:
@@ -146,7 +148,7 @@ class RollingWriter(abc.ABC):
     def write(self, table: pa.Table) -> None:
         """Add rows, opening and finishing files as they fill."""
         shape = self._shape
-        # Small enough steps that a file ends near its target, whatever the batches are.
+        # The steps are small, so that a file ends near its target whatever the size of the batches.
         step = max(_LEAST_ROWS, min(_WRITE_ROWS, shape.target * table.num_rows // max(1, 8 * table.nbytes)))
         for start in range(0, table.num_rows, step):
             part = table.slice(start, step)
@@ -156,7 +158,7 @@ class RollingWriter(abc.ABC):
                 assert self._writer is not None and self._builder is not None
                 room = part.num_rows if shape.most_rows is None else shape.most_rows - self._writer.row_count
                 head, part = part.slice(0, room), part.slice(room)
-                with _writing(self._made[-1]):
+                with _writing(self._written_paths[-1]):
                     self._writer.write(self._stored(head))
                 self._builder.add(head)
                 full = shape.most_rows is not None and self._writer.row_count >= shape.most_rows
@@ -164,22 +166,22 @@ class RollingWriter(abc.ABC):
                     self._close()
 
     def finish(self) -> list[ManifestEntry]:
-        """Finish the open file and return the entries of all."""
+        """Finish the open file and return the entries of all files."""
         self._close()
         return self._entries
 
     def abort(self) -> None:
-        """Delete everything this writer made."""
+        """Delete every file of this writer."""
         if self._output is not None:
             with contextlib.suppress(OSError, StorageUnavailable):
                 getattr(self._output, "discard", self._output.close)()
             self._writer = self._output = None
-        discard_files(self._store, [p for path in self._made for p in (path, index_file_name(path))])
+        discard_files(self._store, [p for path in self._written_paths for p in (path, index_file_name(path))])
 
     def _open(self) -> None:
         self._name = next(self._names)
         path = self._path(self._name)
-        self._made.append(path)
+        self._written_paths.append(path)
         self._output = self._store.open_output(path)
         shape = self._shape
         with _writing(path):
@@ -200,7 +202,7 @@ class RollingWriter(abc.ABC):
         if self._writer is None:
             return
         assert self._builder is not None
-        with _writing(self._made[-1]):
+        with _writing(self._written_paths[-1]):
             written = self._writer.close()
             self._output.close()
         index = self._builder.finish(checksums=True)
@@ -212,12 +214,9 @@ class RollingWriter(abc.ABC):
         self._entries.append(entry)
 
 
-# --- sizing ---
-# How many rows make a file of ``target-file-size``: measured on the table's own files, else guessed from its types.
+# --- sizes of files and pages -----------------------------------------------------------------------------------------
 
-# Compressed bytes per value, from tables of real-looking data; only used for a table's first write, and a file that
-# turns out far too large is split when it is adopted.
-_GUESS = {
+_VALUE_BYTES = {
     Root.BOOLEAN: 0.2,
     Root.TINYINT: 1,
     Root.SMALLINT: 2,
@@ -231,58 +230,56 @@ _GUESS = {
     Root.TIMESTAMP: 5,
     Root.TIMESTAMP_LTZ: 5,
 }
-_TEXT_GUESS = 12.0
+"""Compressed bytes of a value by type, measured on realistic tables.  Only a table's first write uses them; a staged
+file that turns out far too large is split (:mod:`bitlake.write.register_files`)."""
+_TEXT_BYTES = 12.0
 _CAUTION = 3.0
-"""By how much less than guessed a first write may take: repeated values compress well, and one file too large is split,
-while many that are too small stay."""
+"""Divisor of the guessed row width: repeated values compress well, and a file that is too large is split, while many
+that are too small stay."""
 SCAN_PAGE_ROWS = 20_000
-"""Parquet (Java)'s own page.  With 4,096 rows Spark's reader takes 5 % more for TPC-H's query 1, 25 % for query 6:
-worth while only where an index or a key leads to single pages."""
+"""Rows of a page that is only scanned: Parquet (Java)'s default.  With 4,096 rows Spark's reader takes 5 % longer for
+TPC-H's query 1 and 25 % for query 6: small pages pay off only where an index or a key selects single pages."""
 _APPEND_TARGET = 256 << 20
 _KEYED_TARGET = 128 << 20
 _ENOUGH_ROWS = 10_000
+"""Rows from which files show how wide a row is."""
 _MIN_ROWS = 1_000
 
 
 def target_file_size(schema: TableSchema) -> int:
-    """Bytes at which a table's data files are rolled."""
+    """Return the size in bytes at which a table's data files roll."""
     return opt.Options(schema.options).of(opt.TARGET_FILE_SIZE) or (
         _KEYED_TARGET if schema.primary_keys else _APPEND_TARGET
     )
 
 
 def page_rows(schema: TableSchema) -> int:
-    """Rows of a Parquet page: as the table says; else small ones where an index or a key will choose among them."""
-    chosen = bool(schema.primary_keys) or bool(parse_index_options(schema.options, schema.fields))
-    return opt.Options(schema.options).of(opt.PARQUET_PAGE_ROWS) or (PAGE_ROWS if chosen else SCAN_PAGE_ROWS)
+    """Return the rows of a Parquet page: the table's option, else fewer where an index or a key selects pages."""
+    selective = bool(schema.primary_keys) or bool(parse_index_options(schema.options, schema.fields))
+    return opt.Options(schema.options).of(opt.PARQUET_PAGE_ROWS) or (PAGE_ROWS if selective else SCAN_PAGE_ROWS)
 
 
 def rows_per_file(state: TableState) -> int:
-    """Rows for which a file of this table comes out near its target size, and within its row limit."""
-    target = target_file_size(state.schema)
-    most = opt.Options(state.schema.options).of(opt.TARGET_FILE_ROWS)
-    if most is not None:
-        return min(most, _by_size(state, target))
-    return _by_size(state, target)
-
-
-def _by_size(state: TableState, target: int) -> int:
-    width = bytes_per_row(newest_files(state, 100)) or sum(_guess(f.type) for f in state.schema.fields) / _CAUTION
-    return max(_MIN_ROWS, int(target / max(width, 0.5)))
+    """Return the rows that fill a file of this table to about its target size, within its row limit."""
+    guess = sum(_value_bytes(f.type) for f in state.schema.fields) / _CAUTION
+    width = bytes_per_row(newest_files(state, 100)) or guess
+    rows = max(_MIN_ROWS, int(target_file_size(state.schema) / max(width, 0.5)))
+    row_limit = opt.Options(state.schema.options).of(opt.TARGET_FILE_ROWS)
+    return rows if row_limit is None else min(row_limit, rows)
 
 
 def bytes_per_row(entries: Sequence[ManifestEntry]) -> float | None:
-    """Average bytes a row takes in files; None when there is too little to judge by."""
+    """Return the average bytes of a row in files; None if they hold fewer than 10,000 rows."""
     rows = sum(e.file.row_count for e in entries)
     return sum(e.file.file_size for e in entries) / rows if rows >= _ENOUGH_ROWS else None
 
 
-def _guess(made: DataType) -> float:
-    if isinstance(made, AtomicType):
-        return _GUESS.get(made.root, _TEXT_GUESS)
-    if isinstance(made, RowType):
-        return sum(_guess(f.type) for f in made.fields)
-    if isinstance(made, MapType):
-        return 4 * (_guess(made.key) + _guess(made.value))
-    assert isinstance(made, (ArrayType, MultisetType))
-    return 4 * _guess(made.element)
+def _value_bytes(data_type: DataType) -> float:
+    if isinstance(data_type, AtomicType):
+        return _VALUE_BYTES.get(data_type.root, _TEXT_BYTES)
+    if isinstance(data_type, RowType):
+        return sum(_value_bytes(f.type) for f in data_type.fields)
+    if isinstance(data_type, MapType):
+        return 4 * (_value_bytes(data_type.key) + _value_bytes(data_type.value))
+    assert isinstance(data_type, (ArrayType, MultisetType))
+    return 4 * _value_bytes(data_type.element)

@@ -1,4 +1,9 @@
-"""Writing Arrow data in this process: rows fitted to the table, spread over partitions and buckets, written."""
+"""Writing Arrow data to append tables in this process.
+
+:func:`fit` conforms rows to the table's columns and types; :func:`split_groups` spreads a batch over partitions and
+buckets by one sort and one gather; :func:`write_rows` does both and writes the data files, which a commit then names.
+Memory: a batch, and one open file per partition and bucket.
+"""
 
 from __future__ import annotations
 
@@ -21,33 +26,31 @@ from bitlake.schema.evolution import default_column
 from bitlake.snapshot.state import TableState
 from bitlake.types import AtomicType, DataField, Root, arrow_schema
 from bitlake.types.datatypes import MAX_LENGTH
-from bitlake.write.data_file_writer import DataFileWriter, FileMaker
-from bitlake.write.register_files import AdoptContext
+from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter
+from bitlake.write.register_files import RegisterContext
 
 
 def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows as the table's columns and types: names ignore case where none is as written, missing nullable columns are
-    NULL or their default, CHAR is padded.
+    """Conform rows to the columns and types of a table.
 
-    Raises :class:`InvalidRequest` naming table and column for what cannot be stored.
+    Names are matched exactly, else ignoring case; missing nullable columns become NULL or their default; CHAR values
+    are padded.  Raises :class:`InvalidRequest`, naming table and column, for values that the table cannot store.
     """
-    given: set[str] = set()
-    columns = []
-    known = frozenset(schema.field_names)
+    columns: dict[str, None] = {}
+    names = frozenset(schema.field_names)
     for name in rows.column_names:
         try:
-            found = name if name in known else schema.field(name).name
+            column = name if name in names else schema.field(name).name
         except NotFound as e:
             raise InvalidRequest(
                 f"table '{table}' has no column '{name}'; its columns are {', '.join(f.name for f in schema.fields)}"
             ) from e
-        if found in given:
+        if column in columns:
             raise InvalidRequest(f"table '{table}': column '{name}' is given twice (names ignore case)")
-        given.add(found)
-        columns.append(found)
-    renamed = rows.rename_columns(columns)
+        columns[column] = None
+    renamed = rows.rename_columns(list(columns))
     for field in schema.fields:
-        if field.name in given:
+        if field.name in columns:
             renamed = _fit_length(table, renamed, field)
         elif field.default_value is not None:
             renamed = renamed.append_column(field.name, default_column(field, rows.num_rows))
@@ -58,49 +61,49 @@ def fit(table: str, rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _fit_length(table: str, rows: pa.Table, field: DataField) -> pa.Table:
-    made = field.type
-    if not isinstance(made, AtomicType) or made.length is None or made.length == MAX_LENGTH:
+    """Pad and cut a column to its declared length; raises :class:`InvalidRequest` for a longer value."""
+    declared = field.type
+    if not isinstance(declared, AtomicType) or declared.length is None or declared.length == MAX_LENGTH:
         return rows
     at = rows.column_names.index(field.name)
     column = rows.column(at)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if made.root in (Root.CHAR, Root.VARCHAR):
+    if declared.root in (Root.CHAR, Root.VARCHAR):
         if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
             return rows
         lengths = pc.utf8_length(column)
-        if (pc.max(lengths).as_py() or 0) > made.length:
+        if (pc.max(lengths).as_py() or 0) > declared.length:
             # Trailing blanks beyond the length are dropped, as SQL does.
-            column = pc.if_else(pc.greater(lengths, made.length), pc.utf8_rtrim(column, characters=" "), column)
-            if (pc.max(pc.utf8_length(column)).as_py() or 0) > made.length:
-                raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {made} allows")
-        if made.root is Root.CHAR:
-            column = pc.utf8_rpad(column, width=made.length, padding=" ")
+            column = pc.if_else(pc.greater(lengths, declared.length), pc.utf8_rtrim(column, characters=" "), column)
+            if (pc.max(pc.utf8_length(column)).as_py() or 0) > declared.length:
+                raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
+        if declared.root is Root.CHAR:
+            column = pc.utf8_rpad(column, width=declared.length, padding=" ")
     elif pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         longest = pc.max(pc.binary_length(column)).as_py() or 0
-        if longest > made.length:
-            raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {made} allows")
+        if longest > declared.length:
+            raise InvalidRequest(f"table '{table}': a value is longer than column '{field.name}' {declared} allows")
     return rows.set_column(at, field.name, column)
 
 
 def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> list[ManifestEntry]:
-    """Write batches of rows as new data files and return their entries; on an error nothing is left behind.
+    """Write batches of rows as new data files and return their manifest entries.
 
-    One file is open per partition and bucket met so far.
+    One file is open for each partition and bucket seen so far.  On an error every file is deleted.
     """
     schema = state.schema
-    context = AdoptContext.of(state, store)
-    maker = FileMaker.of(state.paths, schema, store)
+    context = RegisterContext.of(state, store)
+    factory = DataFileFactory(state.paths, schema, store)
     writers: dict[tuple[str, int], DataFileWriter] = {}
-
-    supply = context.file_names()
+    names = context.file_names()
     try:
         for batch in batches:
             rows = fit(state.name, batch, schema)
             for partition, bucket, part in split_groups(rows, schema):
-                writer = writers.get(slot := slot_of(partition, bucket))
+                writer = writers.get(key := group_key(partition, bucket))
                 if writer is None:
-                    writer = writers[slot] = DataFileWriter(maker, partition, bucket, supply)
+                    writer = writers[key] = DataFileWriter(factory, partition, bucket, names)
                 writer.write(part)
         return context.in_sequence([entry for w in writers.values() for entry in w.finish()])
     except BaseException:
@@ -109,13 +112,13 @@ def write_rows(state: TableState, batches: Iterator[pa.Table], store: Store) -> 
         raise
 
 
-def slot_of(partition: tuple[Any, ...], bucket: int) -> tuple[str, int]:
-    """What tells groups apart: their values do not, as -0.0 is equal to 0.0 there and NaN not to itself."""
+def group_key(partition: tuple[Any, ...], bucket: int) -> tuple[str, int]:
+    """Return a key that identifies a partition and bucket; values do not, since -0.0 == 0.0 and NaN != NaN."""
     return repr(partition), bucket
 
 
 def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[Any, ...], int, pa.Table]]:
-    """The rows of each partition and bucket, in their order: (partition values, bucket, rows)."""
+    """Yield (partition values, bucket, rows) for each partition and bucket; rows keep their order."""
     if rows.num_rows == 0:
         return
     options = opt.Options(schema.options)
@@ -145,35 +148,32 @@ def split_groups(rows: pa.Table, schema: TableSchema) -> Iterator[tuple[tuple[An
 
 
 def group_codes(rows: pa.Table, keys: Sequence[DataField], buckets: np.ndarray) -> np.ndarray:
-    """A number for each row, equal exactly for rows of one partition and bucket."""
+    """Return a number for each row, equal exactly for rows of one partition and bucket."""
     codes = buckets.astype(np.int64)
     for field in keys:
         column = rows.column(field.name)
         if pa.types.is_floating(column.type):
-            # Bits tell 0.0 from -0.0, which are partitions of their own.
+            # Compared as bits: 0.0 and -0.0 are different partitions.
             bits = pa.int32() if column.type == pa.float32() else pa.int64()
             column = pa.chunked_array([c.view(bits) for c in column.chunks], bits)
         encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.combine_chunks()
         indices = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        # Renumber after each column, so that the product never overflows.
+        # Codes are renumbered after each column, so that the product never overflows.
         _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + indices, return_inverse=True)
     return codes
 
 
-__all__ = ["fit", "group_codes", "slot_of", "split_groups", "write_rows"]
-
-
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Batches put together, each result of so many rows or more but the last; none for no rows."""
-    held: list[pa.RecordBatch] = []
+def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Combine batches into tables of at least ``rows`` rows each; the last may be smaller, and is never empty."""
+    pending: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         count += batch.num_rows
         if count >= rows:
-            yield pa.Table.from_batches(held)
-            held, count = [], 0
+            yield pa.Table.from_batches(pending)
+            pending, count = [], 0
     if count:
-        yield pa.Table.from_batches(held)
+        yield pa.Table.from_batches(pending)

@@ -1,8 +1,10 @@
-"""Places of rows on a curve through several columns, by which sorting keeps rows near that are near in all of them.
+"""Space-filling curves for clustering: z-order and Hilbert.
 
-A value counts by its rank among bounds that cut a sample of its column into equal shares, NULL first: columns weigh the
-same whatever their type and range.  Ranks of all columns then make one number: for ``zorder`` their bits in turn, for
-``hilbert`` the place on a Hilbert curve, which never jumps (J. Skilling, Programming the Hilbert curve, 2004).
+Sorting rows by their position on a curve through several columns keeps rows together that are close in all of them.
+Each value is replaced by its rank among bounds that cut a sample of its column into equal shares, NULL first, so that
+columns weigh the same whatever their type and range.  The ranks of all columns then make one number: ``zorder``
+interleaves their bits, ``hilbert`` takes the position on a Hilbert curve, which never jumps (J. Skilling, Programming
+the Hilbert curve, 2004).  All functions work on whole columns.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ from bitlake.codec.hashing import Int64s
 from bitlake.lazy_arrow import compute as pc
 
 MOST_BITS = 16
-"""More shares of a column than this make no difference to files."""
+"""Bits of a rank at most: finer shares of a column make no difference to files."""
 
 
 def bits_for(columns: int) -> int:
-    """Bits of a rank, so that those of all columns fit into 63."""
+    """Return the bits of a rank for which the ranks of all columns fit into 63 bits."""
     return max(1, min(MOST_BITS, 63 // columns))
 
 
 def bounds_of(sample: pa.Array, bits: int) -> pa.Array:
-    """Values that cut a column into at most ``2**bits - 1`` shares, ascending and distinct."""
+    """Return values that cut a column into at most ``2**bits - 1`` shares, ascending and distinct."""
     values = sample.drop_null()
     ordered = values.take(pc.sort_indices(values))
     # NULL has a share of its own, and n bounds make n + 1.
@@ -37,10 +39,10 @@ def bounds_of(sample: pa.Array, bits: int) -> pa.Array:
 
 
 def ranks(column: pa.Array, bounds: pa.Array, bits: int) -> Int64s:
-    """The rank of each value, below ``2**bits``: 0 for NULL, else by how many of the bounds are not above it.
+    """Return the rank of each value, below ``2**bits``: 0 for NULL, else from the number of bounds at or below it.
 
-    Ranks of a column with few bounds lie far apart, from 1 to the largest: else its highest bits would all be 0, and
-    the curve would go through the other columns first.
+    Ranks of a column with few bounds are spread from 1 to the largest rank: otherwise the column's highest bits would
+    all be 0, and the curve would go through the other columns first.
     """
     if len(bounds) == 0:
         valid: Int64s = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
@@ -51,13 +53,13 @@ def ranks(column: pa.Array, bounds: pa.Array, bits: int) -> Int64s:
     out = np.empty(len(both), np.int64)
     # The sort is stable: a bound comes before the values that equal it.
     out[order] = passed + 1
-    found = 1 + (out[len(bounds) :] - 1) * ((1 << bits) - 2) // len(bounds)
-    found[column.is_null().to_numpy(zero_copy_only=False)] = 0
-    return found
+    spread = 1 + (out[len(bounds) :] - 1) * ((1 << bits) - 2) // len(bounds)
+    spread[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return spread
 
 
 def zorder(columns: Sequence[Int64s], bits: int) -> Int64s:
-    """The bits of non-negative numbers below ``2**bits`` in turn, the first column's highest first."""
+    """Interleave the bits of non-negative numbers below ``2**bits``, the first column's highest bit first."""
     out = np.zeros(len(columns[0]), np.int64)
     for bit in range(bits - 1, -1, -1):
         for column in columns:
@@ -66,7 +68,7 @@ def zorder(columns: Sequence[Int64s], bits: int) -> Int64s:
 
 
 def hilbert(columns: Sequence[Int64s], bits: int) -> Int64s:
-    """The place of each point (non-negative coordinates below ``2**bits``) on a Hilbert curve."""
+    """Return the position of each point (non-negative coordinates below ``2**bits``) on a Hilbert curve."""
     x = [c.copy() for c in columns]
     top = 1 << (bits - 1)
     q = top

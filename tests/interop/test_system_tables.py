@@ -19,7 +19,7 @@ from bitlake.catalog.identifier import Identifier
 from bitlake.snapshot.consumers import reset_consumer
 from bitlake.system_tables.tables import TABLES, VIEWS
 from bitlake.table.migrate import migrate_folder
-from bitlake.write.analyze import ColumnFacts, save_statistics
+from bitlake.write.analyze import ColumnStatistics, save_statistics
 
 pytestmark = pytest.mark.interop
 
@@ -116,10 +116,10 @@ def test_of_tables_that_bitlake_wrote(
     table.delete("id < 4")
     reset_consumer(table.state(), "me", 2)
     facts = {
-        "id": ColumnFacts(26, "4", "29", 0, 8, 8),
-        "v": ColumnFacts(26, None, None, 0, 3, 3),
-        "day": ColumnFacts(2, "19000", "19001", 0, 4, 4),
-        "x": ColumnFacts(26, "4.50", "29.50", 0, 8, 8),
+        "id": ColumnStatistics(26, "4", "29", 0, 8, 8),
+        "v": ColumnStatistics(26, None, None, 0, 3, 3),
+        "day": ColumnStatistics(2, "19000", "19001", 0, 4, 4),
+        "x": ColumnStatistics(26, "4.50", "29.50", 0, 8, 8),
     }
     save_statistics(table.state(), 26, facts, "me")
     counts = {system: check(java, lake, "t", system, exact=False) for system in SYSTEMS}

@@ -11,7 +11,7 @@ import pytest
 
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CommitConflict, CorruptError
-from bitlake.merge.interval_partition import KeyRanges, check_apart, check_levels
+from bitlake.merge.interval_partition import KeyRanges, check_level_overlap, check_no_common_keys
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.types import DataField, parse_type
@@ -52,18 +52,20 @@ def test_two_files_of_a_level_have_no_key_in_common() -> None:
         one, two = file("one", a, b), file("two", c, d)
         for rest, adds in (([one], [two]), ([], [one, two]), ([file("zero", 9, 9), two], [one])):
             with refused(shared, "one", "two", "of level 1 in bucket 0 of the-table"):
-                check_levels(SCHEMA, "the-table", rest, adds)
-        check_levels(SCHEMA, "t", [one, two], [])  # what stays is not looked at without a new file
-        check_levels(SCHEMA, "t", [one, two], [file("other", a, b, level=2)])
+                check_level_overlap(SCHEMA, "the-table", rest, adds)
+        check_level_overlap(SCHEMA, "t", [one, two], [])  # what stays is not looked at without a new file
+        check_level_overlap(SCHEMA, "t", [one, two], [file("other", a, b, level=2)])
         for elsewhere in ({"level": 2}, {"level": 0}, {"bucket": 1}, {"partition": 1}):
-            check_levels(SCHEMA, "t", [one], [file("two", c, d, **elsewhere)])
-        check_levels(SCHEMA, "t", [file("one", a, b, level=0)], [file("two", c, d, level=0)])
+            check_level_overlap(SCHEMA, "t", [one], [file("two", c, d, **elsewhere)])
+        check_level_overlap(SCHEMA, "t", [file("one", a, b, level=0)], [file("two", c, d, level=0)])
         with refused(shared, "data file one came into bucket 0 of the-table", "two"):
-            check_apart(SCHEMA, "the-table", [one], [two])
+            check_no_common_keys(SCHEMA, "the-table", [one], [two])
         with refused(shared):
-            check_apart(SCHEMA, "t", [file("far", 99, 99), file("one", a, b, level=0)], [file("nine", 50, 60), two])
+            check_no_common_keys(
+                SCHEMA, "t", [file("far", 99, 99), file("one", a, b, level=0)], [file("nine", 50, 60), two]
+            )
         for elsewhere in ({"bucket": 1}, {"partition": 1}):
-            check_apart(SCHEMA, "t", [one], [file("two", c, d, **elsewhere)])
+            check_no_common_keys(SCHEMA, "t", [one], [file("two", c, d, **elsewhere)])
 
 
 def test_a_damaged_range_names_its_file() -> None:

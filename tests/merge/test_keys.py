@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bitlake.merge.interval_partition import sections
+from bitlake.merge.interval_partition import interval_partition
 from bitlake.merge.keys import equality_codes, group_rows, order_codes, stable_argsort
 
 NAN = float("nan")
@@ -84,7 +84,7 @@ ranges = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 6)).map(lambda p:
 
 @given(ranges)
 def test_sections_share_no_key_and_are_as_small_as_can_be(made: list[tuple[int, int]]) -> None:
-    found: list[list[tuple[int, int]]] = sections(made, lambda r: ((r[0],), (r[1],)))
+    found: list[list[tuple[int, int]]] = interval_partition(made, lambda r: ((r[0],), (r[1],)))
     assert sorted(x for s in found for x in s) == sorted(made)
     covered = [{k for low, high in s for k in range(low, high + 1)} for s in found]
     assert sum(map(len, covered)) == len(set().union(*covered))
@@ -94,4 +94,4 @@ def test_sections_share_no_key_and_are_as_small_as_can_be(made: list[tuple[int, 
 
 def test_keys_of_any_value_compare() -> None:
     made: list[Any] = [((None, 1.0), (None, NAN)), (("a", NAN), ("b", None)), (("c", 1.0), ("c", 2.0))]
-    assert len(sections(made, lambda r: r)) == 3
+    assert len(interval_partition(made, lambda r: r)) == 3

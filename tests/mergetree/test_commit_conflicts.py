@@ -18,7 +18,8 @@ from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
 from bitlake.types import parse_type
-from bitlake.write.commit import CommitPlan, Overwrite, commit
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan, Overwrite
 
 STORE = LocalStore()
 KEY = [parse_type("INT NOT NULL"), parse_type("STRING NOT NULL")]

@@ -19,11 +19,12 @@ from bitlake.mergetree import dml
 from bitlake.mergetree.deletion_vector_mode import is_settled
 from bitlake.mergetree.writer import prepared, write_changes
 from bitlake.snapshot import manifests
-from bitlake.snapshot.index_files import write_vectors
+from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.table.table import Table
 from bitlake.tableindex.deletion_vectors import DeletionVector
-from bitlake.write.commit import CommitPlan, IndexChange, commit
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan
 from bitlake.write.writer import write_rows
 
 SCHEMA = pa.schema([pa.field("k", pa.int32(), nullable=False), pa.field("v", pa.int64())])

@@ -16,8 +16,8 @@ from bitlake.mergetree import task_writes as staged_rows
 from bitlake.mergetree import writer as upserts
 from bitlake.mergetree.task_writes import TaskJob, check_tasks, commit_tasks, discard_tasks, write_task
 from bitlake.table.table import Table
-from bitlake.write.commit import Overwrite, is_committed, last_identifier
-from bitlake.write.commit_plan import BatchCommitted
+from bitlake.write.commit import is_committed, last_identifier
+from bitlake.write.commit_plan import BatchCommitted, Overwrite
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
 

@@ -13,7 +13,7 @@ import bitlake
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
 from bitlake.formats.reader import reader_for
-from bitlake.merge.interval_partition import check_levels
+from bitlake.merge.interval_partition import check_level_overlap
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import read_manifest, read_manifest_list
@@ -61,7 +61,7 @@ def check(table: Table) -> None:
     """What must hold of the files of any snapshot."""
     state = table.state()
     entries = state.entries()
-    check_levels(state.schema, "t", [], entries)
+    check_level_overlap(state.schema, "t", [], entries)
     live = {e.file.file_name: e.file.row_count for e in entries}
     seen = set()
     for index in index_entries(table.store, state.paths, state.snapshot):

@@ -23,11 +23,12 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
-from bitlake.snapshot.index_files import read_vectors, write_hashes, write_vectors, write_vectors_rolling
+from bitlake.snapshot.index_files import IndexChange, read_vectors, write_hashes, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type
-from bitlake.write.commit import CommitPlan, IndexChange, Overwrite, commit
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan, Overwrite
 
 STORE = LocalStore()
 ROWS = 100

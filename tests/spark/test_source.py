@@ -346,7 +346,7 @@ def test_rows_may_bring_columns(spark: Any, written: bitlake.Lake) -> None:
 REFUSED: list[tuple[str, str, dict[str, str], Callable[[Any], Any], str]] = [
     ("parts2", "append", {}, lambda f: f.withColumn("x", f.id), "no column 'x'; its columns are id, v, p"),
     ("parts2", "append", {"partition": "p=1"}, lambda f: f, "'partition' goes with mode 'overwrite'"),
-    ("parts2", "overwrite", {"partition": "p=1"}, lambda f: f, "is not in what is being overwritten"),
+    ("parts2", "overwrite", {"partition": "p=1"}, lambda f: f, "is outside the partitions being overwritten"),
     ("parts2", "overwrite", {"partition": "q=1"}, lambda f: f, "no column 'q'"),
     ("parts2", "append", {"where": "id = 1"}, lambda f: f, "'where' is of a batch read and a stream read"),
     ("parts2", "append", {"write.merge-schema": "yes"}, lambda f: f, "it is true or false"),

@@ -42,7 +42,7 @@ from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.table.table import Table
-from bitlake.write.analyze import ColumnFacts, save_statistics
+from bitlake.write.analyze import ColumnStatistics, save_statistics
 
 INDEXED = {"file-index.bitmap.columns": "n", "file-index.in-manifest-threshold": "0 b", "manifest.merge-min-count": "3"}
 MODES = {
@@ -106,7 +106,7 @@ def write(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Iter
             with contextlib.suppress(CommitConflict):  # an expirer took a partition
                 yield "compactions" if table.compact(full=rng.random() < 0.4) else "nothing to compact"
         if rng.random() < 0.1:
-            save_statistics(table.state(), number, {"n": ColumnFacts(distinct_count=number)}, table.commit_user())
+            save_statistics(table.state(), number, {"n": ColumnStatistics(distinct_count=number)}, table.commit_user())
             yield "statistics"
 
 

@@ -26,7 +26,8 @@ from bitlake.scan import planner
 from bitlake.scan.index_reader import forget_all
 from bitlake.scan.reader import forget_footers
 from bitlake.snapshot import manifests
-from bitlake.write.commit import CommitPlan, commit
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan
 
 INDEXES = {"file-index.bitmap.columns": "status", "file-index.bloom-filter.columns": "id"}
 BITMAP = {**INDEXES, "file-index.in-manifest-threshold": "1 mb"}

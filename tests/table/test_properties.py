@@ -24,7 +24,8 @@ from bitlake.scan import reader as read
 from bitlake.scan.planner import physical_array
 from bitlake.schema.create import ColumnSpec
 from bitlake.types import DataField, arrow_schema, parse_type
-from bitlake.write.commit import CommitPlan, Overwrite, commit
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan, Overwrite
 
 FLOATS = [float("nan"), -0.0, 0.0, 1.5, -1.5, float("inf"), float("-inf")]
 TEXTS = [

@@ -16,11 +16,11 @@ from hypothesis import strategies as some
 
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.table.table import Table
-from bitlake.write import append_compaction as append_compact
-from bitlake.write.append_compaction import Rules, pick_append
+from bitlake.write import append_compaction
+from bitlake.write.append_compaction import CompactionRules, pick_groups
 
 BUCKETS = {"bucket": "2", "bucket-key": "id"}
-RULES = Rules(100, 70.0, 0.2, 5, 4, False, True, False)
+RULES = CompactionRules(100, 70.0, 0.2, 5, 4, False, True, False)
 
 
 def rows_of(table: Table) -> list[tuple[Any, ...]]:
@@ -83,7 +83,7 @@ def test_picks_without_buckets(
     entry: ManifestEntry, sizes: list[int], gone: dict[int, int | None], full: bool, expected: list[list[str]]
 ) -> None:
     deleted = {f"f{i}": n for i, n in gone.items()}
-    groups = pick_append(RULES, made(entry, sizes), deleted, full, dict.fromkeys(deleted, "index-1"))
+    groups = pick_groups(RULES, made(entry, sizes), deleted, full, dict.fromkeys(deleted, "index-1"))
     assert names(groups) == expected
 
 
@@ -91,7 +91,7 @@ def test_files_of_one_index_file_stay_together(entry: ManifestEntry) -> None:
     files = made(entry, [90, 90, 90, 90, 90])
     deleted = {f"f{i}": 9 for i in range(5)}
     index_of = {"f0": "a", "f1": "b", "f2": "a", "f3": "b", "f4": "c"}
-    groups = pick_append(RULES, files, deleted, False, index_of)
+    groups = pick_groups(RULES, files, deleted, False, index_of)
     assert sorted(n for g in names(groups) for n in g) == ["f0", "f1", "f2", "f3", "f4"]
     where = {n: i for i, g in enumerate(names(groups)) for n in g}
     assert where["f0"] == where["f2"] and where["f1"] == where["f3"]
@@ -113,14 +113,14 @@ def test_picks_in_buckets(
 ) -> None:
     rules = replace(RULES, bucketed=True)
     deleted = {f"f{i}": n for i, n in gone.items()}
-    assert names(pick_append(rules, made(entry, sizes), deleted, full, {})) == expected
+    assert names(pick_groups(rules, made(entry, sizes), deleted, full, {})) == expected
 
 
 @given(some.lists(some.integers(1, 250), max_size=20), some.booleans(), some.booleans(), some.booleans())
 def test_no_file_is_in_two_groups(sizes: list[int], full: bool, bucketed: bool, every: bool) -> None:
     files = made(_ANY[0], sizes)
     rules = replace(RULES, bucketed=bucketed, every_file=every)
-    groups = pick_append(rules, files, {"f1": 9, "f3": 0}, full, {"f1": "a", "f3": "a"})
+    groups = pick_groups(rules, files, {"f1": 9, "f3": 0}, full, {"f1": "a", "f3": "a"})
     picked = [n for g in names(groups) for n in g]
     assert len(picked) == len(set(picked))
     assert all(g for g in groups)
@@ -186,7 +186,7 @@ def test_where_narrows_partitions(tmp_path: Path) -> None:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Let another writer act once, between the writing of new files and their commit."""
-    plain, left = append_compact.rewrite, [act]
+    plain, left = append_compaction.rewrite, [act]
 
     def rewrite(*arguments: Any) -> Any:
         done = plain(*arguments)
@@ -194,7 +194,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> Non
             left.pop()()
         return done
 
-    monkeypatch.setattr(append_compact, "rewrite", rewrite)
+    monkeypatch.setattr(append_compaction, "rewrite", rewrite)
 
 
 @pytest.mark.parametrize("buckets", [{}, BUCKETS], ids=["unaware", "bucketed"])

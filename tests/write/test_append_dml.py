@@ -17,8 +17,8 @@ from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.runtime import LocalRunner
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.table.table import Table
-from bitlake.write import append_dml as append_update
-from bitlake.write.append_dml import bytes_to_ask, find_hits, only_hits, take_out
+from bitlake.write import append_dml
+from bitlake.write.append_dml import estimated_search_bytes, find_hits, scan_of_hits, write_deletion
 
 
 def ids_of(table: Table) -> list[int]:
@@ -44,7 +44,7 @@ def test_rows_that_an_index_is_sure_of_are_not_read(tmp_path: Path) -> None:
     fill(table, 3)
     break_data(table)
     scan = table.scan(where="v = 'v3' OR v IN ('v5', 'none')")
-    assert bytes_to_ask(scan) == 0
+    assert estimated_search_bytes(scan) == 0
     assert table.delete("v = 'v3' OR v IN ('v5', 'none')") == sum(i % 7 in (3, 5) for i in range(60))
     assert table.delete("v = 'v3'") == 0
     assert table.scan(where="v = 'v1'").count() == sum(i % 7 == 1 for i in range(60))
@@ -77,7 +77,7 @@ def test_only_the_conditions_columns_are_read(tmp_path: Path) -> None:
     scan = table.scan(where="id = 77 OR id = 40000")
     hits = find_hits(scan, LocalRunner())
     assert [sorted(rows) for rows in hits.values()] == [[77, 40000]]
-    read = only_hits(table.scan(), hits)
+    read = scan_of_hits(table.scan(), hits)
     assert read.to_arrow().column("v").to_pylist() == ["v0", "v2"]
     assert read.plan().metrics.pages_read <= 6, "the pages of two rows"
 
@@ -143,9 +143,9 @@ def test_new_values(tmp_path: Path) -> None:
         ({"nope": 1}, NotFound, "nope"),
         ({}, InvalidRequest, "no column"),
         ({"v": 1, "V": 2}, InvalidRequest, "twice"),
-        ({"id": "many"}, InvalidRequest, "is no int64"),
-        ({"v": lambda old: old.column("v").slice(1)}, InvalidRequest, "gave 4 values for 5 rows"),
-        ({"v": lambda old: "x"}, InvalidRequest, "gave str"),
+        ({"id": "many"}, InvalidRequest, "invalid int64 value"),
+        ({"v": lambda old: old.column("v").slice(1)}, InvalidRequest, "returned 4 values for 5 rows"),
+        ({"v": lambda old: "x"}, InvalidRequest, "returned str"),
     ],
 )
 def test_wrong_values_change_nothing(
@@ -181,7 +181,7 @@ def test_updates_of_the_same_rows_at_once_are_done_one_after_the_other(
 ) -> None:
     table = table_of(tmp_path, options)
     fill(table, 1)
-    plain, others = append_update.take_out, [1]
+    plain, others = append_dml.write_deletion, [1]
 
     def late(*arguments: Any) -> Any:
         done = plain(*arguments)
@@ -190,7 +190,7 @@ def test_updates_of_the_same_rows_at_once_are_done_one_after_the_other(
             assert table.update({"id": lambda old: pc.add(old.column("id"), 1000)}, "v = 'v1'") == 3
         return done
 
-    monkeypatch.setattr(append_update, "take_out", late)
+    monkeypatch.setattr(append_dml, "write_deletion", late)
     assert table.update({"id": lambda old: pc.multiply(old.column("id"), -1)}, "v = 'v1'") == 3
     assert sorted(i for i in ids_of(table) if i < 0) == [-1015, -1008, -1001]
     assert len(ids_of(table)) == 20
@@ -224,6 +224,6 @@ def test_hits_that_are_gone_already_are_left_out(tmp_path: Path) -> None:
     fill(table, 1)
     hits = find_hits(table.scan(where="id < 4"), LocalRunner())
     table.delete("id < 2")
-    gone = take_out(table.state(), hits, LocalRunner())
+    gone = write_deletion(table.state(), hits, LocalRunner())
     assert gone.rows == 2
     gone.discard(table.state())

@@ -21,8 +21,8 @@ from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
 from bitlake.types import parse_type
-from bitlake.write.commit import CommitPlan, Overwrite, commit
-from bitlake.write.commit_plan import BatchCommitted, Once
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Once, Overwrite
 
 STORE = LocalStore()
 FAST = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
@@ -173,7 +173,7 @@ def test_bucket_counts_of_a_partition_must_agree(tmp_path: Path) -> None:
     paths, schema = make_table(tmp_path / "t", partitioned=True, bucket="3", bucket_key="v")
     append(paths, schema, entry("a", 1, total=3))
     append(paths, schema, entry("b", 2, total=1))
-    with pytest.raises(CommitConflict, match=r"k=1.*3 buckets and new ones 1"):
+    with pytest.raises(CommitConflict, match=r"k=1.*3 buckets and new files 1"):
         append(paths, schema, entry("c", 1, total=1))
     with pytest.raises(CommitConflict, match="buckets"):
         append(paths, schema, entry("c", 5, total=1), entry("d", 5, total=2))
@@ -401,7 +401,7 @@ def test_a_store_that_stays_broken_says_so(tmp_path: Path) -> None:
         def write(self, path: str, data: bytes) -> None:
             raise StorageUnavailable("read-only")
 
-    with pytest.raises(StorageUnavailable, match="nothing of it is visible"):
+    with pytest.raises(StorageUnavailable, match="no change is visible"):
         append(paths, schema, entry("a"), store=ReadOnly())
     assert names(paths) == set()
 

@@ -89,10 +89,10 @@ def test_schemas_of_files_must_be_the_same(lake: bitlake.Lake) -> None:
     table, branch = forked(lake)
     branch.alter_options({"target-file-size": "1 mb"})
     branch.append(rows(10))
-    with pytest.raises(InvalidRequest, match="written with schema 1, which is not there"):
+    with pytest.raises(InvalidRequest, match="written with schema 1, which the target lacks"):
         merge_branch(table, "b")
     table.alter_options({"target-file-size": "2 mb"})
-    with pytest.raises(InvalidRequest, match="written with schema 1, which is another one there"):
+    with pytest.raises(InvalidRequest, match="written with schema 1, which differs in the target"):
         merge_branch(table, "b")
 
 
@@ -100,7 +100,7 @@ def test_what_could_bring_rows_back_is_refused(lake: bitlake.Lake) -> None:
     table, branch = forked(lake, 1, 2)
     branch.append(rows(10))
     table.delete("id = 1")
-    with pytest.raises(InvalidRequest, match=r"snapshot 3 of 'main' is of kind \w+, and only what adds files"):
+    with pytest.raises(InvalidRequest, match=r"snapshot 3 of 'main' is of kind \w+, and only snapshots that add files"):
         merge_branch(table, "b")
     assert content(table) == [2]
     with pytest.raises(InvalidRequest, match="of kind"):
@@ -115,7 +115,7 @@ def test_histories_must_be_known(lake: bitlake.Lake) -> None:
     table.delete_tag("fork")
     table.alter_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
     table.expire_snapshots()
-    with pytest.raises(InvalidRequest, match="it is not known since when they differ"):
+    with pytest.raises(InvalidRequest, match="the snapshot at which they diverged is unknown"):
         merge_branch(table, "b")
 
 

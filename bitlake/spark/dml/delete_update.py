@@ -41,7 +41,15 @@ from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.insert_cast import assigned, with_defaults
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
-from bitlake.write.append_dml import Hits, bytes_to_ask, find_hits, live_hits, only_hits, retrying, take_out
+from bitlake.write.append_dml import (
+    Hits,
+    estimated_search_bytes,
+    find_hits,
+    live_hits,
+    retrying,
+    scan_of_hits,
+    write_deletion,
+)
 
 MOST_HITS = 1 << 20
 """Of so many rows the driver reads the keys, and writes that they are deleted."""
@@ -131,7 +139,7 @@ def _rows(target: Target) -> int:
 
 def runner_for(target: Target, scan: Scan) -> Runner:
     """Where the files are asked: here if that is soon done, else on the executors."""
-    return LocalRunner() if bytes_to_ask(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
+    return LocalRunner() if estimated_search_bytes(scan) <= DRIVER_BYTES else SparkRunner(target.context.spark)
 
 
 def whole_condition(target: Target, condition: str | None) -> Scan | None:
@@ -171,7 +179,7 @@ def update(context: EngineContext, statement: st.Update) -> DataFrame:
         now.table.check_writable(now.state)
         context.names.check(now.table.name, now.state.schema.field_names)
         values = set_values(now, statement.assignments)
-        gone = take_out(now.state, condition_hits(now, statement.condition), SparkRunner(context.spark))
+        gone = write_deletion(now.state, condition_hits(now, statement.condition), SparkRunner(context.spark))
         if not gone.rows:
             return 0
         try:
@@ -211,7 +219,7 @@ def delete_hits(target: Target, hits: Hits) -> int:
     dml.check_kinds(target.table.name, schema)
     if not hits:
         return 0
-    return dml.delete_found(target.table, only_hits(target.scan(None).select(schema.field_names), hits))
+    return dml.delete_found(target.table, scan_of_hits(target.scan(None).select(schema.field_names), hits))
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:

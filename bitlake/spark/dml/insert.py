@@ -35,7 +35,7 @@ from bitlake.sql.rewrite import default_as_null
 from bitlake.table.table import Table
 from bitlake.types import DataField
 from bitlake.write.append_dml import retrying
-from bitlake.write.commit import Overwrite
+from bitlake.write.commit_plan import Overwrite
 from bitlake.write.partition_spec import overwrite_scope
 
 COUNTS: Sequence[tuple[str, T.DataType]] = (("num_affected_rows", T.LongType()), ("num_inserted_rows", T.LongType()))

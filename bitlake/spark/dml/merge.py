@@ -61,7 +61,7 @@ from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.merge_schema import evolution, merged_state, merging
 from bitlake.sql import statements as st
-from bitlake.write.append_dml import discard_all, take_out
+from bitlake.write.append_dml import discard_all, write_deletion
 
 _RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monotonically_increasing_id)\s*\(", re.I)
 _CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)
@@ -151,7 +151,7 @@ class _Merge:
             again = self._updated(self.orphaned, left)
             again += [] if self.plain else self._updated(self.matched, found)
             once = self._of_source(found)
-            gone = take_out(state, self.hits, SparkRunner(self.target.context.spark))
+            gone = write_deletion(state, self.hits, SparkRunner(self.target.context.spark))
             expected = gone.rows - self.deleted
             files: list[ManifestEntry] = []
             try:

@@ -41,7 +41,7 @@ from bitlake.sql.statements import TableName
 from bitlake.sql.table_references import replace_tables
 from bitlake.table.table import Table
 from bitlake.types import DataField, RowType
-from bitlake.write.append_dml import Hits, only_hits
+from bitlake.write.append_dml import Hits, scan_of_hits
 
 
 def counts(context: EngineContext, **rows: int) -> DataFrame:
@@ -145,7 +145,7 @@ class Target:
             if deleted_too:
                 wanted = _with_deleted_rows(wanted)
             if hits is not None:
-                wanted = only_hits(wanted, hits, refiltered)
+                wanted = scan_of_hits(wanted, hits, refiltered)
             frames.append(reader.frame(wanted, exact=False, file_names=True))
         try:
             with self.context.views(frames) as names_, spark_errors(f"table '{self.table.name}'"):

@@ -42,9 +42,9 @@ from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
 from bitlake.spark.write.primary_key import place_postponed, write_changes
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root
-from bitlake.write.append_compaction import compact_append, swap
+from bitlake.write.append_compaction import commit_replacement, compact_append
 from bitlake.write.append_dml import retrying
-from bitlake.write.commit import Overwrite
+from bitlake.write.commit_plan import Overwrite
 from bitlake.write.rolling_files import target_file_size
 from bitlake.write.z_order import bits_for, bounds_of, hilbert, ranks, zorder
 
@@ -234,7 +234,7 @@ def sort_compact(
     files = max(1, math.ceil(sum(e.file.file_size for e in entries) / target_file_size(state.schema)))
     made = SparkWriter(context.spark, state.store).write(state, frame, order=order, tasks=files)
     made = [replace(e, file=replace(e.file, file_source=FileSource.COMPACT)) for e in made]
-    return swap(state, entries, made, table.publisher(state).user)
+    return commit_replacement(state, entries, made, table.publisher(state).user)
 
 
 def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], rows: int) -> list[Column]:

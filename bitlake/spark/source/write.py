@@ -36,8 +36,8 @@ from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
 from bitlake.spark.write.merge_schema import merged_with
 from bitlake.table.table import Table
 from bitlake.types import arrow_type
-from bitlake.write.commit import Overwrite, is_committed
-from bitlake.write.commit_plan import BatchCommitted
+from bitlake.write.commit import is_committed
+from bitlake.write.commit_plan import BatchCommitted, Overwrite
 from bitlake.write.partition_spec import overwrite_scope, physical_partition
 
 _QUERY = "sql.streaming.queryId"

@@ -6,8 +6,8 @@ Measured on the 4M-row orders (2 cores): Spark's writer 2.9 s, the same rows thr
 (``docs/decisions/0003-spark-writes.md``).
 
 Path of a row: query → (partitioned or bucketed tables: a group column and ``REBALANCE`` by it, so that a task writes
-few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` → :func:`try_adopt`
-on the executors (statistics, indexes, rename) → commit on the driver.
+few groups and a large group is split over tasks) → Parquet files in ``<table>/.staging/<uuid>`` →
+:func:`try_register_file` on the executors (statistics, indexes, rename) → commit on the driver.
 
 Python workers write ORC and Avro, and every file of an object store: Spark's own writers know neither Paimon's type
 attributes (ORC) nor its timestamps and maps (Avro), and the JVM does not know the store.  Rows go as Arrow batches to
@@ -62,10 +62,10 @@ from bitlake.spark.runner import SparkRunner, dumps, loads
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, stored
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, DataField, Root
-from bitlake.write.data_file_writer import DataFileWriter, FileMaker, file_format
-from bitlake.write.register_files import AdoptContext, StagedFile, try_adopt
+from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format
+from bitlake.write.register_files import RegisterContext, StagedFile, try_register_file
 from bitlake.write.rolling_files import page_rows, rows_per_file
-from bitlake.write.writer import fit, slot_of, split_groups, write_rows
+from bitlake.write.writer import fit, group_key, split_groups, write_rows
 
 log = logging.getLogger("bitlake")
 
@@ -99,7 +99,7 @@ class SparkWriter:
         """
         schema = state.schema
         staging = f"{state.paths.root}/{STAGING}/{_clock.new_uuid()}"
-        context = AdoptContext.of(state, self._store)
+        context = RegisterContext.of(state, self._store)
         moves = has_cheap_rename(self._store, staging)
         try:
             if file_format(schema) != "parquet" or not moves:
@@ -154,12 +154,14 @@ class SparkWriter:
             elif found.name.endswith(".parquet") and not found.name.startswith((".", "_")):
                 yield StagedFile(f"{folder}/{found.name}", found.size)
 
-    def _adopt(self, schema: TableSchema, context: AdoptContext, staged: Sequence[StagedFile]) -> list[ManifestEntry]:
+    def _adopt(
+        self, schema: TableSchema, context: RegisterContext, staged: Sequence[StagedFile]
+    ) -> list[ManifestEntry]:
         indexed = bool(parse_index_options(schema.options, schema.fields))
         local = not indexed and len(staged) <= _DRIVER_FOOTERS
         runner = LocalRunner() if local else SparkRunner(self._spark)
         numbered = [(context.file_name(i), f) for i, f in enumerate(sorted(staged, key=lambda f: f.path))]
-        done = runner.run(numbered, partial(try_adopt, self._store, context))
+        done = runner.run(numbered, partial(try_register_file, self._store, context))
         entries = [entry for adopted in done for entry in adopted.entries]
         failed = [adopted.error for adopted in done if adopted.error is not None]
         if failed:
@@ -244,7 +246,7 @@ Written = tuple[list[ManifestEntry], list[str]]
 
 
 def write_files(
-    store: Store, context: AdoptContext, frame: DataFrame, columns: list[str], staging: str | None
+    store: Store, context: RegisterContext, frame: DataFrame, columns: list[str], staging: str | None
 ) -> list[ManifestEntry]:
     """Write the frame's ``columns`` (grouped by partition and bucket already) and return the new files' entries.
 
@@ -285,13 +287,13 @@ def _write(
     store: Store, schema: TableSchema, table: str, paths: TablePaths, batches: Iterator[pa.RecordBatch]
 ) -> Written:
     """One task: its rows as data files of a table at ``paths``."""
-    maker = FileMaker.of(paths, schema, store)
+    maker = DataFileFactory(paths, schema, store)
     writers: dict[tuple[str, int], DataFileWriter] = {}
-    names = AdoptContext(table, maker.paths, schema, _clock.new_uuid(), ()).file_names()
+    names = RegisterContext(table, maker.paths, schema, _clock.new_uuid(), ()).file_names()
     try:
         for batch in batches:
             for partition, bucket, part in split_groups(fit(table, pa.table(batch), schema), schema):
-                writer = writers.get(slot := slot_of(partition, bucket))
+                writer = writers.get(slot := group_key(partition, bucket))
                 if writer is None:
                     writer = writers[slot] = DataFileWriter(maker, partition, bucket, names)
                 writer.write(part)
@@ -303,7 +305,7 @@ def _write(
         raise
 
 
-def _move(store: Store, context: AdoptContext, entries: list[ManifestEntry], staging: str) -> list[ManifestEntry]:
+def _move(store: Store, context: RegisterContext, entries: list[ManifestEntry], staging: str) -> list[ManifestEntry]:
     """Rename every file, and its index, from the staging folder to where the table has it."""
     here, there = (PartitionReader(context.schema, paths) for paths in (TablePaths(staging), context.paths))
     moved: list[str] = []

@@ -72,7 +72,7 @@ from bitlake.spark.write.append import (
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root, arrow_schema
-from bitlake.write.writer import gathered, group_codes
+from bitlake.write.writer import group_codes, rebatched
 
 log = logging.getLogger("bitlake")
 
@@ -250,7 +250,7 @@ def _attempt(call: bytes, batches: Iterator[pa.RecordBatch]) -> bytes:
     job: WriteJob = loads(call)
     task = _Task(job)
     try:
-        for rows in gathered(batches, _BATCH_ROWS):
+        for rows in rebatched(batches, _BATCH_ROWS):
             task.write(rows)
         return dumps((None, task.finish()))
     except Exception as e:  # noqa: BLE001 - raised by the driver

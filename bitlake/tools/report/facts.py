@@ -42,7 +42,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.snapshot.tag_files import list_tags
 from bitlake.snapshot.versions import branch_names, existing_snapshots
 from bitlake.tools.scan_log import ScanRecord
-from bitlake.write.append_compaction import due_groups
+from bitlake.write.append_compaction import pending_groups
 from bitlake.write.rolling_files import target_file_size
 
 
@@ -273,7 +273,7 @@ def due(state: TableState, small: int, gone: Mapping[str, int | None], full: boo
 
 
 def _append(state: TableState, entries: Sequence[ManifestEntry], full: bool) -> list[ManifestEntry]:
-    return [e for group in due_groups(state, entries, full) for e in group]
+    return [e for group in pending_groups(state, entries, full) for e in group]
 
 
 def _keyed(state: TableState, full: bool) -> list[ManifestEntry]:

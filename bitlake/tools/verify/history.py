@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError
-from bitlake.merge.interval_partition import key_place
+from bitlake.merge.interval_partition import comparable_key
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, Identity, ManifestEntry, ManifestFileMeta
@@ -291,7 +291,7 @@ class HistoryCheck:
         ranged = []
         for e in run:
             try:
-                low, high = (key_place(decode_row(types, k)) for k in (e.file.min_key, e.file.max_key))
+                low, high = (comparable_key(decode_row(types, k)) for k in (e.file.min_key, e.file.max_key))
             except BitlakeError:
                 continue  # told by the data file itself
             ranged.append((low, high, e.file.file_name, e))

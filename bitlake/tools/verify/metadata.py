@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, CorruptError, NotFound
 from bitlake.io import Store
-from bitlake.merge.interval_partition import key_place
+from bitlake.merge.interval_partition import comparable_key
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
 from bitlake.metadata.java_json import load_object
 from bitlake.metadata.manifest import (
@@ -457,7 +457,7 @@ def _partition_faults(
 def _within(value: Any, low: Any, high: Any) -> bool:
     if low is None or high is None:
         return False  # partition statistics are never cut: no bounds means that every value is NULL
-    return key_place([low]) <= key_place([value]) <= key_place([high])
+    return comparable_key([low]) <= comparable_key([value]) <= comparable_key([high])
 
 
 def by_name(names: Sequence[str], found: Sequence[Read[T]]) -> Mapping[str, T]:

@@ -38,7 +38,7 @@ from bitlake.tools.verify.findings import Finding, VerifyReport
 from bitlake.tools.verify.indexes import KeyFile, key_hashes
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
-from bitlake.write.data_file_writer import FileMaker
+from bitlake.write.data_file_writer import DataFileFactory
 from bitlake.write.index_rewrite import RewriteTask, plan_rewrite, rewrite_file
 
 Indexes = Literal["rebuild", "drop"]
@@ -226,7 +226,7 @@ def _new_indexes(
     tasks = plan_rewrite(state, bare)
     if indexes == "drop":
         tasks = [replace(t, specs=()) for t in tasks]
-    maker = FileMaker.of(state.paths, state.schema, state.store)
+    maker = DataFileFactory(state.paths, state.schema, state.store)
     try:
         adds = runner.run(tasks, partial(_rebuilt, state.store, maker))
     except BaseException:
@@ -239,7 +239,7 @@ def _others(entry: ManifestEntry) -> tuple[str, ...]:
     return tuple(n for n in entry.file.extra_files if not n.endswith(INDEX_SUFFIX))
 
 
-def _rebuilt(store: Store, maker: FileMaker, task: RewriteTask) -> ManifestEntry:
+def _rebuilt(store: Store, maker: DataFileFactory, task: RewriteTask) -> ManifestEntry:
     made = rewrite_file(store, maker, task).new
     if made is not None:
         return made
