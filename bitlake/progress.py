@@ -1,12 +1,12 @@
-"""Progress of long jobs: a bar in a terminal or a notebook, nothing elsewhere.
+"""Progress of long jobs: a bar of ``rich.progress`` in a terminal, HTML in a notebook, nothing elsewhere.
 
-A statement or a method of a table opens a :func:`job`; a runner counts its items for the job that is open where it runs
-(:func:`counting`).  The open job is a context variable: a runner that runs items for a job counts them, runners inside
-the items do not.  A job exists only where its progress is shown; elsewhere all of this is one look at a variable.
+A statement or a method of a table opens a :func:`job`; a runner counts its items for the job that is open in its
+context (:func:`counting`).  The open job is a context variable: a runner counts items for the job, but runners that run
+inside those items do not.  A job object exists only while progress is shown; otherwise each call costs one look-up of a
+variable.
 
-Where progress is not shown (standard error is neither a terminal nor a notebook's, or ``BITLAKE_PROGRESS=0``) there is
-no thread, and rich is not imported.  One thread draws the jobs that have run for a second.  If drawing fails, it stops;
-jobs never fail because of it.
+If stderr is neither a terminal nor a notebook's, or with ``BITLAKE_PROGRESS=0``, there is no thread, and rich is not
+imported.  One thread draws all jobs that have run for more than a second.  If drawing fails, it stops; the job goes on.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ _open: ContextVar[Job | None] = ContextVar("bitlake_job", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What items stand for: ``unit`` things (``files``), of which each is one or ``each`` tells how many, and bytes."""
+    """How to count items: in ``unit`` (``files``), each as one or as ``each(item)``, with ``size(item)`` bytes."""
 
     unit: str = ""
     each: Callable[[Any], int] | None = None
     size: Callable[[Any], int] | None = None
 
     def of(self, items: Sequence[Any]) -> tuple[int, int]:
-        """How many things and bytes some items are; 0 bytes where that is not known."""
-        things = len(items) if self.each is None else sum(map(self.each, items))
-        return things, 0 if self.size is None else sum(map(self.size, items))
+        """The count and bytes of some items; 0 bytes if sizes are unknown."""
+        count = len(items) if self.each is None else sum(map(self.each, items))
+        return count, 0 if self.size is None else sum(map(self.size, items))
 
 
-_PLAIN = Weights()
+_ONE_EACH = Weights()
 
 
 class Job:
-    """How far a job is.  Mutable; threads may share it.
+    """The progress of a job.  Mutable; threads may share it.
 
-    ``done`` of ``total`` ``unit`` (None: not known), ``read`` of ``size`` bytes (0: not known), of the ``step`` that
-    runs now.  ``look`` is called before the job is drawn, where its state must be asked for.
+    Of the current ``step``: ``done`` of ``total`` ``unit`` (None if unknown), and ``read`` of ``size`` bytes (0 if
+    unknown).  ``look``, if set, is called before the job is drawn and updates it from another source, such as Spark.
     """
 
     def __init__(self, label: str) -> None:
@@ -69,29 +69,29 @@ class Job:
         self.done = self.size = self.read = 0
         self.look: Callable[[Job], None] | None = None
         self.counts = False
-        """Whether items are counted now, so that ``look`` has no say."""
-        self.weights = _PLAIN
-        """Of the items that come next."""
-        self._now = _PLAIN
+        """Whether a runner is counting items; then ``look`` is not called."""
+        self.weights = _ONE_EACH
+        """How to count the items of the next run."""
+        self._current = _ONE_EACH
         self._lock = threading.Lock()
 
     def begin(self, items: Sequence[Any]) -> None:
-        """The next step is to run these items."""
-        self._now, self.weights = self.weights, _PLAIN
-        total, size = self._now.of(items)
+        """Start counting these items."""
+        self._current, self.weights = self.weights, _ONE_EACH
+        total, size = self._current.of(items)
         with self._lock:
-            self.unit, self.total, self.done, self.size, self.read = self._now.unit, total, 0, size, 0
+            self.unit, self.total, self.done, self.size, self.read = self._current.unit, total, 0, size, 0
             self.counts = True
 
     def tick(self, item: Any) -> None:
-        """One of them is done."""
-        things, size = self._now.of((item,))
+        """Count an item as done."""
+        count, size = self._current.of((item,))
         with self._lock:
-            self.done += things
+            self.done += count
             self.read += size
 
     def end(self) -> None:
-        """All are, or one failed: what comes next is not counted."""
+        """Stop counting: all items are done, or one failed."""
         with self._lock:
             self.unit, self.total, self.done, self.size, self.read = "", None, 0, 0, 0
             self.counts = False
@@ -99,62 +99,65 @@ class Job:
 
 @contextlib.contextmanager
 def job(label: str, enabled: bool = True) -> Iterator[Job | None]:
-    """A block that may take long: yields its job if somebody watches and none is open already, of which it is part."""
+    """Show the progress of a block.
+
+    Yields the job, or None if progress is not shown, or if the block is part of a job that is already open.
+    """
     if not enabled or _open.get() is not None or place() is None:
         yield None
         return
-    made = Job(label)
-    token = _open.set(made)
-    board.add(made)
+    opened = Job(label)
+    token = _open.set(opened)
+    board.add(opened)
     try:
-        yield made
+        yield opened
     finally:
-        board.remove(made)
+        board.remove(opened)
         _open.reset(token)
 
 
 @contextlib.contextmanager
 def counting(items: Sequence[Item], fn: Callable[[Item], Result]) -> Iterator[Callable[[Item], Result]]:
-    """What to call for each item, in any thread, so that the open job counts those that are done."""
-    found = _open.get()
-    if found is None or found.counts:
+    """Yield the function to call for each item, from any thread; it also counts the item for the open job."""
+    current = _open.get()
+    if current is None or current.counts:
         yield fn
         return
 
     def counted(item: Item) -> Result:
         result = fn(item)
-        found.tick(item)
+        current.tick(item)
         return result
 
-    found.begin(items)
+    current.begin(items)
     try:
         yield counted
     finally:
-        found.end()
+        current.end()
 
 
 def say(step: str) -> None:
-    """Tell what the open job does now: ``batch 2 of 4``."""
-    found = _open.get()
-    if found is not None and not found.counts:
-        found.step = step
+    """Set the open job's current step: ``batch 2 of 4``."""
+    current = _open.get()
+    if current is not None and not current.counts:
+        current.step = step
 
 
 def of_items(unit: str, *, each: Callable[[Any], int] | None = None, size: Callable[[Any], int] | None = None) -> None:
-    """Tell what the next items to be counted stand for: see :class:`Weights`."""
-    found = _open.get()
-    if found is not None and not found.counts:
-        found.weights = Weights(unit, each, size)
+    """Set how the open job counts the items of the next run: see :class:`Weights`."""
+    current = _open.get()
+    if current is not None and not current.counts:
+        current.weights = Weights(unit, each, size)
 
 
 class Watched(Protocol):
-    """What has methods that are jobs."""
+    """An object with methods that are jobs."""
 
     name: str
 
     @property
     def shows_progress(self) -> bool:
-        """Whether its jobs may be shown."""
+        """Whether to show the progress of its jobs."""
 
 
 Owner = TypeVar("Owner", bound=Watched)
@@ -163,7 +166,7 @@ Owner = TypeVar("Owner", bound=Watched)
 def tracked(
     verb: str,
 ) -> Callable[[Callable[Concatenate[Owner, Arguments], Result]], Callable[Concatenate[Owner, Arguments], Result]]:
-    """Makes a method of a table a job, labelled by what it does and the table's name."""
+    """Make a method of a table a job, labelled with a verb and the table's name."""
 
     def wrap(
         method: Callable[Concatenate[Owner, Arguments], Result],
@@ -181,51 +184,41 @@ def tracked(
 ENVIRONMENT = "BITLAKE_PROGRESS"
 _OFF = ("0", "false", "no", "off")
 _AFTER = 1.0
-"""Seconds: what is over by then was no long job."""
+"""Seconds: jobs that end earlier are not shown."""
 _EVERY = 0.2
 
 
 class Screen(Protocol):
-    """Where jobs are drawn."""
+    """A display of jobs."""
 
     def draw(self, jobs: list[Job]) -> None:
-        """Show these jobs as they are now, and no others."""
+        """Show the current state of these jobs, and no others."""
 
     def close(self) -> None:
-        """Take away what is shown."""
+        """Remove the display."""
 
 
 def place() -> Callable[[], Screen] | None:
-    """Where jobs would be shown now; None where they are not."""
+    """The class of the display for this process; None if progress is not shown."""
     if os.environ.get(ENVIRONMENT, "").strip().lower() in _OFF:
         return None
     if in_notebook():
         return Notebook
     try:
-        watched = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    except (AttributeError, ValueError):  # no standard error, or it is closed
+        terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    except (AttributeError, ValueError):  # stderr does not exist or is closed
         return None
-    return Terminal if watched else None
+    return Terminal if terminal else None
 
 
 def in_notebook() -> bool:
-    """Whether this is a kernel of Jupyter, or of what is built on it."""
-    made = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    return made is not None and getattr(made(), "kernel", None) is not None
-
-
-def _terminal() -> Screen:
-
-    return Terminal()
-
-
-def _notebook() -> Screen:
-
-    return Notebook()
+    """Whether this process is a Jupyter kernel, or a product's that is built on Jupyter."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_ipython is not None and getattr(get_ipython(), "kernel", None) is not None
 
 
 class Board:
-    """The jobs that run now, of all threads.  Mutable."""
+    """The running jobs of all threads, and the thread that draws them.  Mutable."""
 
     def __init__(self) -> None:
         self._jobs: list[Job] = []
@@ -234,18 +227,18 @@ class Board:
         self._broken = False
         self._thread: threading.Thread | None = None
 
-    def add(self, made: Job) -> None:
-        """A job begins."""
+    def add(self, started: Job) -> None:
+        """Add a job that starts."""
         with self._changed:
-            self._jobs.append(made)
+            self._jobs.append(started)
             if self._thread is None and not self._broken:
                 self._thread = threading.Thread(target=self._run, name="bitlake-progress", daemon=True)
                 self._thread.start()
 
-    def remove(self, gone: Job) -> None:
-        """A job ends, and is shown no more when this returns."""
+    def remove(self, finished: Job) -> None:
+        """Remove a job that ended; it is no longer shown when this returns."""
         with self._changed:
-            self._jobs.remove(gone)
+            self._jobs.remove(finished)
             if self._screen is not None:
                 self._draw()
             if not self._jobs:
@@ -256,29 +249,29 @@ class Board:
             while self._jobs and not self._broken:
                 self._draw()
                 now = time.monotonic()
-                due = min(j.began for j in self._jobs) + _AFTER - now if self._screen is None else 0.0
-                self._changed.wait(max(due, _EVERY))
+                delay = min(j.began for j in self._jobs) + _AFTER - now if self._screen is None else 0.0
+                self._changed.wait(max(delay, _EVERY))
             self._thread = None
 
     def _draw(self) -> None:
-        """Draw the jobs that are due."""
+        """Draw the jobs that have run long enough."""
         if self._broken:
             return
         now = time.monotonic()
         due = [j for j in self._jobs if now - j.began >= _AFTER]
         try:
-            for one in due:
-                if one.look is not None and not one.counts:
-                    one.look(one)
+            for running in due:
+                if running.look is not None and not running.counts:
+                    running.look(running)
             if due and self._screen is None:
-                made = place()
-                self._screen = None if made is None else made()
+                display = place()
+                self._screen = None if display is None else display()
             if self._screen is not None and due:
                 self._screen.draw(due)
             elif self._screen is not None:
                 screen, self._screen = self._screen, None
                 screen.close()
-        except Exception:  # noqa: BLE001 - a terminal that went away is no reason for a job to fail
+        except Exception:  # noqa: BLE001 - a job must not fail because its terminal was closed
             self._broken = True
             if self._screen is not None:
                 with contextlib.suppress(Exception):
@@ -287,20 +280,20 @@ class Board:
 
 
 board = Board()
-"""That of this process."""
+"""The board of this process."""
 
 
 def heading(job: Job) -> str:
-    """What it does: ``compacting default.t, batch 2 of 4``."""
+    """The job's label and step: ``compacting default.t, batch 2 of 4``."""
     return f"{job.label}, {job.step}" if job.step else job.label
 
 
-def amounts(job: Job) -> str:
-    """``37/200 files``, with bytes where they are known; empty where nothing is counted."""
+def amounts(job: Job, sizes: bool = True) -> str:
+    """``37/200 files``, and bytes if they are known and wanted by ``sizes``; empty if nothing is counted."""
     if job.total is None:
         return ""
     count = f"{job.done:,}/{job.total:,} {job.unit}".rstrip()
-    return f"{count}  {human_bytes(job.read)}/{human_bytes(job.size)}" if job.size else count
+    return f"{count}  {human_bytes(job.read)}/{human_bytes(job.size)}" if job.size and sizes else count
 
 
 def elapsed(job: Job) -> str:
@@ -310,87 +303,96 @@ def elapsed(job: Job) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-class Terminal:
-    """Draws a line with a bar for each job on standard error, with rich.  Mutable.
+_WIDE, _NARROW = 100, 60
+"""Terminals of fewer columns get a short bar; still narrower ones no bar and no bytes, so that the label has room."""
 
-    rich is imported here: a process that shows no progress does not load it.
+
+class Terminal:
+    """Draws a line with a bar for each job on stderr, with ``rich.progress``.  Mutable.
+
+    rich is imported here, because a process that does not show progress must not load it.
     """
 
     def __init__(self) -> None:
         from rich.console import Console
         from rich.markup import escape
         from rich.progress import BarColumn, Progress, TextColumn
+        from rich.table import Column
 
+        console = Console(stderr=True)
+        bars = [BarColumn(bar_width=30 if console.width >= _WIDE else 10)] if console.width >= _NARROW else []
         self._escape = escape
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
+        self._sizes = console.width >= _NARROW
+        self._progress = Progress(
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            *bars,
             TextColumn("{task.fields[amounts]}"),
             TextColumn("{task.fields[elapsed]}", style="dim"),
-            console=Console(stderr=True),
+            console=console,
             auto_refresh=False,
+            expand=True,
             transient=True,
-            # Warnings stand above the bar; standard output is the program's own, and may be a pipe.
+            # Warnings appear above the bar; stdout belongs to the program, and may be a pipe.
             redirect_stdout=False,
         )
         self._tasks: dict[Job, TaskID] = {}
         self._totals: dict[TaskID, int | None] = {}
-        self._bars.start()
+        self._progress.start()
 
     def draw(self, jobs: list[Job]) -> None:
-        """Show these jobs as they are now, and no others."""
-        for gone in [j for j in self._tasks if j not in jobs]:
-            self._bars.remove_task(self._tasks.pop(gone))
+        """Show the current state of these jobs, and no others."""
+        for finished in [j for j in self._tasks if j not in jobs]:
+            self._progress.remove_task(self._tasks.pop(finished))
         for job in jobs:
-            words: dict[str, Any] = {"amounts": amounts(job), "elapsed": elapsed(job)}
+            fields: dict[str, Any] = {"amounts": amounts(job, self._sizes), "elapsed": elapsed(job)}
             label = self._escape(printable(heading(job), one_line=True))
             task = self._tasks.get(job)
-            # rich takes a total of None for "leave it": what is no longer counted gets a new bar, which pulses.
+            # rich reads a total of None as "unchanged": a job that stops counting gets a new task, whose bar pulses.
             if task is not None and job.total is None and self._totals.get(task) is not None:
-                self._bars.remove_task(task)
+                self._progress.remove_task(task)
                 task = None
             if task is None:
-                task = self._tasks[job] = self._bars.add_task(label, True, job.total, job.done, **words)
+                task = self._tasks[job] = self._progress.add_task(label, True, job.total, job.done, **fields)
             else:
-                self._bars.update(task, description=label, total=job.total, completed=job.done, **words)
+                self._progress.update(task, description=label, total=job.total, completed=job.done, **fields)
             self._totals[task] = job.total
-        self._bars.refresh()
+        self._progress.refresh()
 
     def close(self) -> None:
-        """Take the bars away."""
-        self._bars.stop()
+        """Remove the bars."""
+        self._progress.stop()
 
 
 def html_of(jobs: list[Job]) -> str:
-    """Each job as a line with the browser's own progress element, which follows light and dark."""
+    """A line for each job with the browser's progress element, which follows light and dark themes."""
     lines = []
     for job in jobs:
-        # An element without a value says: at work, nobody knows how long.
-        known = "" if job.total is None else f' max="{max(job.total, 1)}" value="{job.done}"'
-        words = "  ".join(filter(None, (amounts(job), elapsed(job))))
+        # An element without a value shows an indeterminate bar.
+        value = "" if job.total is None else f' max="{max(job.total, 1)}" value="{job.done}"'
+        text = "  ".join(filter(None, (amounts(job), elapsed(job))))
         lines.append(
             f'<div style="display: flex; gap: 0.8em; align-items: center"><span>{escape(heading(job))}</span>'
-            f'<progress{known}></progress><span style="white-space: pre">{escape(words)}</span></div>'
+            f'<progress{value}></progress><span style="white-space: pre">{escape(text)}</span></div>'
         )
     return "".join(lines)
 
 
 class Notebook:
-    """Shows HTML with IPython.  Mutable."""
+    """Shows jobs as HTML in a notebook's cell.  Mutable."""
 
     def __init__(self) -> None:
         self._ipython = import_module("IPython.display")
-        self._shown: Any = None
+        self._handle: Any = None
 
     def draw(self, jobs: list[Job]) -> None:
-        """Show these jobs as they are now, and no others."""
-        made = self._ipython.HTML(html_of(jobs))
-        if self._shown is None:
-            self._shown = self._ipython.display(made, display_id=True)
+        """Show the current state of these jobs, and no others."""
+        page = self._ipython.HTML(html_of(jobs))
+        if self._handle is None:
+            self._handle = self._ipython.display(page, display_id=True)
         else:
-            self._shown.update(made)
+            self._handle.update(page)
 
     def close(self) -> None:
-        """Take them away."""
-        if self._shown is not None:
-            self._shown.update(self._ipython.HTML(""))
+        """Remove the bars."""
+        if self._handle is not None:
+            self._handle.update(self._ipython.HTML(""))

@@ -150,23 +150,23 @@ def loads(data: bytes) -> Any:
     return cloudpickle.loads(data)
 
 
-_WORDS = 60
-"""Characters of a statement that say what it is."""
+_LABEL_LENGTH = 60
+"""Characters of a statement in the label of its job."""
 _EVERY = 0.5
-"""Seconds between two looks at Spark, each some calls into the JVM."""
+"""Seconds between two queries of Spark's status tracker, each some calls into the JVM."""
 
 
 @contextlib.contextmanager
 def watched(spark: SparkSession, text: str, enabled: bool) -> Iterator[None]:
-    """A statement that may take long; see :func:`bitlake.progress.job`."""
-    with job(one_line(text, _WORDS), enabled) as made:
-        if made is None:
+    """Show the progress of a statement in Spark tasks; see :func:`bitlake.progress.job`."""
+    with job(one_line(text, _LABEL_LENGTH), enabled) as statement:
+        if statement is None:
             yield
         elif getattr(spark, "_jsparkSession", None) is None:
-            with _told(spark, made):
+            with _connect_progress(spark, statement):
                 yield
         else:
-            with _asked(spark, made):
+            with _classic_progress(spark, statement):
                 yield
 
 
@@ -174,71 +174,72 @@ def watched(spark: SparkSession, text: str, enabled: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _asked(spark: SparkSession, made: Job) -> Iterator[None]:
+def _classic_progress(spark: SparkSession, statement: Job) -> Iterator[None]:
     context = spark.sparkContext
     tag = f"bitlake-progress-{_clock.new_uuid()}"
     context.addJobTag(tag)
-    made.look = _Tracker(context, tag).look
+    statement.look = _Tracker(context, tag).look
     try:
         yield
     finally:
-        made.look = None
+        statement.look = None
         context.removeJobTag(tag)
 
 
 class _Tracker:
-    """Asks for the tasks of all jobs with a tag; of those that are over only once.  Mutable."""
+    """Counts the tasks of all Spark jobs with a tag, and queries finished jobs only once.  Mutable."""
 
     def __init__(self, context: Any, tag: str) -> None:
         self._context, self._tag = context, tag
-        self._over: dict[int, tuple[int, int]] = {}
+        self._finished: dict[int, tuple[int, int]] = {}
         self._last = 0.0
 
-    def look(self, made: Job) -> None:
-        """Tell a job how many tasks are done."""
+    def look(self, statement: Job) -> None:
+        """Update the job's number of finished tasks."""
         now = time.monotonic()
         if now - self._last < _EVERY:
             return
         self._last = now
         tracker = self._context.statusTracker()
-        counts = dict(self._over)
+        counts = dict(self._finished)
         for number in self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag):
-            info = None if number in self._over else tracker.getJobInfo(number)
+            info = None if number in self._finished else tracker.getJobInfo(number)
             if info is None:
                 continue
-            stages = [found for found in map(tracker.getStageInfo, info.stageIds) if found is not None]
-            finished = sum(s.numCompletedTasks for s in stages)
-            counts[number] = finished, sum(s.numTasks for s in stages)
+            stages = [stage for stage in map(tracker.getStageInfo, info.stageIds) if stage is not None]
+            completed = sum(s.numCompletedTasks for s in stages)
+            counts[number] = completed, sum(s.numTasks for s in stages)
             if info.status != "RUNNING":
-                # What is left are stages whose output was there already.
-                counts[number] = self._over[number] = finished, finished
-        _count(made, counts.values())
+                # Spark skipped the other tasks: the output of their stages already existed.
+                counts[number] = self._finished[number] = completed, completed
+        _count(statement, counts.values())
 
 
 # --- Spark Connect ----------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def _told(spark: SparkSession, made: Job) -> Iterator[None]:
-    connected: Any = spark
+def _connect_progress(spark: SparkSession, statement: Job) -> Iterator[None]:
+    session: Any = spark
     operations: dict[str | None, tuple[int, int]] = {}
 
     def handler(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        known = list(stages or ())
-        finished = sum(s.num_completed_tasks for s in known)
-        # As above: when all is done, stages that are left had their output already.
-        operations[operation_id] = finished, finished if done else sum(s.num_tasks for s in known)
-        _count(made, operations.values())
+        reported = list(stages or ())
+        completed = sum(s.num_completed_tasks for s in reported)
+        # As above: when the operation is done, Spark skipped the other tasks.
+        operations[operation_id] = completed, completed if done else sum(s.num_tasks for s in reported)
+        _count(statement, operations.values())
 
-    connected.registerProgressHandler(handler)
+    session.registerProgressHandler(handler)
     try:
         yield
     finally:
-        connected.removeProgressHandler(handler)
+        session.removeProgressHandler(handler)
 
 
-def _count(made: Job, counts: Iterable[tuple[int, int]]) -> None:
-    found = list(counts)
-    total = sum(c[1] for c in found)
-    if total and not made.counts:
-        made.unit, made.total, made.done = "tasks", total, sum(c[0] for c in found)
+def _count(statement: Job, counts: Iterable[tuple[int, int]]) -> None:
+    """Show finished and all tasks, unless a runner of our own is counting its items."""
+    pairs = list(counts)
+    total = sum(tasks for _, tasks in pairs)
+    if total and not statement.counts:
+        statement.unit, statement.total, statement.done = "tasks", total, sum(completed for completed, _ in pairs)

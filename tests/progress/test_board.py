@@ -22,8 +22,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 
 
-def run(how: str, terminal: bool, **env: str) -> tuple[str, str]:
-    """What ``watched.py`` prints, and what its standard error shows as plain text."""
+def run(how: str, terminal: bool, plain: bool = True, **env: str) -> tuple[str, str]:
+    """What ``watched.py`` prints, and what its standard error shows, ``plain`` without escape sequences."""
     ours, theirs = pty.openpty() if terminal else os.pipe()
     given = {k: v for k, v in os.environ.items() if k != progress_module.ENVIRONMENT}
     given |= {"TERM": "xterm", "COLUMNS": "120", "PYTHONPATH": str(ROOT), **env}
@@ -49,7 +49,8 @@ def run(how: str, terminal: bool, **env: str) -> tuple[str, str]:
     said = child.stdout.read()
     child.stdout.close()
     assert child.wait(60) == 0, shown.decode()
-    return said, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode())
+    text = shown.decode()
+    return said, re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text) if plain else text
 
 
 def test_a_terminal_shows_a_bar_and_loses_it_again() -> None:
@@ -57,6 +58,22 @@ def test_a_terminal_shows_a_bar_and_loses_it_again() -> None:
     assert said == "3 True\n"
     assert "compacting default.t" in shown
     assert re.search(r"3/3 files  (\d+) B/\1 B 0:\d\d", shown), shown
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_a_bar_fits_its_terminal(columns: int) -> None:
+    """Bug: at 40 columns the time was cut off; the label is shortened instead, and the bar leaves room for it."""
+    _, shown = run("normal", terminal=True, COLUMNS=str(columns))
+    [*_, last] = re.findall(r"[^\r\n]*3/3 files[^\r\n]*", shown)
+    assert len(last) == columns and last.startswith("compacting default.t")
+    assert re.search(r" 3/3 files( .*)? 0:\d\d$", last)
+    assert ("━" in last, " B/" in last) == (columns >= 60, columns >= 60)
+
+
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_bar_has_no_colours_with_no_color(colours: bool) -> None:
+    _, shown = run("normal", terminal=True, plain=False, TERM="xterm-256color", NO_COLOR="" if colours else "1")
+    assert "3/3 files" in shown and bool(re.search(r"\x1b\[[0-9;]*[34]8;", shown)) is colours
 
 
 @pytest.mark.parametrize(
