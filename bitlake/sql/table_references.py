@@ -45,8 +45,9 @@ CLAUSES_AFTER_TABLE = _NO_ALIAS
 class NameUse:
     """A name where a table is expected.
 
-    ``bare`` after TABLE, where no alias can stand, and then ``table_at`` is where TABLE stands, unless that is a
-    function's argument; ``shadowed`` if a common table expression has that name there.
+    ``bare`` after TABLE, where no alias can stand, and then ``table_at`` is where a query can take its place: where
+    TABLE stands, or the name in brackets that is a function's argument; ``shadowed`` if a common table expression has
+    that name there.
     """
 
     name: TableName
@@ -112,10 +113,8 @@ class NameFinder:
             frame.in_from = frame.expects = True
         elif word == ",":
             frame.expects = frame.in_from
-        elif word == "TABLE" and (
-            at == frame.first or self.word(at - 1) in _SET_OPERATIONS or (frame.ctes and self.word(at - 1) == ")")
-        ):
-            return self._name(at + 1, True)
+        elif word == "TABLE" and self._begins_query(at):
+            return self._table(at + 1)
         elif expects and word == "LATERAL":
             frame.expects = True
         elif expects and word not in _NO_TABLE:
@@ -144,7 +143,23 @@ class NameFinder:
                 new.cte = self.names.key(_plain(self.tokens[before], self.text))
         self.frames.append(new)
 
-    def _name(self, at: int, bare: bool) -> int:
+    def _begins_query(self, at: int) -> bool:
+        """Whether a query or a function's argument begins at an index."""
+        frame, before = self.frames[-1], self.word(at - 1)
+        if at == frame.first or before in _SET_OPERATIONS:
+            return True
+        return before in (",", "=>") if frame.called else bool(frame.ctes) and before == ")"
+
+    def _table(self, at: int) -> int:
+        """Take the name after TABLE, which stands in brackets where it is a function's argument: ``f(TABLE(t))``."""
+        if not self.frames[-1].called:
+            return self._name(at, True, self.tokens[at - 1].start)
+        if self.word(at) != "(" or self.word(at + 1) in _QUERY or at + 1 >= len(self.tokens):
+            return at
+        self.frames.append(_Frame(at + 1))
+        return self._name(at + 1, True, self.tokens[at + 1].start)
+
+    def _name(self, at: int, bare: bool, table_at: int | None = None) -> int:
         """Take a dotted name; a function's is none."""
         first, parts = at, []
         while at < len(self.tokens) and _is_name(self.tokens[at], self.text):
@@ -163,7 +178,6 @@ class NameFinder:
         has_alias = bare or self._alias(after)
         start, end = self.tokens[first].start, self.tokens[at].end + 1
         alias_at = self.tokens[after - 1].end + 1
-        table_at = self.tokens[first - 1].start if bare and not self.frames[-1].called else None
         self.found.append(NameUse(name, start, end, has_alias, alias_at, bare, shadowed, travels, table_at))
         return at + 1
 
@@ -231,8 +245,8 @@ class TableUse:
     superset of what the query can need from here, or None for all; ``metadata`` are the ``__paimon_…`` columns that
     are mentioned.  ``predicate`` is unbound; rows for which it is not TRUE may be left out of this use without a change
     of the query's result.  With ``alias_needed`` the use has no alias of its own, and ``alias_at`` is where one goes.
-    ``table_at`` is where TABLE stands in ``TABLE t``, which takes no alias.  ``file_metadata`` are the members of
-    Spark's ``_metadata`` that are needed from here, as a column of that name.
+    ``table_at`` is where TABLE stands in ``TABLE t``, and the name in ``f(TABLE(t))``, which take no alias.
+    ``file_metadata`` are the members of Spark's ``_metadata`` that are needed from here, as a column of that name.
     """
 
     name: TableName

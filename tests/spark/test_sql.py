@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from answers import rows_of
 from builders import EVERY_TYPE, every_type
 from fixtures import copy_warehouse
+from pyspark.sql import Row
+from pyspark.sql.functions import udtf
 
 import bitlake
 from bitlake.demo.data import ALTER_ORDERS, ORDERS, QUERIES, USER_EVENTS
@@ -458,3 +461,34 @@ def test_a_table_made_of_a_query_refuses_collations(lake: bitlake.Lake) -> None:
     lake.sql("CREATE TABLE t AS SELECT CAST('A' COLLATE UTF8_LCASE AS STRING) AS c")
     lake.sql("INSERT INTO t SELECT 'b' COLLATE UTF8_LCASE")
     assert sorted(r[0] for r in lake.sql("SELECT c FROM t").collect()) == ["A", "b"]
+
+
+def test_functions_of_tables_take_lake_tables(lake: bitlake.Lake) -> None:
+    # TABLE(t) in brackets was not seen as a table's name: Spark did not find it.
+    class Total:
+        def __init__(self) -> None:
+            self.key: Any = None
+            self.total = 0
+
+        def eval(self, row: Row) -> None:
+            self.key, self.total = row["k"], self.total + row["v"]
+
+        def terminate(self) -> Iterator[tuple[Any, int]]:
+            yield self.key, self.total
+
+    lake.spark.udtf.register("total_of", udtf(Total, returnType="k: string, total: bigint"))
+    lake.sql("CREATE TABLE rows_of_keys (k STRING, v BIGINT)")
+    try:
+        lake.sql("INSERT INTO rows_of_keys VALUES ('a', 1), ('b', 2), ('a', 3)")
+        for argument, key in (
+            ("TABLE(rows_of_keys)", "k"),
+            ("TABLE(default.rows_of_keys)", "rows_of_keys.k"),
+            ("row => TABLE(rows_of_keys)", "rows_of_keys.k"),
+            ("TABLE(SELECT * FROM rows_of_keys WHERE v < 9)", "k"),
+        ):
+            found = lake.sql(f"SELECT * FROM total_of({argument} PARTITION BY {key}) ORDER BY k")
+            assert [tuple(r) for r in found.collect()] == [("a", 4), ("b", 2)], argument
+        whole = lake.sql("SELECT total FROM total_of(TABLE(rows_of_keys) WITH SINGLE PARTITION)")
+        assert whole.collect() == [(6,)]
+    finally:
+        lake.sql("DROP TABLE rows_of_keys")
