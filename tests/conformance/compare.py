@@ -87,6 +87,8 @@ def plain(value: Any) -> Any:
         return bytes(value)
     if isinstance(value, dt.datetime):
         return value.isoformat()
+    if isinstance(value, T.VariantVal):
+        return value.toJson()
     return value
 
 
