@@ -38,23 +38,33 @@ from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s, compute_if_absent_order
 from bitlake.codec.roaring import bitmap_of, deserialize, serialize_many, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.expressions.tree import Comparison, Leaf, Like, Op
+from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
+from bitlake.fileindex.capabilities import ColumnFacts, IndexType, SampledRead, ValueCounts
+from bitlake.fileindex.description import Offset, Page, Section
 from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_fixed, read_variable, rows_by_group
-from bitlake.fileindex.keyed import MAX_COUNTED, ValueCounts, answer, cardinalities, cardinality, telling, to_arrow
-from bitlake.fileindex.keys import Key, Keys, keys_of
-from bitlake.fileindex.lazy_bytes import Fetch, Window
+from bitlake.fileindex.keyed import (
+    MAX_COUNTED,
+    answer,
+    cardinalities,
+    cardinality,
+    counted_rows,
+    key_texts,
+    telling,
+    to_arrow,
+)
+from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of
+from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.options import IndexOption, integer, memory
 from bitlake.fileindex.selection import Selection
 from bitlake.lazy_arrow import compute as pc
-from bitlake.types import DataType, Root
-from bitlake.types.datatypes import BINARIES
+from bitlake.types import AtomicType, DataType, Root
+from bitlake.types.datatypes import BINARIES, STRINGS
 
 VERSION: IndexOption[int] = IndexOption("version", integer(1, 2), 2, "Layout to write: 1 or 2.")
 BLOCK_SIZE: IndexOption[int] = IndexOption(
     "index-block-size", memory, 16 * 1024, "Most bytes of a block of values (version 2); a lookup reads one block."
 )
-OPTIONS = (VERSION, BLOCK_SIZE)
-WHY_NOT = "bitmap takes strings, BOOLEAN, integers, FLOAT, DOUBLE, DATE, TIME and timestamps"
+ACCEPTS = "bitmap takes strings, BOOLEAN, integers, FLOAT, DOUBLE, DATE, TIME and timestamps"
 _UNSUPPORTED = frozenset({Root.DECIMAL, Root.VARIANT}) | BINARIES
 _MAX = 2**31 - 1
 _I4 = struct.Struct(">i")
@@ -74,7 +84,7 @@ class BitmapWriter:
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
         if keys is None or not supports(kind):
-            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self._keys = keys
         self._version = VERSION.of(options)
         self._block_size = BLOCK_SIZE.of(options) or 0
@@ -203,6 +213,11 @@ def _block_starts(ends: Int64s, room: int) -> list[int]:
 _READ_HEAD = 10
 _HEADERS_APART = 256
 """Up to so many bitmaps have their headers fetched one by one instead of everything at once."""
+_ROARING = 8192
+"""Bytes of a bitmap beyond one bit for each row, at most."""
+_BLOCK = 16 * 1024
+_MOST_ESTIMATED = 64
+"""Selectivity is estimated for lists of up to so many values."""
 _SCAN_BYTES = 1 << 20
 """Ranges and LIKE read all keys, if they take at most so many bytes (and bitmaps of at most so many bytes match)."""
 
@@ -242,7 +257,7 @@ class BitmapReader:
         if keys is None:
             raise InvalidRequest(f"a bitmap index cannot hold values of {kind}")
         self.keys = keys
-        self._window = Window(fetch, length)
+        self._window = LazyBytes(fetch, length)
         self.row_count = row_count
         self._open = False
         self._values = 0
@@ -346,6 +361,42 @@ class BitmapReader:
             raise CorruptError(f"a bitmap index counts {int(counts.sum())} + {nulls} of {len(rows)} rows")
         there = np.flatnonzero(counts)
         return ValueCounts(to_arrow(self.keys, keys.take(pa.array(there))), counts[there], nulls)
+
+    # Estimating and comparing -------------------------------------------------------------------------------------
+
+    def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        if isinstance(leaf, Like):
+            return length
+        if isinstance(leaf, Comparison) and leaf.op not in (Op.EQ, Op.NE):
+            return min(length, _SCAN_BYTES)
+        values = len(leaf.values) if isinstance(leaf, In) else 1
+        return min(length, values * (_BLOCK + rows // 8 + _ROARING))
+
+    def selectivity(self, leaf: Leaf) -> float | None:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        match leaf:
+            case Comparison(_, (Op.EQ | Op.NE) as op, value):
+                values, negated = (value,), op is Op.NE
+            case In(_, values, negated) if len(values) <= _MOST_ESTIMATED:
+                pass
+            case _:
+                return None
+        keys = {key for value in values for key in self.keys.equal_keys(value)[0]}
+        share = self.count_having(list(keys)) / max(self.row_count, 1)
+        return 1 - share if negated else share
+
+    def difference(self, rebuilt: BitmapReader) -> str | None:
+        """See :class:`bitlake.fileindex.capabilities.Comparable`."""
+        expected, stored = rebuilt.rows_by_key(), self.rows_by_key()
+        if len(expected) != len(stored):
+            return f"it has {len(stored):,} values, and the column {len(expected):,}"
+        for key, rows in expected:
+            found = self.having([key])
+            if found != rows:
+                return f"it has other rows for a value of row {(found ^ rows)[0]:,}"
+        odd = self.nulls() ^ rebuilt.nulls()
+        return f"it does not tell rightly whether row {odd[0]:,} is NULL, and {len(odd) - 1:,} more" if odd else None
 
     def count_having(self, keys: list[Key]) -> int:
         """How many rows have any of these (different) keys, from the bitmaps' headers."""
@@ -560,6 +611,164 @@ _COMPARE = {Op.LT: "less", Op.LE: "less_equal", Op.GT: "greater", Op.GE: "greate
 _COMPARE_INTS = {Op.LT: np.less, Op.LE: np.less_equal, Op.GT: np.greater, Op.GE: np.greater_equal}
 
 
-def open_bitmap(kind: DataType, fetch: Fetch, length: int, row_count: int) -> BitmapReader:
-    """A lazy reader of a payload of ``length`` bytes."""
-    return BitmapReader(kind, fetch, length, row_count)
+# --- the index type ---------------------------------------------------------------------------------------------------
+
+_MOST_ADVISED = 50_000
+"""Distinct values in a run beyond which a bitmap for each is not tried: a range-bitmap does the same with less."""
+_VALUE_BYTES = 20
+"""Bytes of a value that do not grow with the rows: key, place, and the head of its bitmap."""
+_VALUES_AT = 5
+
+
+class _BitmapIndex(IndexType):
+    name = "bitmap"
+    accepts = ACCEPTS
+    options = (VERSION, BLOCK_SIZE)
+
+    def supports(self, kind: DataType) -> bool:
+        return supports(kind)
+
+    def writer(self, kind: DataType, options: Mapping[str, str]) -> BitmapWriter:
+        return BitmapWriter(kind, options)
+
+    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> BitmapReader:
+        return BitmapReader(kind, fetch, length, row_count)
+
+    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
+        keys = None if kind is None else keys_of(kind)
+        if keys is None:
+            section.facts["note"] = "the column's type is not known, so keys cannot be told apart"
+        else:
+            _describe(section, payload, keys, page)
+
+    def stored_rows(self, payload: LazyBytes) -> int | None:
+        return Reader(payload.view(1, 4), 1).i4() if payload.length >= _VALUES_AT else None
+
+    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
+        return {} if column.most_in_run <= _MOST_ADVISED else None
+
+    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
+        match leaf:
+            case Comparison(_, Op.LT | Op.LE | Op.GT | Op.GE, _):
+                return 0
+            case Like():
+                return 3 if isinstance(kind, AtomicType) and kind.root in STRINGS else 0
+            case Comparison(_, Op.EQ, _) | In(_, _, False):
+                return 2 if absent or is_floating(kind) else 3
+        return 3
+
+    def fixed_bytes(self, payload: bytes) -> int:
+        return int(_I4.unpack_from(payload, _VALUES_AT)[0]) * _VALUE_BYTES
+
+    def growing_read(self, payload: bytes, read: SampledRead) -> tuple[int, int | None]:
+        if not read.decided:
+            return 0, None
+        ranges = sum(isinstance(leaf, Comparison) and leaf.op not in (Op.EQ, Op.NE) for leaf in read.leaves)
+        if ranges:  # the bitmaps of all values in the range are read, if they are not too many
+            return max(0, read.beyond_first - self.fixed_bytes(payload)), ranges * _SCAN_BYTES
+        return min(read.bytes_read, sum(len(rows.serialize()) for rows in read.matches)), None
+
+
+BITMAP = _BitmapIndex()
+
+
+def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | None) -> None:
+    """Add head, blocks and body; with a ``page`` its values, and where the rows of each are."""
+    reader = Reader(payload.view(0, min(_READ_HEAD, payload.length)))
+    version, rows, values, nulls = reader.u1(), reader.i4(), reader.i4(), reader.u1()
+    section.facts.update({"version": version, "rows": rows, "values": values})
+    section.add("head", 0, _READ_HEAD, {"has NULLs": bool(nulls)})
+    if version not in (1, 2) or nulls > 1 or rows < 0 or not 0 <= values <= rows:
+        raise CorruptError(f"this is no bitmap index: version {version}, {values:,} values in {rows:,} rows", 0)
+    (_describe_v1 if version == 1 else _describe_v2)(section, payload, keys, rows, values, bool(nulls), page)
+
+
+def _describe_v1(
+    section: Section, payload: LazyBytes, keys: Keys, rows: int, values: int, nulls: bool, page: Page | None
+) -> None:
+    at = _READ_HEAD
+    null_offset = None
+    if nulls:
+        null_offset = Reader(payload.view(at, 4), at).i4()
+        at += 4
+    entries, tails, body = _read_entries(keys, payload, at, values, 1, None)
+    listed = section.add("values", at, body - at, {"": values})
+    section.add("bitmaps", body, payload.length - body)
+    offsets = tails[:, 0]
+    stored = offsets[offsets >= 0]
+    starts = stored if null_offset is None or null_offset < 0 else np.concatenate(([null_offset], stored))
+    ends = dict(zip(starts.tolist(), [*starts[1:].tolist(), payload.length - body], strict=True))
+    if null_offset is not None:
+        _describe_value(section, payload, body, "NULL", null_offset, ends.get(null_offset, -1), rows)
+    if page is not None:
+        for i, text in zip(page.of(values), key_texts(keys, entries, page.of(values)), strict=True):
+            offset = int(offsets[i])
+            _describe_value(listed, payload, body, text, offset, ends.get(offset, offset) - offset, rows)
+        listed.more = page.left(values)
+
+
+def _describe_v2(
+    section: Section, payload: LazyBytes, keys: Keys, rows: int, values: int, nulls: bool, page: Page | None
+) -> None:
+    at = _READ_HEAD
+    null_place = None
+    if nulls:
+        reader = Reader(payload.view(at, 8), at)
+        null_place = reader.i4(), reader.i4()
+        at += 8
+    start = at
+    count = Reader(payload.view(at, 4), at).i4()
+    if not 0 <= count <= values:
+        raise CorruptError(f"a bitmap index of {values:,} values cannot have {count:,} blocks", at)
+    _, tails, at = _read_entries(keys, payload, at + 4, count, 1, None)
+    size = Reader(payload.view(at, 4), at).i4()
+    at += 4
+    section.add("block index", start, at - start, {"blocks": count, "bytes of blocks": size})
+    bounds = [*tails[:, 0].tolist(), size]
+    if not 0 <= size <= payload.length - at or any(not b - a >= 4 for a, b in pairwise(bounds)):
+        raise CorruptError("the blocks of a bitmap index do not follow each other", at)
+    body = at + size
+    blocks = section.add("blocks", at, size, {"": count})
+    section.add("bitmaps", body, payload.length - body)
+    if null_place is not None:
+        offset, length = null_place
+        _describe_value(section, payload, body, "NULL", offset, length if offset >= 0 else -1, rows)
+    if page is None:
+        return
+    seen = 0
+    for number in range(count):
+        begin, end = at + bounds[number], at + bounds[number + 1]
+        held = Reader(payload.view(begin, 4), begin).i4()
+        if held < 0 or held > values:
+            raise CorruptError(f"a block of {held:,} values", begin)
+        shown = range(max(page.offset - seen, 0), min(held, page.offset + page.limit - seen))
+        if shown:
+            block = blocks.add(f"block {number}", begin, end - begin, {"values": held})
+            with block.reading():
+                entries, places, _ = _read_entries(keys, payload, begin + 4, held, 2, end)
+                for i, text in zip(shown, key_texts(keys, entries, shown), strict=True):
+                    _describe_value(block, payload, body, text, int(places[i, 0]), int(places[i, 1]), rows)
+        seen += held
+    blocks.more = page.left(seen)
+
+
+def _read_entries(
+    keys: Keys, payload: LazyBytes, at: int, n: int, tail: int, end: int | None
+) -> tuple[list[bytes] | Int64s, Int64s, int]:
+    if keys.width:
+        return read_fixed(keys, payload, at, n, tail)
+    return read_variable(payload, at, n, tail, end)
+
+
+def _describe_value(
+    section: Section, payload: LazyBytes, body: int, text: str, offset: int, length: int, rows: int
+) -> None:
+    if offset < 0:  # a single row is stored in the offset itself
+        section.add(text, facts={"row": -1 - offset})
+        return
+    value = section.add(text)  # its bytes are among the bitmaps, not here
+    with value.reading():
+        value.facts.update({"bitmap at": Offset(body + offset), "bytes": length})
+        if length <= 0:
+            raise CorruptError(f"a bitmap of {length} bytes", body + offset)
+        value.facts = {"rows": counted_rows(payload, body + offset, length, rows), **value.facts}

@@ -27,8 +27,10 @@ import pyarrow as pa
 from bitlake.codec.hashing import UInt64s
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
-from bitlake.fileindex.keys import chunks, keys_of
-from bitlake.fileindex.lazy_bytes import Fetch, Window
+from bitlake.fileindex.capabilities import ColumnFacts, IndexType, SampledColumn
+from bitlake.fileindex.description import Page, Section
+from bitlake.fileindex.keys import chunks, is_floating, keys_of
+from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.options import IndexOption, fraction, integer
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
@@ -37,7 +39,6 @@ ITEMS: IndexOption[int] = IndexOption(
     "items", integer(1, 2**31 - 1), None, "Distinct values to size the filter for; default: those of the file."
 )
 FPP: IndexOption[float] = IndexOption("fpp", fraction, 0.1, "Share of absent values that the filter lets pass.")
-OPTIONS = (ITEMS, FPP)
 _UNSUPPORTED = frozenset({Root.BOOLEAN, Root.DECIMAL, Root.VARIANT})
 _I4 = struct.Struct(">i")
 _MAX_BITS = 2**31 - 8
@@ -50,6 +51,8 @@ _BATCH = 1 << 19
 _WHOLE = 64 * 1024
 """Filters up to this size are fetched whole; of bigger ones only the probed bytes, while they are few."""
 _FEW_PROBES = 32
+_MOST_READ = 256 * 1024
+"""Bytes that a look-up reads at most, except for long lists of values."""
 _MOST_HASHES = 10_000
 
 
@@ -59,7 +62,7 @@ def supports(kind: DataType) -> bool:
     return keys is not None and keys.type.root not in _UNSUPPORTED
 
 
-WHY_NOT = "bloom-filter takes strings, binaries, integers, FLOAT, DOUBLE, DATE, TIME and timestamps"
+ACCEPTS = "bloom-filter takes strings, binaries, integers, FLOAT, DOUBLE, DATE, TIME and timestamps"
 
 
 def shape(items: int, fpp: float) -> tuple[int, int]:
@@ -75,7 +78,7 @@ class BloomWriter:
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
         if keys is None or not supports(kind):
-            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self._keys = keys
         self._items = ITEMS.of(options)
         self._fpp = FPP.of(options) or 0.1
@@ -117,6 +120,12 @@ class BloomWriter:
         """The hashes of the distinct values so far, ascending."""
         self._merge()
         return self._distinct
+
+    def check(self, payload: bytes) -> str | None:
+        """See :class:`bitlake.fileindex.capabilities.PayloadChecker`: a filter of any size and fpp is right if it
+        denies no value of the column."""
+        missed, distinct = absent(payload, self)
+        return f"it denies {missed:,} of the column's {distinct:,} values" if missed else None
 
     def finish(self) -> bytes:
         """The payload."""
@@ -184,9 +193,9 @@ class BloomReader:
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         keys = keys_of(kind)
         if keys is None:
-            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self._keys = keys
-        self._window = Window(fetch, length, _WHOLE)
+        self._window = LazyBytes(fetch, length, _WHOLE)
         self._bits = 8 * (length - 4)
         self._hash_functions = 0
 
@@ -201,6 +210,14 @@ class BloomReader:
                 return None
         keys = [key for value in values for key in self._keys.equal_keys(value)[0]]
         return Selection.all() if keys and self._may_hold(keys) else Selection.none()
+
+    def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        return min(length, _MOST_READ)  # single bytes, or for long lists of values all of it
+
+    def selectivity(self, leaf: Leaf) -> float | None:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        return None
 
     def _may_hold(self, keys: list[int | bytes]) -> bool:
         if not self._hash_functions:
@@ -222,6 +239,56 @@ class BloomReader:
         self._hash_functions = hash_functions
 
 
-def open_bloom(kind: DataType, fetch: Fetch, length: int, row_count: int) -> BloomReader:
-    """A lazy reader of a payload of ``length`` bytes."""
-    return BloomReader(kind, fetch, length, row_count)
+# --- the index type ---------------------------------------------------------------------------------------------------
+
+_TRIED_FPP = "0.01"
+_FEWEST_ADVISED = 100
+"""A column of fewer distinct values is not tried: most files hold all of them."""
+_COUNTED = 1 << 20
+"""Filters of up to this size are read to count the bits that are set."""
+
+
+class _BloomFilterIndex(IndexType):
+    name = "bloom-filter"
+    accepts = ACCEPTS
+    options = (ITEMS, FPP)
+    selects_rows = False
+    evaluates = "= and IN"
+    tuning = "a smaller fpp"
+    sorts_values = False
+
+    def supports(self, kind: DataType) -> bool:
+        return supports(kind)
+
+    def writer(self, kind: DataType, options: Mapping[str, str]) -> BloomWriter:
+        return BloomWriter(kind, options)
+
+    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> BloomReader:
+        return BloomReader(kind, fetch, length, row_count)
+
+    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
+        count = _I4.unpack(payload.view(0, 4))[0]
+        size = 8 * (payload.length - 4)
+        section.add("hash functions", 0, 4, {"": count})
+        bits = section.add("bits", 4, payload.length - 4, {"": size})
+        if count <= 0 or size <= 0:
+            raise CorruptError(f"a bloom filter of {size:,} bits cannot have {count:,} hash functions", 0)
+        if page is not None and payload.length <= _COUNTED:
+            share = float(np.unpackbits(np.frombuffer(payload.view(4, payload.length - 4), np.uint8)).mean())
+            bits.facts["set"] = f"{100 * share:.1f} %"
+            bits.facts["absent values let pass"] = f"{100 * share**count:.2g} %"
+
+    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
+        return {FPP.name: _TRIED_FPP} if column.distinct > _FEWEST_ADVISED else None
+
+    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
+        match leaf:
+            case Comparison(_, Op.EQ, _) | In(_, _, False):
+                return 3 if absent or is_floating(kind) else 2
+        return 0
+
+    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:
+        return payload_bytes * (column.file_distinct / max(1, column.distinct))
+
+
+BLOOM_FILTER = _BloomFilterIndex()

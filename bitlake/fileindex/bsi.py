@@ -27,16 +27,16 @@ from bitlake.codec.roaring import deserialize, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Leaf, Op
 from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices
-from bitlake.fileindex.keyed import answer, codes_of
+from bitlake.fileindex.capabilities import IndexType
+from bitlake.fileindex.description import Page, Section
+from bitlake.fileindex.keyed import answer, codes_of, difference_by_row
 from bitlake.fileindex.keys import Key, chunks, keys_of
-from bitlake.fileindex.lazy_bytes import Fetch, Window
-from bitlake.fileindex.options import IndexOption
+from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
 from bitlake.types.datatypes import INTEGERS, TIMESTAMPS
 
-OPTIONS: tuple[IndexOption[int], ...] = ()
-WHY_NOT = "bsi takes integers, DECIMAL, DATE, TIME and timestamps"
+ACCEPTS = "bsi takes integers, DECIMAL, DATE, TIME and timestamps"
 _SUPPORTED = INTEGERS | TIMESTAMPS | {Root.DATE, Root.TIME, Root.DECIMAL}
 _VERSION = 1
 _LEAST = -(1 << 63)
@@ -57,7 +57,7 @@ class BsiWriter:
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
         if keys is None or not supports(kind):
-            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self._keys = keys
         self._values: list[Int64s] = []
         self._present: list[npt.NDArray[np.bool_]] = []
@@ -116,11 +116,11 @@ class BsiReader:
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         keys = keys_of(kind)
         if keys is None:
-            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self.keys = keys
         self.row_count = row_count
         # Nothing in the payload tells where a slice starts, so it is read whole.
-        self._window = Window(fetch, length, length)
+        self._window = LazyBytes(fetch, length, length)
         self._parts: tuple[_Part, _Part] | None = None
 
     def test(self, leaf: Leaf) -> Selection | None:
@@ -160,6 +160,10 @@ class BsiReader:
         rows, numbers = np.concatenate([f[0] for f in found]), np.concatenate(values)
         order = np.argsort(rows, kind="stable")
         return rows[order], numbers[order]
+
+    def difference(self, rebuilt: BsiReader) -> str | None:
+        """See :class:`bitlake.fileindex.capabilities.Comparable`."""
+        return difference_by_row(self, rebuilt, self.numbers(), rebuilt.numbers())
 
     def _read(self) -> tuple[_Part, _Part]:
         if self._parts is None:
@@ -203,6 +207,63 @@ class BsiReader:
         return bitmap
 
 
-def open_bsi(kind: DataType, fetch: Fetch, length: int, row_count: int) -> BsiReader:
-    """A lazy reader of a payload of ``length`` bytes."""
-    return BsiReader(kind, fetch, length, row_count)
+# --- the index type ---------------------------------------------------------------------------------------------------
+
+
+class _BsiIndex(IndexType):
+    name = "bsi"
+    accepts = ACCEPTS
+
+    def supports(self, kind: DataType) -> bool:
+        return supports(kind)
+
+    def writer(self, kind: DataType, options: Mapping[str, str]) -> BsiWriter:
+        return BsiWriter(kind, options)
+
+    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> BsiReader:
+        return BsiReader(kind, fetch, length, row_count)
+
+    def stored_rows(self, payload: LazyBytes) -> int | None:
+        return Reader(payload.view(1, 4), 1).i4() if payload.length >= _HEAD.size else None
+
+    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
+        # Nothing states where a slice starts, so both parts are read only if entries are asked for.
+        reader = Reader(payload.view(0, min(_HEAD.size, payload.length) if page is None else payload.length))
+        version, rows = reader.u1(), reader.i4()
+        section.facts.update({"version": version, "rows": rows})
+        section.add("head", 0, _HEAD.size)
+        if version != _VERSION or rows < 0:
+            raise CorruptError(f"this is no bsi index: version {version} of {rows:,} rows", 0)
+        for name in ("values from 0", "values below 0") if page is not None else ():
+            _describe_part(section.add(name, reader.offset), reader, rows)
+
+
+BSI = _BsiIndex()
+
+
+def _describe_part(part: Section, reader: Reader, rows: int) -> None:
+    at = reader.offset
+    there = reader.u1()
+    part.size = 1
+    if not there:
+        part.facts[""] = "none"
+        return
+    version, least, most = reader.u1(), reader.i8(), reader.i8()
+    part.facts.update({"smallest": least, "largest": most})
+    if there != 1 or version != _VERSION or not 0 <= least <= most:
+        raise CorruptError("a part of the bsi index contradicts itself", at)
+    _describe_bitmap(part, "rows", reader, rows)
+    for i in range(reader.count("the number of slices", 8)):
+        _describe_bitmap(part, f"bit {i}", reader, rows)
+    part.size = reader.offset - at
+
+
+def _describe_bitmap(part: Section, name: str, reader: Reader, rows: int) -> None:
+    at = reader.offset
+    section = part.add(name, at)
+    try:
+        bitmap, size = deserialize(reader.take(reader.remaining), rows)
+    except CorruptError as e:
+        raise CorruptError(e.what, at + (e.offset or 0)) from e
+    section.size, section.facts["rows"] = size, len(bitmap)
+    reader.seek(at + size)

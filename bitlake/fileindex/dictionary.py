@@ -15,7 +15,7 @@ import pyarrow as pa
 from bitlake.codec.hashing import Int64s
 from bitlake.errors import CorruptError
 from bitlake.fileindex.keys import Ints, Keys, chunks
-from bitlake.fileindex.lazy_bytes import Window
+from bitlake.fileindex.lazy_bytes import LazyBytes
 from bitlake.lazy_arrow import compute as pc
 
 _COLLAPSE = 1 << 20
@@ -207,7 +207,7 @@ def _fixed(rows: npt.NDArray[np.integer]) -> pa.Array:
 
 
 def read_variable(
-    window: Window, at: int, n: int, tail: int, end: int | None = None
+    window: LazyBytes, at: int, n: int, tail: int, end: int | None = None
 ) -> tuple[list[bytes], Int64s, int]:
     """Read ``n`` records of variable-width keys from ``at``: (keys, tails as an (n, tail) array, end offset).
 
@@ -264,7 +264,7 @@ def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], 
     return values, numbers, at
 
 
-def read_fixed(keys: Keys, window: Window, at: int, n: int, tail: int) -> tuple[npt.NDArray[np.int64], Int64s, int]:
+def read_fixed(keys: Keys, window: LazyBytes, at: int, n: int, tail: int) -> tuple[npt.NDArray[np.int64], Int64s, int]:
     """Read ``n`` records of fixed-width keys from ``at``: (keys as int64, tails as an (n, tail) array, end offset)."""
     record = np.dtype([("key", keys.dtype.newbyteorder(">")), ("tail", ">i4", (tail,))])
     if n < 0 or at + n * record.itemsize > window.length:

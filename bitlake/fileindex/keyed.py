@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,10 +21,13 @@ from pyroaring import BitMap
 
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import positions_of
-from bitlake.errors import CorruptError
+from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, Op
+from bitlake.fileindex.description import DAMAGE
 from bitlake.fileindex.keys import Key, Keys
+from bitlake.fileindex.lazy_bytes import LazyBytes
 from bitlake.fileindex.selection import Selection
+from bitlake.lazy_arrow import compute as pc
 from bitlake.types import Root, arrow_type
 
 
@@ -109,15 +111,6 @@ def _compared(index: KeyedRows, op: Op, value: Any) -> Selection | None:
 MAX_COUNTED = 4096
 """Bitmaps (of more than one row) to be intersected with a selection one by one."""
 _PLAIN, _WITH_RUNS = 12346, 12347
-
-
-@dataclass(frozen=True, slots=True)
-class ValueCounts:
-    """The distinct values (Arrow, of the column's type, none NULL) of some rows, the rows of each, and the NULLs."""
-
-    values: pa.Array
-    counts: Int64s
-    nulls: int
 
 
 def telling(keys: Keys) -> bool:
@@ -211,3 +204,83 @@ def cardinalities(body: memoryview, offsets: Int64s) -> Int64s:
     within = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
     each = halves[np.repeat(starts, counts) + 4 * within + 2].astype(np.int64) + 1
     return np.bincount(owners, each, len(offsets)).astype(np.int64)
+
+
+# --- comparing two indexes --------------------------------------------------------------------------------------------
+
+_PROBES = 64
+"""Keys looked up, evenly spread, where two payloads differ in their bytes."""
+
+
+def difference_by_row(
+    stored: KeyedRows, rebuilt: KeyedRows, stored_keys: tuple[Int64s, Any], rebuilt_keys: tuple[Int64s, Any]
+) -> str | None:
+    """Compare two indexes that give each row its key: the rows that are not NULL, their keys, and lookups of some keys.
+
+    ``stored_keys`` and ``rebuilt_keys``: the rows that are not NULL, and the key of each (numpy or Arrow).
+    """
+    positions, keys = stored_keys
+    expected, values = rebuilt_keys
+    odd = np.setxor1d(positions, expected)
+    if len(odd):
+        state = "NULL, and it is not" if odd[0] in expected else "not NULL, and it is"
+        return f"it says that row {int(odd[0]):,} is {state}"
+    other = np.flatnonzero(_unequal(keys, values))
+    if len(other):
+        return f"it says another value of row {int(positions[other[0]]):,}, and of {len(other) - 1:,} more"
+    return _probed(stored, rebuilt, values)
+
+
+def _unequal(left: Any, right: Any) -> Any:
+    if isinstance(left, np.ndarray):
+        return left != right
+    return pc.not_equal(left, right).to_numpy(zero_copy_only=False)
+
+
+def _probed(stored: KeyedRows, rebuilt: KeyedRows, values: Any) -> str | None:
+    """Look up some of the keys: a dictionary may hold the right key for a code, and not find it."""
+    if not len(values):
+        return None
+    at = np.unique(np.linspace(0, len(values) - 1, _PROBES).astype(np.int64))
+    keys: list[Key] = values[at].tolist() if isinstance(values, np.ndarray) else values.take(pa.array(at)).to_pylist()
+    for key in dict.fromkeys(keys):
+        odd = stored.having([key]) ^ rebuilt.having([key])
+        odd |= (stored.compared(Op.GE, key) or BitMap()) ^ (rebuilt.compared(Op.GE, key) or BitMap())
+        if odd:
+            return f"asked for a value it finds other rows, such as {odd[0]:,}"
+    return None
+
+
+# --- describing an index ----------------------------------------------------------------------------------------------
+
+
+def counted_rows(payload: LazyBytes, at: int, length: int, rows: int) -> int:
+    """Return how many rows the Roaring bitmap at ``at`` holds, from its header alone; ``rows``: of the index."""
+    head = min(length, 16 + 5 * (max(rows, 0) // 65536 + 2))
+    count = cardinality(payload.view(at, head), at)
+    if count is None:
+        count = cardinality(payload.view(at, length), at)
+    if count is None:
+        raise CorruptError("a bitmap ends inside its header", at)
+    return count
+
+
+def key_texts(keys: Keys, entries: Any, shown: range) -> list[str]:
+    """Format some of an index's keys as people write the values."""
+    picked = list(entries[shown.start : shown.stop])
+    if telling(keys):
+        try:
+            array = keys.array_of([k if isinstance(k, bytes) else int(k) for k in picked])
+            return [_text(v) for v in to_arrow(keys, array).to_pylist()]
+        except (BitlakeError, pa.ArrowException, *DAMAGE):
+            pass
+    return [_text(k) if isinstance(k, bytes) else str(int(k)) for k in picked]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        try:
+            return value.decode() or "''"
+        except UnicodeDecodeError:
+            return value.hex()
+    return str(value) or "''"

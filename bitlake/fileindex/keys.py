@@ -240,6 +240,11 @@ def keys_of(kind: DataType) -> Keys | None:
     return Keys(kind, _WIDTHS.get(kind.root, 0))
 
 
+def is_floating(kind: DataType) -> bool:
+    """Whether a type is FLOAT or DOUBLE."""
+    return isinstance(kind, AtomicType) and kind.root in (Root.FLOAT, Root.DOUBLE)
+
+
 def chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
     """The non-empty arrays of a column."""
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):

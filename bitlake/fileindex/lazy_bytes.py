@@ -1,4 +1,4 @@
-"""Bytes of an index, fetched and verified when first looked at and kept (:class:`Window`); and their checksums.
+"""Bytes of an index, fetched and verified when first looked at and kept (:class:`LazyBytes`); and their checksums.
 
 The checksums are in the head's redundant bytes, where every other reader skips them.  The block is the end of the head
 (a rewrite's mark may stand before it in the redundant bytes)::
@@ -33,7 +33,7 @@ Fetch = Callable[[int, int], bytes | memoryview]
 _NOTHING = memoryview(b"")
 
 
-class Window:
+class LazyBytes:
     """A lazy view of ``length`` bytes behind ``fetch``.
 
     A fetch asks for at least ``ahead`` bytes, as headers and neighbours are usually wanted next; what was fetched is

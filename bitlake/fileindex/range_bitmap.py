@@ -43,12 +43,30 @@ from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
 from bitlake.codec.roaring import bitmap_of, deserialize, positions_of, serialize_mask
 from bitlake.errors import CorruptError, InvalidRequest, UnsupportedFeature
-from bitlake.expressions.tree import Leaf, Op
+from bitlake.expressions.tree import Comparison, In, Leaf, Like, Op
 from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices, top
+from bitlake.fileindex.capabilities import (
+    ColumnFacts,
+    IndexType,
+    RankedRows,
+    SampledColumn,
+    SampledRead,
+    ValueCounts,
+)
+from bitlake.fileindex.description import Page, Section
 from bitlake.fileindex.dictionary import Coder, pack
-from bitlake.fileindex.keyed import ValueCounts, answer, codes_of, telling, to_arrow
-from bitlake.fileindex.keys import Key, Keys, keys_of
-from bitlake.fileindex.lazy_bytes import Fetch, Window
+from bitlake.fileindex.keyed import (
+    answer,
+    codes_of,
+    counted_rows,
+    difference_by_row,
+    key_texts,
+    physical_value,
+    telling,
+    to_arrow,
+)
+from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of
+from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.options import IndexOption, memory
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataType, Root
@@ -57,12 +75,14 @@ from bitlake.types.datatypes import BINARIES, TIMESTAMPS
 CHUNK_SIZE: IndexOption[int] = IndexOption(
     "chunk-size", memory, None, "Most bytes of a chunk of values; default 16kb, and 0b for BOOLEAN, TINYINT, SMALLINT."
 )
-OPTIONS = (CHUNK_SIZE,)
-WHY_NOT = "range-bitmap takes strings, BOOLEAN, numbers (DECIMAL up to precision 18), DATE, TIME, timestamps up to 6"
+ACCEPTS = "range-bitmap takes strings, BOOLEAN, numbers (DECIMAL up to precision 18), DATE, TIME, timestamps up to 6"
 _DEFAULT_CHUNK = 16 * 1024
 _ONE_KEY_CHUNKS = frozenset({Root.BOOLEAN, Root.TINYINT, Root.SMALLINT})
 _VERSION = 1
 _EMPTY_SLICES = 64
+_BLOCK = 16 * 1024
+_ROARING = 8192
+"""Bytes of a bitmap beyond one bit for each row, at most."""
 _MAX = 2**31 - 1
 _I4 = struct.Struct(">i")
 _HEAD = struct.Struct(">Bii")
@@ -85,7 +105,7 @@ class RangeBitmapWriter:
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
         if keys is None or not supports(kind):
-            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self._keys = keys
         size = CHUNK_SIZE.of(options)
         self._chunk_size = (0 if keys.type.root in _ONE_KEY_CHUNKS else _DEFAULT_CHUNK) if size is None else size
@@ -132,10 +152,10 @@ class RangeBitmapReader:
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         keys = keys_of(kind)
         if keys is None:
-            raise InvalidRequest(f"{WHY_NOT}; not {kind}")
+            raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self.keys = keys
         self.row_count = row_count
-        self._window = Window(fetch, length)
+        self._window = LazyBytes(fetch, length)
         self._cardinality = -1
         self._dictionary: Dictionary | None = None
         self._present: BitMap | None = None
@@ -193,8 +213,17 @@ class RangeBitmapReader:
             return self._best(k, descending, present, strict)
         return present | (nulls[: k - len(present)] if strict else nulls)
 
+    def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        slices = 1 + max(rows - 1, 1).bit_length()
+        return min(length, slices * (rows // 8 + _ROARING) + 2 * _BLOCK)
+
+    def selectivity(self, leaf: Leaf) -> float | None:
+        """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
+        return self.share(leaf.op, leaf.value) if isinstance(leaf, Comparison) else None
+
     def share(self, op: Op, value: Any) -> float | None:
-        """About which part of the rows compares so with a value, as if every distinct value had equally many."""
+        """Estimate the share of rows that compare so with a value, as if every distinct value had equally many."""
         self._open()
         key = self.keys.of_literal(value)
         if key is None or not self._cardinality or op in (Op.EQ, Op.NE):
@@ -202,7 +231,30 @@ class RangeBitmapReader:
         above = 1 - self._find(key)[0] / self._cardinality
         return above if op in (Op.GT, Op.GE) else 1 - above
 
-    def ranked(self, rows: BitMap) -> tuple[Int64s, Int64s, pa.Array]:
+    def ranked(self, rows: BitMap) -> RankedRows | None:
+        """See :class:`bitlake.fileindex.capabilities.RowRanker`."""
+        if not telling(self.keys):
+            return None
+        positions, ranks, keys = self._ranked(rows)
+        return RankedRows(positions, ranks, [physical_value(self.keys, key) for key in keys.to_pylist()])
+
+    def difference(self, rebuilt: RangeBitmapReader) -> str | None:
+        """See :class:`bitlake.fileindex.capabilities.Comparable`."""
+        odd = difference_by_row(self, rebuilt, self._row_keys(), rebuilt._row_keys())
+        if odd is None and self._bounds() != rebuilt._bounds():
+            return "its smallest or largest value is not the column's"
+        return odd
+
+    def _row_keys(self) -> tuple[Int64s, pa.Array]:
+        """The rows that are not NULL, and the key of each."""
+        positions, ranks, keys = self._ranked(BitMap(range(self.row_count)))
+        return positions, keys.take(pa.array(ranks))
+
+    def _bounds(self) -> bytes:
+        """Rows, distinct values, smallest and largest key: the part of the header that no option changes."""
+        return bytes(self._window.view(4, Reader(self._window.view(0, 4)).i4() - 4))
+
+    def _ranked(self, rows: BitMap) -> tuple[Int64s, Int64s, pa.Array]:
         """Of ``rows`` that are not NULL: their positions, each one's place in, and the keys of, their distinct keys.
 
         The keys ascend in the order of values.
@@ -335,10 +387,7 @@ class RangeBitmapReader:
             raise CorruptError("the slices of a range-bitmap are outside of it", at)
 
 
-def open_range_bitmap(kind: DataType, fetch: Fetch, length: int, row_count: int) -> RangeBitmapReader:
-    """A lazy reader of a payload of ``length`` bytes."""
-    return RangeBitmapReader(kind, fetch, length, row_count)
-
+# --- the dictionary ---------------------------------------------------------------------------------------------------
 
 _DICTIONARY_HEAD = struct.Struct(">iBiii")
 _FIVE = struct.Struct(">iiiii")
@@ -400,7 +449,7 @@ def _variable(keys: Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, by
 class Dictionary:
     """Finds the codes of keys in the dictionary at ``[start, start + length)`` of a window, reading what it needs."""
 
-    def __init__(self, keys: Keys, window: Window, start: int, length: int, cardinality: int) -> None:
+    def __init__(self, keys: Keys, window: LazyBytes, start: int, length: int, cardinality: int) -> None:
         reader = Reader(window.view(start, _DICTIONARY_HEAD.size), start)
         head, version, chunks = reader.i4(), reader.u1(), reader.i4()
         offsets_length, headers_length = reader.i4(), reader.i4()
@@ -557,3 +606,141 @@ class Dictionary:
         if not good or start + extent > self._end:
             raise CorruptError("a chunk of a range-bitmap's dictionary does not fit it", at)
         return first, code, start, size, length
+
+
+# --- the index type ---------------------------------------------------------------------------------------------------
+
+_FEWEST_ADVISED = 8
+"""A column of up to so many distinct values is not tried: a bitmap for each takes less."""
+_ROWS_AT = 5
+
+
+class _RangeBitmapIndex(IndexType):
+    name = "range-bitmap"
+    accepts = ACCEPTS
+    options = (CHUNK_SIZE,)
+
+    def supports(self, kind: DataType) -> bool:
+        return supports(kind)
+
+    def writer(self, kind: DataType, options: Mapping[str, str]) -> RangeBitmapWriter:
+        return RangeBitmapWriter(kind, options)
+
+    def reader(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> RangeBitmapReader:
+        return RangeBitmapReader(kind, fetch, length, row_count)
+
+    def stored_rows(self, payload: LazyBytes) -> int | None:
+        return Reader(payload.view(_ROWS_AT, 4), _ROWS_AT).i4() if payload.length >= _ROWS_AT + 4 else None
+
+    def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
+        keys = None if kind is None else keys_of(kind)
+        if keys is None:
+            section.facts["note"] = "the column's type is not known, so keys cannot be told apart"
+        else:
+            _describe(section, payload, keys, page)
+
+    def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:
+        return {} if column.distinct > _FEWEST_ADVISED else None
+
+    def suitability(self, leaf: Leaf, kind: DataType, absent: bool) -> int:
+        match leaf:
+            case Comparison(_, Op.LT | Op.LE | Op.GT | Op.GE, _):
+                return 3
+            case Comparison(_, Op.EQ, _) | In(_, _, False):
+                return 0 if absent or is_floating(kind) else 1
+            case Like():
+                return 0
+        return 2
+
+    def fixed_bytes(self, payload: bytes) -> int:
+        head = 4 + _I4.unpack_from(payload, 0)[0]
+        return int(head + _I4.unpack_from(payload, head - 4)[0])
+
+    def growing_read(self, payload: bytes, read: SampledRead) -> tuple[int, int | None]:
+        slices = len(payload) - self.fixed_bytes(payload)
+        return (slices if read.bytes_read >= slices else 0), None
+
+    def row_scale(self, rows: int, file_rows: int) -> float:
+        return _slice_bytes(file_rows) / max(_slice_bytes(rows), 1)
+
+    def file_bytes(self, payload_bytes: int, fixed_bytes: int, column: SampledColumn) -> float:
+        more = column.file_distinct / max(1, column.distinct)
+        bits = max(1, int(column.file_distinct)).bit_length() / max(1, column.distinct.bit_length())
+        slices = (payload_bytes - fixed_bytes) * self.row_scale(column.rows, column.file_rows) * bits
+        return fixed_bytes * more + slices
+
+
+RANGE_BITMAP = _RangeBitmapIndex()
+
+
+def _slice_bytes(rows: int) -> int:
+    """Of a slice: half of 65,536 rows take 8 KB, and of fewer rows two bytes for each that it holds, up to 8 KB."""
+    return rows // 65536 * 8192 + min(8192, rows % 65536)
+
+
+def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | None) -> None:
+    """Add header, dictionary and slices; with a ``page`` the dictionary's values, and the rows of each slice."""
+    length = Reader(payload.view(0, min(4, payload.length))).i4()
+    if not 13 <= length <= payload.length - 4:
+        raise CorruptError(f"a range-bitmap cannot have a header of {length:,} bytes", 0)
+    reader = Reader(payload.view(4, length), 4)
+    version, rows, values = reader.u1(), reader.i4(), reader.i4()
+    section.facts.update({"version": version, "rows": rows, "values": values})
+    head = section.add("header", 0, 4 + length)
+    if version != _VERSION or not 0 <= values <= rows:
+        raise CorruptError(f"this is no range-bitmap: version {version}, {values:,} values in {rows:,} rows", 4)
+    for name in ("smallest", "largest") if values else ():
+        raw = bytes(reader.take(keys.width or reader.i4()))
+        key = int.from_bytes(raw, "big", signed=True) if keys.width else raw
+        head.facts[name] = key_texts(keys, [key], range(1))[0]
+    size, at = reader.i4(), 4 + length
+    if not 0 <= size <= payload.length - at:
+        raise CorruptError(f"a dictionary of {size:,} bytes does not fit", at)
+    dictionary = section.add("dictionary", at, size)
+    with dictionary.reading():
+        _describe_dictionary(dictionary, payload, at, size, keys, values, page)
+    slices = section.add("slices", at + size, payload.length - at - size)
+    with slices.reading():
+        _describe_slices(slices, payload, at + size, rows, page is not None)
+
+
+def _describe_dictionary(
+    section: Section, payload: LazyBytes, at: int, size: int, keys: Keys, values: int, page: Page | None
+) -> None:
+    reader = Reader(payload.view(at, min(_DICTIONARY_HEAD.size, size)), at)
+    _, version, chunks, offsets, headers = reader.i4(), reader.u1(), reader.i4(), reader.i4(), reader.i4()
+    section.facts.update({"version": version, "chunks": chunks})
+    if version != _VERSION or min(chunks, offsets, headers) < 0 or _DICTIONARY_HEAD.size + offsets + headers > size:
+        raise CorruptError("the dictionary's header contradicts itself", at)
+    begin = at + _DICTIONARY_HEAD.size
+    section.add("chunk offsets", begin, offsets)
+    section.add("chunk headers", begin + offsets, headers)
+    areas = section.add("keys", begin + offsets + headers, size - _DICTIONARY_HEAD.size - offsets - headers)
+    if page is None or not values:
+        return
+    shown = page.of(values)
+    codes = np.arange(shown.start, shown.stop, dtype=np.int64)
+    picked = Dictionary(keys, payload, at, size, values).keys_at(codes).to_pylist()
+    for code, text in zip(shown, key_texts(keys, picked, range(len(picked))), strict=True):
+        areas.add(text, facts={"code": code})
+    areas.more = page.left(values)
+
+
+def _describe_slices(section: Section, payload: LazyBytes, at: int, rows: int, entries: bool) -> None:
+    reader = Reader(payload.view(at, min(_SLICES.size, payload.length - at)), at)
+    length, version, count, present, directory = reader.i4(), reader.u1(), reader.u1(), reader.i4(), reader.i4()
+    section.facts["slices"] = count
+    if version != _VERSION or directory != 8 * count or length != 10 + directory or present < 0:
+        raise CorruptError("the header of the slices contradicts itself", at)
+    places = np.frombuffer(payload.view(at + _SLICES.size, directory), ">i4").reshape(-1, 2).tolist()
+    section.add("directory", at, _SLICES.size + directory)
+    at += _SLICES.size + directory
+    parts = [("rows not NULL", at, present)]
+    parts += [(f"bit {i}", at + present + offset, size) for i, (offset, size) in enumerate(places)]
+    for name, start, size in parts:
+        part = section.add(name, start, size)
+        with part.reading():
+            if size < 0 or start < 0 or start + size > payload.length:
+                raise CorruptError(f"{size:,} bytes do not fit", start)
+            if entries:
+                part.facts["rows"] = counted_rows(payload, start, size, rows)

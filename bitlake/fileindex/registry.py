@@ -1,7 +1,13 @@
-"""The kinds of file index there are, and the table options that ask for them.
+"""The registry of file index types, and the table options that ask for indexes.
 
 ``file-index.<type>.columns = a, b, m[k]`` names the columns; ``file-index.<type>.<column>.<option>`` sets an option of
 one of them (of one map key, or of all keys of a map column).  Source: index-format spec, section 1.4.
+
+A built-in type is one line in :data:`INDEX_TYPES`.  A type of another package is registered by :func:`register` in
+this process, or by an entry point of the group ``bitlake.file_indexes`` in every process, Spark executors included::
+
+    [project.entry-points."bitlake.file_indexes"]
+    min-max = "my_package.min_max:MIN_MAX"
 
 :class:`IndexBuilder` builds all indexes of one data file while it is written.
 """
@@ -9,70 +15,93 @@ one of them (of one map key, or of all keys of a map column).  Source: index-for
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
-from bitlake.expressions.tree import Leaf
-from bitlake.fileindex import bitmap, bloom_filter, bsi, range_bitmap
+from bitlake.fileindex.bitmap import BITMAP
+from bitlake.fileindex.bloom_filter import BLOOM_FILTER
+from bitlake.fileindex.bsi import BSI
+from bitlake.fileindex.capabilities import IndexType, IndexWriter
 from bitlake.fileindex.container import encode_container, split_map_key
-from bitlake.fileindex.lazy_bytes import Fetch
-from bitlake.fileindex.options import IndexOption
-from bitlake.fileindex.selection import Selection
+from bitlake.fileindex.range_bitmap import RANGE_BITMAP
 from bitlake.lazy_arrow import compute as pc
 from bitlake.types import AtomicType, DataField, DataType, MapType
 from bitlake.types.datatypes import STRINGS
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 PREFIX = "file-index."
+ENTRY_POINTS = "bitlake.file_indexes"
 _COLUMNS = ".columns"
 
-
-class IndexWriter(Protocol):
-    """Gathers one column: ``add`` any number of times, then ``finish`` once."""
-
-    def add(self, column: pa.Array | pa.ChunkedArray) -> None:
-        """Append a column's rows, in file order."""
-
-    def finish(self) -> bytes:
-        """The payload."""
+# In the order of evaluation: cheapest and most precise first.
+INDEX_TYPES: dict[str, IndexType] = {index.name: index for index in (BITMAP, BLOOM_FILTER, RANGE_BITMAP, BSI)}
+"""The index types that this process knows, by name."""
+_ORDER = {name: number for number, name in enumerate(INDEX_TYPES)}
 
 
-class IndexReader(Protocol):
-    """Asks one payload, lazily."""
+def register(index_type: IndexType) -> None:
+    """Make an index type known to this process, evaluated after those registered before.
 
-    def test(self, leaf: Leaf) -> Selection | None:
-        """The rows for which the leaf can be TRUE, or None when this index cannot tell."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexType:
-    """One kind of index: what it takes, and how to write and open it."""
-
-    name: str
-    supports: Callable[[DataType], bool]
-    why_not: str
-    writer: Callable[[DataType, Mapping[str, str]], IndexWriter]
-    open: Callable[[DataType, Fetch, int, int], IndexReader]
-    options: Mapping[str, IndexOption[Any]]
+    Raises :class:`InvalidRequest` if another type has its name.
+    """
+    if INDEX_TYPES.setdefault(index_type.name, index_type) is not index_type:
+        raise InvalidRequest(f"index type '{index_type.name}' is registered already; choose another name")
+    _ORDER.setdefault(index_type.name, len(_ORDER))
 
 
-def _kind(name: str, module: Any, writer: Any, opener: Any) -> IndexType:
-    options = {option.name: option for option in module.OPTIONS}
-    return IndexType(name, module.supports, module.WHY_NOT, writer, opener, options)
+def find_index_type(name: str) -> IndexType | None:
+    """Return a type that is registered, or that an installed package provides.  None if there is none."""
+    index = INDEX_TYPES.get(name)
+    if index is None and (point := _entry_points(tuple(sys.path)).get(name)) is not None:
+        index = _load(point)
+        register(index)
+    return index
 
 
-# In the order evaluation asks them: cheapest and surest first.
-INDEX_TYPES: dict[str, IndexType] = {
-    "bitmap": _kind("bitmap", bitmap, bitmap.BitmapWriter, bitmap.open_bitmap),
-    "bloom-filter": _kind("bloom-filter", bloom_filter, bloom_filter.BloomWriter, bloom_filter.open_bloom),
-    "range-bitmap": _kind("range-bitmap", range_bitmap, range_bitmap.RangeBitmapWriter, range_bitmap.open_range_bitmap),
-    "bsi": _kind("bsi", bsi, bsi.BsiWriter, bsi.open_bsi),
-}
-ROW_SELECTIVE = frozenset(INDEX_TYPES) - {"bloom-filter"}
-"""The indexes that tell rows, where the others only tell files."""
+def known_index_type(name: str) -> IndexType:
+    """Return a type as :func:`find_index_type` does; raises :class:`InvalidRequest` if there is none."""
+    index = find_index_type(name)
+    if index is None:
+        raise InvalidRequest(f"unknown index type '{name}'; known are {', '.join(sorted(INDEX_TYPES))}")
+    return index
+
+
+def index_types() -> list[IndexType]:
+    """Return all types that are registered or that installed packages provide, in the order of evaluation."""
+    for name in _entry_points(tuple(sys.path)):
+        find_index_type(name)
+    return list(INDEX_TYPES.values())
+
+
+def evaluation_order(name: str) -> int:
+    """Sort key: the indexes of a column are evaluated in this order until one is exact."""
+    return _ORDER.get(name, len(_ORDER))
+
+
+@functools.lru_cache(maxsize=1)
+def _entry_points(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """Find what installed packages provide; again if ``sys.path`` changes, since Spark adds shipped packages to it."""
+    from importlib.metadata import entry_points  # imported lazily: only tables with other packages' types need it
+
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _load(point: EntryPoint) -> IndexType:
+    try:
+        index = point.load()
+    except (ImportError, AttributeError) as e:
+        raise UnsupportedFeature(f"index type '{point.name}' cannot be loaded from '{point.value}': {e}") from e
+    if not isinstance(index, IndexType) or index.name != point.name:
+        raise UnsupportedFeature(f"entry point '{point.value}' is not an index type named '{point.name}'")
+    return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +163,7 @@ def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField])
 
 def _check_column(option: str, value: str, kind: str, column: str, fields: Sequence[DataField]) -> None:
     where = f"option '{option}' = '{value}'"
-    index = INDEX_TYPES.get(kind)
+    index = find_index_type(kind)
     if index is None:
         raise InvalidRequest(f"{where}: unknown index type '{kind}'; known are {', '.join(sorted(INDEX_TYPES))}")
     if not column:
@@ -153,7 +182,7 @@ def _check_column(option: str, value: str, kind: str, column: str, fields: Seque
     elif isinstance(field.type, MapType):
         raise InvalidRequest(f"{where}: '{column}' is a map; index one of its keys, as in '{column}[key]'")
     if not index.supports(values):
-        raise InvalidRequest(f"{where}: '{column}' is of type {values}; {index.why_not}")
+        raise InvalidRequest(f"{where}: '{column}' is of type {values}; {index.accepts}")
 
 
 def _unknown_column(where: str, column: str, fields: Sequence[DataField]) -> None:
@@ -166,10 +195,10 @@ def _unknown_column(where: str, column: str, fields: Sequence[DataField]) -> Non
 
 
 def _check_option(key: str, value: str, kind: str, option: str) -> None:
-    index = INDEX_TYPES[kind]
-    declared = index.options.get(option)
+    index = INDEX_TYPES[kind]  # found when its list of columns was checked
+    declared = next((o for o in index.options if o.name == option), None)
     if declared is None:
-        known = ", ".join(index.options) or "none"
+        known = ", ".join(o.name for o in index.options) or "none"
         raise InvalidRequest(f"option '{key}' = '{value}': {kind} has no option '{option}'; its options are {known}")
     try:
         declared.parse(value)
@@ -193,7 +222,7 @@ class IndexBuilder:
             if known is None:
                 raise InvalidRequest(f"index '{spec.index_type}' is of column '{spec.column}', which is not there")
             field, key, values = known
-            self._writers.append(INDEX_TYPES[spec.index_type].writer(values, spec.options))
+            self._writers.append(known_index_type(spec.index_type).writer(values, spec.options))
             self._sources.append((field.name, key))
         wanted = [s for s, spec in zip(self._sources, specs, strict=True)]
         self._shared = {s for s in wanted if wanted.count(s) > 1}

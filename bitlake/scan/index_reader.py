@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bitlake.fileindex.reader import OpenIndex, open_index
+from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
@@ -14,7 +14,7 @@ from bitlake.scan.index_location import INDEX_SUFFIX as INDEX_SUFFIX
 from bitlake.scan.index_location import has_index as has_index
 from bitlake.scan.index_location import index_name as index_name
 
-_open: Cache[tuple[str, str], OpenIndex] = Cache(256 * 1024 * 1024)
+_open: Cache[tuple[str, str], FileIndexReader] = Cache(256 * 1024 * 1024)
 _START = 32 * 1024
 """Bytes of an index file fetched with its size: its header, and many a small index as a whole.  To a disk that is
 nothing; of a bucket it saves a request for the size, one for the header's length and one for the header."""
@@ -33,7 +33,7 @@ class IndexAnswer:
     spared: tuple[str, ...] = ()
 
 
-def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema) -> OpenIndex | None:
+def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema) -> FileIndexReader | None:
     """Open the index of a data file written with ``schema``; None if it has none.
 
     What was opened and read stays cached, because neither a data file nor its index ever changes; one that had problems

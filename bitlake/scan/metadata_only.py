@@ -4,7 +4,7 @@ Three ways, each file taking the cheapest that is certain:
 
 * ``metadata``: row counts, partition values, NULL counts, and bounds that are values of the column (not cut, not of
   floats, of a file whose rows all count);
-* ``index``: the values of a bitmap or range-bitmap with their rows, intersected with the chosen ones;
+* ``index``: the values that an index holds with their rows, intersected with the chosen ones;
 * ``data``: the one column (and the predicate's) is read.
 
 The first two are taken only for files whose selection is exact: a superset would count rows that do not match.
@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, InvalidRequest
-from bitlake.fileindex.reader import OpenIndex
+from bitlake.fileindex.reader import FileIndexReader
 from bitlake.io import Store
 from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.paths import TablePaths
@@ -239,7 +239,7 @@ class Answers:
             found = self._ranges[column] = FileRanges(order, self._plan.schema, self._plan.schemas, self._paths)
         return found
 
-    def _index(self, file: PlannedFile, column: str) -> tuple[str, OpenIndex | None]:
+    def _index(self, file: PlannedFile, column: str) -> tuple[str, FileIndexReader | None]:
         """The file's name of a column, and the file's index if that can tell of it."""
         source, usable = self._range(column).source(file.entry.file.schema_id)
         if source is None or not usable or not self._use_index or not has_index(file.entry.file):

@@ -18,7 +18,7 @@ from pyroaring import BitMap
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import Predicate, columns_of
-from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS, CostGuide
+from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS, CostPolicy
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata import options as opt
@@ -247,12 +247,11 @@ def _judge(
             index = open_for(store, candidate.path, file, candidate.schema)
             assert index is not None  # only files with an index are asked
             before = index.bytes_read
-            spared: list[str] = []
-            guide = cost_guide(store, candidate.path, file, candidate.schema, exact)
-            selection = index.evaluate(candidate.predicate, guide, spared)
+            policy = cost_policy(store, candidate.path, file, candidate.schema, exact)
+            selection, spared = index.evaluate_at_cost(candidate.predicate, policy)
             if too_many(selection, file.row_count) and not exact:
-                spared.append(f"{selection.count(file.row_count):,} rows are too many to be picked, so all are read")
-                selection = Selection.all()
+                many = f"{selection.count(file.row_count):,} rows are too many to be picked, so all are read"
+                selection, spared = Selection.all(), (*spared, many)
             # Only after the question: what cannot be read is found when it is first needed.
             found = [f"cannot read the file index of {candidate.path}: {p}" for p in index.problems]
             size = index.bytes_read - before
@@ -263,7 +262,7 @@ def _judge(
                 for kind in index.columns.get(column, ())
                 if not any(s.startswith(f"{kind}({column}):") for s in spared)
             )
-            answer = IndexAnswer(selection, used, tuple(spared))
+            answer = IndexAnswer(selection, used, spared)
             if not found:
                 keep_answer(candidate.path, file, question, answer)
     except BitlakeError as e:
@@ -312,11 +311,11 @@ def _by_limit(files: Sequence[PlannedFile], request: ScanRequest, skipped: list[
 # What a file's columns weigh, for deciding whether an index is worth reading (:mod:`bitlake.fileindex.cost`).
 
 
-def cost_guide(store: Store, path: str, file: DataFileMeta, schema: TableSchema, exact: bool) -> CostGuide | None:
-    """The guide for one file; None where it would always say yes."""
+def cost_policy(store: Store, path: str, file: DataFileMeta, schema: TableSchema, exact: bool) -> CostPolicy | None:
+    """The policy for one file; None where every index is read."""
     if file.row_count < SMALL_ROWS:
         return None
-    return CostGuide(file.row_count, column_bytes(store, path, file, schema), exact=exact)
+    return CostPolicy(file.row_count, column_bytes(store, path, file, schema), exact=exact)
 
 
 def column_bytes(store: Store, path: str, file: DataFileMeta, schema: TableSchema) -> Callable[[str], int | None]:

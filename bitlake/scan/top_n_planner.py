@@ -1,10 +1,10 @@
 """Planning ``ORDER BY … LIMIT n``: which files, and which of their rows, can hold one of the first n rows.
 
 Files are taken best first, by the bound of the first order column that partition values and statistics give.  Every
-file taken promises rows (so many at least as good as its worst bound, or, through a range-bitmap, its n best values
-themselves); once n rows are promised, files whose best bound is no better are left out, with all after them.  With a
-filter, rows are promised only where the selection is exact, for only then the chosen rows surely match; of the other
-files rows are read best first, until n have passed the filter (:mod:`bitlake.scan.top_n_reader`).
+file taken promises rows (so many at least as good as its worst bound, or, through an index that ranks rows, its n best
+values themselves); once n rows are promised, files whose best bound is no better are left out, with all after them.
+With a filter, rows are promised only where the selection is exact, for only then the chosen rows surely match; of the
+other files rows are read best first, until n have passed the filter (:mod:`bitlake.scan.top_n_reader`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pyroaring import BitMap
 from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import BitlakeError
 from bitlake.expressions.statistics import ColumnStats, bounds_of
-from bitlake.fileindex.reader import OpenIndex
+from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
@@ -229,11 +229,11 @@ def _by_index(
     store: Store,
     metrics: ScanMetrics,
 ) -> _Taken | None:
-    """The file's n best rows through its range-bitmap, or None."""
+    """The file's n best rows through an index that ranks them, or None."""
     found = ranking_index(file, ranges, schemas, store, request.n) if request.use_index else None
     if found is None:
         return None
-    index, column = found
+    index, column, index_type = found
     before, order = index.bytes_read, ranges.order
     single = len(request.orders) == 1
     rows = index.top_n(column, request.n, order.descending, order.nulls_first, file.selection.rows, strict=single)
@@ -241,7 +241,7 @@ def _by_index(
     metrics.index_bytes_read += index.bytes_read - before
     if rows is None or placed is None:
         return None
-    used = (*file.pruned_by, f"range-bitmap({column}) top {request.n}")
+    used = (*file.pruned_by, f"{index_type}({column}) top {request.n}")
     place = "embedded" if file.entry.file.embedded_index is not None else "file"
     chosen = Selection.of(rows, file.selection.exact or not request.filtered)
     return _Taken(replace(file, selection=chosen, pruned_by=used, index_place=place), placed)
@@ -249,8 +249,8 @@ def _by_index(
 
 def ranking_index(
     file: PlannedFile, ranges: FileRanges, schemas: Mapping[int, TableSchema], store: Store, n: int
-) -> tuple[OpenIndex, str] | None:
-    """The file's index with a range-bitmap of the order column, and what the file calls that; None without."""
+) -> tuple[FileIndexReader, str, str] | None:
+    """The file's index, its name of the order column, and the type of index that ranks it; None without one."""
     if file.merge is not None:
         return None
     column, usable = ranges.source(file.entry.file.schema_id)
@@ -260,18 +260,17 @@ def ranking_index(
         index = open_for(store, file.path, file.entry.file, schemas[file.entry.file.schema_id])
     except BitlakeError:
         return None  # an index that cannot be read never makes a scan fail here: the rows are read instead
-    if index is None or "range-bitmap" not in index.columns.get(column.name, ()):
-        return None
-    return index, column.name
+    index_type = None if index is None else index.ranking_type(column.name)
+    return None if index is None or index_type is None else (index, column.name, index_type)
 
 
-def placed_rows(index: OpenIndex, column: str, rows: BitMap, order: Order) -> PlacedRows | None:
-    """Where rows of a file stand, by its range-bitmap; None if it cannot tell."""
-    told = index.ranked(column, rows)
-    if told is None:
+def placed_rows(index: FileIndexReader, column: str, rows: BitMap, order: Order) -> PlacedRows | None:
+    """Where rows of a file stand, by an index that ranks them; None if it cannot tell."""
+    ranked = index.ranked(column, rows)
+    if ranked is None:
         return None
-    positions, ranks, values = told
-    places = [order.place(v) for v in values]
+    positions, ranks = ranked.positions, ranked.ranks
+    places = [order.place(v) for v in ranked.values]
     nulls = rows - bitmap_of(positions)
     if nulls:
         positions = np.concatenate([positions, np.frombuffer(nulls.to_array(), np.uint32).astype(np.int64)])

@@ -1,7 +1,7 @@
 """Reading ``ORDER BY … LIMIT n``: the order columns of the files that can matter, best file first, then the n rows.
 
 Where the plan leaves few rows, all columns are read at once.  Else the order columns come first; the n-th best row so
-far prunes files whose bounds are no better, and rows that a range-bitmap knows to be no better; and the other columns
+far prunes files whose bounds are no better, and rows that an index ranks as no better; and the other columns
 are read of the winners alone.
 """
 
@@ -37,7 +37,7 @@ class TooManyRows(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How rows are ordered: ``ranges`` by the first of ``orders``; ``use_index``: range-bitmaps may rank them."""
+    """How rows are ordered: ``ranges`` by the first of ``orders``; ``use_index``: indexes may rank them."""
 
     orders: Sequence[Order]
     n: int
@@ -157,7 +157,7 @@ def _others(
 
 
 # --- topn_rounds ---
-# The rows of a file in the order of its range-bitmap, some at a time.
+# The rows of a file in the order of an index that ranks them, some at a time.
 #
 # Where a filter must still run over the rows that were chosen, nobody knows how many of the best of them survive it.
 # So the best few are read first, and as many more as their survivors let expect; rows behind the n-th survivor are not
@@ -201,7 +201,7 @@ class BestFirst:
 
     @property
     def usable(self) -> bool:
-        """Whether there is a range-bitmap, and so many rows that it is of use."""
+        """Whether an index ranks the rows, and there are enough rows for it to pay."""
         return self._index is not None and self._rows * _FIRST_SHARE <= self._file.chosen_rows
 
     def take(self, bound: Place | None, survivors: int) -> BitMap | None:
@@ -229,7 +229,7 @@ class BestFirst:
     def _ranked(self, bound: Place | None) -> BitMap | None:
         """The next rows that can be among the best, by the index; None if it cannot tell."""
         assert self._index is not None
-        index, column = self._index
+        index, column, _ = self._index
         order = self._ranges.order
         before = index.bytes_read
         among = self._file.selection.rows

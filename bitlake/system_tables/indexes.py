@@ -11,11 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from bitlake.fileindex.bitmap import BitmapReader
-from bitlake.fileindex.range_bitmap import RangeBitmapReader
-from bitlake.fileindex.registry import IndexReader
+from bitlake.fileindex.capabilities import IndexReader, ValueLister
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.runtime import LocalRunner
@@ -128,8 +124,8 @@ def _file_indexes(state: TableState) -> Mapping[str, Any]:
 
 
 def _distinct(reader: IndexReader) -> int | None:
-    found: pa.Array | None = reader.distinct() if isinstance(reader, BitmapReader | RangeBitmapReader) else None
-    return None if found is None else len(found)
+    values = reader.distinct() if isinstance(reader, ValueLister) else None
+    return None if values is None else len(values)
 
 
 # --- deletion vectors -------------------------------------------------------------------------------------------------

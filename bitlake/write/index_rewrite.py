@@ -21,15 +21,13 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import methodcaller
 
 from bitlake import _clock
 from bitlake.deletion import discard_files
 from bitlake.errors import CommitConflict, CorruptError, NotFound, UnsupportedFeature, reading_table
-from bitlake.expressions.tree import IsNull
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, IndexSpec, parse_index_options
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, parse_index_options
 from bitlake.io import Store
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
@@ -119,9 +117,10 @@ def _specs_for_file(
 
 
 def _indexable(data_type: DataType, spec: IndexSpec, key: str | None) -> bool:
+    index = known_index_type(spec.index_type)
     if key is not None:
-        return isinstance(data_type, MapType) and INDEX_TYPES[spec.index_type].supports(data_type.value)
-    return INDEX_TYPES[spec.index_type].supports(data_type)
+        return isinstance(data_type, MapType) and index.supports(data_type.value)
+    return index.supports(data_type)
 
 
 def rewrite_file(store: Store, factory: DataFileFactory, task: RewriteTask) -> Rewritten:
@@ -192,8 +191,7 @@ def _check_payloads(content: bytes, task: RewriteTask) -> None:
     rows = task.entry.file.row_count
     index = open_index(lambda at, n: content[at : at + n], len(content), task.file_schema.fields, rows, strict=True)
     for spec in task.specs:
-        # Every type of index evaluates this predicate, or declines it, from its header.
-        index.ask(spec.column, spec.index_type, methodcaller("test", IsNull(spec.column)))
+        index.check(spec.column, spec.index_type)
 
 
 def _build_payloads(

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from bitlake.deletion import discard_files
 from bitlake.errors import StorageUnavailable
-from bitlake.fileindex.registry import ROW_SELECTIVE, IndexBuilder, IndexSpec, parse_index_options
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type, parse_index_options
 from bitlake.formats.parquet.write import PAGE_BYTES, PAGE_ROWS, WrittenFile
 from bitlake.formats.writer import FileWriter, open_writer
 from bitlake.io import Store
@@ -194,7 +194,7 @@ class RollingWriter(abc.ABC):
                 group_bytes=shape.group_bytes,
                 page_bytes=shape.page_bytes,
                 page_rows=shape.page_rows,
-                clustered=[spec.column for spec in shape.indexes if spec.index_type in ROW_SELECTIVE],
+                clustered=[spec.column for spec in shape.indexes if known_index_type(spec.index_type).selects_rows],
             )
         self._builder = IndexBuilder(shape.indexes, shape.indexed)
 

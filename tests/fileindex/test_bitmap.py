@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Like, Op
-from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter, open_bitmap, supports
+from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter, supports
 from bitlake.types import parse_type
 from tests.fileindex.payloads import (
     FLOATS,
@@ -36,7 +36,7 @@ def written(kind: str, array: pa.Array, options: dict[str, str] | None = None) -
 
 
 def reader(kind: str, data: bytes, rows: int) -> BitmapReader:
-    return open_bitmap(parse_type(kind), lambda o, n: data[o : o + n], len(data), rows)
+    return BitmapReader(parse_type(kind), lambda o, n: data[o : o + n], len(data), rows)
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda p: f"{p['type']}-v{p['options'].get('version', 2)}")
@@ -50,7 +50,7 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
     array = column(kind, values)
     for data in written_in_parts(array, lambda: BitmapWriter(kind, line["options"])):
         assert data.hex() == line["bytes"]
-    made = open_bitmap(kind, lambda o, n: data[o : o + n], len(data), len(values))
+    made = BitmapReader(kind, lambda o, n: data[o : o + n], len(data), len(values))
     nulls = {i for i, v in enumerate(values) if v is None}
     for predicate, answer in line["answers"]:
         leaf = leaf_of(kind, predicate)
@@ -152,7 +152,7 @@ def test_a_lookup_reads_little() -> None:
         read.append(n)
         return data[offset : offset + n]
 
-    made = open_bitmap(parse_type("STRING"), fetch, len(data), 100_000)
+    made = BitmapReader(parse_type("STRING"), fetch, len(data), 100_000)
     assert made.test(Comparison("c", Op.EQ, "value 777")).positions(100_000).tolist() == [777, 50_777]
     assert sum(read) < 40_000 < len(data) / 20
     before = len(read)

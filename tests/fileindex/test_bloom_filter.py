@@ -11,7 +11,7 @@ import pytest
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
 from bitlake.expressions.tree import Comparison, In, IsNull, Op
 from bitlake.fileindex import bloom_filter
-from bitlake.fileindex.bloom_filter import BloomWriter, absent, open_bloom, shape, supports
+from bitlake.fileindex.bloom_filter import BloomReader, BloomWriter, absent, shape, supports
 from bitlake.fileindex.selection import Selection
 from bitlake.types import parse_type
 from tests.fileindex.payloads import column, leaf_of, parsed, truth
@@ -21,7 +21,7 @@ LINES = [p for p in payloads() if p["index"] == "bloom-filter"]
 
 
 def reader(kind: str, data: bytes) -> Any:
-    return open_bloom(parse_type(kind), lambda o, n: data[o : o + n], len(data), 0)
+    return BloomReader(parse_type(kind), lambda o, n: data[o : o + n], len(data), 0)
 
 
 def test_sizes() -> None:
@@ -47,7 +47,7 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
     writer.add(array[7:].dictionary_encode())
     data = writer.finish()
     assert data.hex() == line["bytes"]
-    made = open_bloom(kind, lambda o, n: data[o : o + n], len(data), len(values))
+    made = BloomReader(kind, lambda o, n: data[o : o + n], len(data), len(values))
     for predicate, answer in line["answers"]:
         leaf = leaf_of(kind, predicate)
         if leaf is None:
@@ -100,7 +100,7 @@ def test_big_filters_are_probed_not_fetched() -> None:
         read.append(n)
         return data[offset : offset + n]
 
-    made = open_bloom(parse_type("STRING"), fetch, len(data), 2)
+    made = BloomReader(parse_type("STRING"), fetch, len(data), 2)
     assert not made.test(Comparison("c", Op.EQ, "a")).is_empty
     assert made.test(Comparison("c", Op.EQ, "zz")).is_empty
     assert sum(read) < 20
@@ -176,10 +176,10 @@ def test_of_a_large_filter_the_head_and_the_probed_bytes_are_fetched() -> None:
         read.append((offset, n))
         return data[offset : offset + n]
 
-    assert not open_bloom(parse_type("STRING"), fetch, len(data), 1).test(Comparison("c", Op.EQ, "a")).is_empty
+    assert not BloomReader(parse_type("STRING"), fetch, len(data), 1).test(Comparison("c", Op.EQ, "a")).is_empty
     assert read[0] == (0, 4) and {n for _, n in read[1:]} == {1} and len(read) <= 1 + shape(1_000_000, 0.1)[1]
     # A filter of 64 KB is fetched whole; of a larger one the probed bytes.
     for size, lengths in ((64 * 1024, [64 * 1024]), (64 * 1024 + 1, [4, 1])):
         data, read = b"\0\0\0\1" + b"\xff" * (size - 4), []
-        assert not open_bloom(parse_type("STRING"), fetch, size, 1).test(Comparison("c", Op.EQ, "a")).is_empty
+        assert not BloomReader(parse_type("STRING"), fetch, size, 1).test(Comparison("c", Op.EQ, "a")).is_empty
         assert [n for _, n in read] == lengths

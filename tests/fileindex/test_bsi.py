@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Op
-from bitlake.fileindex.bsi import BsiReader, BsiWriter, open_bsi, supports
+from bitlake.fileindex.bsi import BsiReader, BsiWriter, supports
 from bitlake.fileindex.container import read_header
 from bitlake.fileindex.registry import IndexBuilder, IndexSpec
 from bitlake.types import DataField, parse_type
@@ -27,7 +27,7 @@ def written(kind: str, array: pa.Array) -> bytes:
 
 
 def reader(kind: str, data: bytes, rows: int) -> BsiReader:
-    return open_bsi(parse_type(kind), lambda o, n: data[o : o + n], len(data), rows)
+    return BsiReader(parse_type(kind), lambda o, n: data[o : o + n], len(data), rows)
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda p: p["type"])
@@ -44,7 +44,7 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
         return
     for data in written_in_parts(array, lambda: BsiWriter(kind, line["options"])):
         assert data.hex() == line["bytes"]
-    made = open_bsi(kind, lambda o, n: data[o : o + n], len(data), len(values))
+    made = BsiReader(kind, lambda o, n: data[o : o + n], len(data), len(values))
     for predicate, answer in line["answers"]:
         leaf = leaf_of(kind, predicate)
         if leaf is None:

@@ -11,7 +11,7 @@ from pyroaring import BitMap
 import bitlake
 from bitlake.expressions.tree import Comparison, In, Op
 from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
-from bitlake.fileindex.cost import Asked, CostGuide, expected_bytes, expected_share, pages_spared
+from bitlake.fileindex.cost import CostPolicy, IndexQuery, expected_bytes, pages_spared, selectivity
 from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter
 from bitlake.scan.plan import PlannedFile
 from bitlake.types import parse_type
@@ -82,7 +82,10 @@ def refused(
     length: int, left: int = 10**6, column: int | None = None, rows: int = 100_000, exact: bool = False
 ) -> bool:
     """Whether an index of which nothing is known but its size is left alone."""
-    return CostGuide(rows, lambda _: column, exact=exact).why_not(object(), Asked(LEAF, length, left)) is not None
+    return (
+        CostPolicy(rows, lambda _: column, exact=exact).reason_to_skip(object(), IndexQuery(LEAF, length, left))
+        is not None
+    )
 
 
 def test_an_index_may_take_the_columns_bytes_and_some_for_each_row() -> None:
@@ -110,8 +113,8 @@ def test_the_share_of_a_list_is_known_up_to_64_values() -> None:
     writer.add(pa.array(np.arange(1000, dtype=np.int32)))
     data = writer.finish()
     made = BitmapReader(parse_type("INT"), lambda o, n: data[o : o + n], len(data), 1000)
-    assert expected_share(made, In("c", tuple(range(64)))) == pytest.approx(0.064)
-    assert expected_share(made, In("c", tuple(range(64)), True)) == pytest.approx(0.936)
-    assert expected_share(made, In("c", tuple(range(65)))) is None
-    assert expected_share(made, Comparison("c", Op.NE, 3)) == pytest.approx(0.999)
-    assert expected_share(made, Comparison("c", Op.LT, 3)) is None
+    assert selectivity(made, In("c", tuple(range(64)))) == pytest.approx(0.064)
+    assert selectivity(made, In("c", tuple(range(64)), True)) == pytest.approx(0.936)
+    assert selectivity(made, In("c", tuple(range(65)))) is None
+    assert selectivity(made, Comparison("c", Op.NE, 3)) == pytest.approx(0.999)
+    assert selectivity(made, Comparison("c", Op.LT, 3)) is None

@@ -11,7 +11,7 @@ import pytest
 from bitlake.errors import CorruptError
 from bitlake.fileindex.dictionary import pack, read_fixed, read_variable
 from bitlake.fileindex.keys import Keys, keys_of
-from bitlake.fileindex.lazy_bytes import Window
+from bitlake.fileindex.lazy_bytes import LazyBytes
 from bitlake.fileindex.range_bitmap import Dictionary, encode_dictionary
 from bitlake.types import parse_type
 
@@ -25,8 +25,8 @@ def keys(kind: str) -> Keys:
     return made
 
 
-def window(data: bytes) -> Window:
-    return Window(lambda o, n: data[o : o + n], len(data), 0)
+def window(data: bytes) -> LazyBytes:
+    return LazyBytes(lambda o, n: data[o : o + n], len(data), 0)
 
 
 def numbers(n: int, tail: int) -> list[np.ndarray]:

@@ -3,19 +3,19 @@ from __future__ import annotations
 import pytest
 
 from bitlake.errors import CorruptError
-from bitlake.fileindex.lazy_bytes import Window
+from bitlake.fileindex.lazy_bytes import LazyBytes
 
 DATA = bytes(range(256)) * 40
 
 
-def make(ahead: int = 16) -> tuple[Window, list[tuple[int, int]]]:
+def make(ahead: int = 16) -> tuple[LazyBytes, list[tuple[int, int]]]:
     calls: list[tuple[int, int]] = []
 
     def fetch(offset: int, n: int) -> bytes:
         calls.append((offset, n))
         return DATA[offset : offset + n]
 
-    return Window(fetch, len(DATA), ahead), calls
+    return LazyBytes(fetch, len(DATA), ahead), calls
 
 
 def test_fetches_once_and_a_little_ahead() -> None:
@@ -36,4 +36,4 @@ def test_never_outside() -> None:
         with pytest.raises(CorruptError):
             w.view(offset, n)
     with pytest.raises(CorruptError, match="ends after"):
-        Window(lambda o, n: b"abc", 10).view(0, 5)
+        LazyBytes(lambda o, n: b"abc", 10).view(0, 5)

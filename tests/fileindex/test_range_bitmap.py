@@ -12,7 +12,7 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, UnsupportedFeature
 from bitlake.expressions.tree import Comparison, In, IsNull, Like, Op
-from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter, open_range_bitmap, supports
+from bitlake.fileindex.range_bitmap import RangeBitmapReader, RangeBitmapWriter, supports
 from bitlake.types import parse_type
 from tests.fileindex.payloads import (
     FLOATS,
@@ -36,7 +36,7 @@ def written(kind: str, array: pa.Array, options: dict[str, str] | None = None) -
 
 
 def reader(kind: str, data: bytes, rows: int) -> RangeBitmapReader:
-    return open_range_bitmap(parse_type(kind), lambda o, n: data[o : o + n], len(data), rows)
+    return RangeBitmapReader(parse_type(kind), lambda o, n: data[o : o + n], len(data), rows)
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda p: p["type"])
@@ -50,7 +50,7 @@ def test_bytes_and_answers_are_paimons(line: dict[str, Any]) -> None:
     array = column(kind, values)
     for data in written_in_parts(array, lambda: RangeBitmapWriter(kind, line["options"])):
         assert data.hex() == line["bytes"]
-    made = open_range_bitmap(kind, lambda o, n: data[o : o + n], len(data), len(values))
+    made = RangeBitmapReader(kind, lambda o, n: data[o : o + n], len(data), len(values))
     for predicate, answer in line["answers"]:
         leaf = leaf_of(kind, predicate)
         if leaf is None:

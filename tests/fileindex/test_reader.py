@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from bitlake.errors import CorruptError, StorageUnavailable
 from bitlake.expressions.tree import FALSE, TRUE, And, Comparison, Constant, In, IsNull, Like, Op, Or, Predicate
 from bitlake.fileindex.container import encode_container
-from bitlake.fileindex.reader import OpenIndex, open_index
+from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.registry import INDEX_TYPES, IndexBuilder, IndexSpec
 from bitlake.fileindex.selection import Selection
 from bitlake.types import DataField, MapType, parse_type
@@ -41,7 +41,7 @@ def container(rows: dict[str, list[Any]], specs: list[tuple[str, str]]) -> bytes
     return builder.finish()
 
 
-def opened(data: bytes, rows: int, strict: bool = False) -> OpenIndex:
+def opened(data: bytes, rows: int, strict: bool = False) -> FileIndexReader:
     return open_index(lambda o, n: data[o : o + n], len(data), FIELDS, rows, strict)
 
 

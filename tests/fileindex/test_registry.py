@@ -74,6 +74,6 @@ def test_what_is_refused(options: dict[str, str], says: str) -> None:
 
 def test_every_option_is_documented_and_its_default_allowed() -> None:
     for index in INDEX_TYPES.values():
-        for option in index.options.values():
+        for option in index.options:
             assert option.doc.endswith(".")
             assert option.default is None or option.parse(str(option.default)) == option.default

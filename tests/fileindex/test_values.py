@@ -16,7 +16,7 @@ from pyroaring import BitMap
 from bitlake.errors import CorruptError
 from bitlake.fileindex.bitmap import BitmapReader, BitmapWriter
 from bitlake.fileindex.keyed import cardinalities, cardinality, codes_of
-from bitlake.fileindex.reader import OpenIndex, open_index
+from bitlake.fileindex.reader import FileIndexReader, open_index
 from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.types import DataField, arrow_type, parse_type
 
@@ -35,7 +35,7 @@ VALUES: dict[str, Any] = {
 }
 
 
-def opened(kind: str, values: list[Any], index: str, **options: str) -> tuple[OpenIndex, pa.Array]:
+def opened(kind: str, values: list[Any], index: str, **options: str) -> tuple[FileIndexReader, pa.Array]:
     field = DataField(0, "c", parse_type(kind))
     array = pa.array(values, arrow_type(field.type))
     told = {f"file-index.{index}.columns": "c", **{f"file-index.{index}.c.{k}": v for k, v in options.items()}}

@@ -48,7 +48,7 @@ def _index(kind: str) -> Target:
         leaves = [leaf for answer in line["answers"][:12] if (leaf := leaf_of(type_, answer[0])) is not None]
 
         def read(data: bytes, type_: Any = type_, rows: int = len(values), leaves: Any = leaves) -> None:
-            reader: Any = INDEX_TYPES[kind].open(type_, lambda at, n: data[at : at + n], len(data), rows)
+            reader: Any = INDEX_TYPES[kind].reader(type_, lambda at, n: data[at : at + n], len(data), rows)
             steps: list[Callable[[], object]] = [functools.partial(reader.test, leaf) for leaf in leaves]
             for name, rows_too in (("value_counts", True), ("distinct", False), ("extremes", True)):
                 if hasattr(reader, name):

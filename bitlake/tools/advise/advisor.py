@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import Predicate, sources_of
-from bitlake.fileindex.registry import INDEX_TYPES, parse_index_options
+from bitlake.fileindex.registry import index_types, parse_index_options
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
@@ -289,7 +289,7 @@ class _Advisor:
         advised = [self._column(f, estimator, tried.get(f.name, []), questions, now, built) for f in schema.fields]
         before = {c: kinds[0] for c, kinds in now.items() if built and kinds}
         after = _after(before, advised)
-        options, unset = changed_options(schema.options, advised, list(INDEX_TYPES))
+        options, unset = changed_options(schema.options, advised, [t.name for t in index_types()])
         found = [
             advise_sort(estimator, questions, after, self.table.name, self.asked is None),
             advise_buckets(estimator, self.table.name),

@@ -13,7 +13,8 @@ from typing import Any
 from bitlake.expressions.sql_text import name as plain
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.tree import Comparison, In, Leaf, Op
-from bitlake.fileindex.registry import INDEX_TYPES
+from bitlake.fileindex.capabilities import ColumnFacts
+from bitlake.fileindex.registry import index_types
 from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.formatting import human_bytes
 from bitlake.metadata import options as opt
@@ -34,11 +35,8 @@ _PAYS_AFTER = 50
 """Queries after which what an index saved is more than what it takes: a rule of thumb, it is read seldom whole."""
 _MOST_OF_TABLE = 0.5
 """An index larger than that part of the data files is not advised, whatever it saves."""
-_MOST_BITMAPS = 50_000
-"""Distinct values in a run beyond which a bitmap for each is not tried: a range-bitmap does the same with less."""
 _FEW_PAGES = 0.3
 """Queries that read less of a table than that are helped by its order already."""
-_FPP = "0.01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +71,14 @@ def candidates_of(field: DataField, profile: ColumnProfile, most_in_run: int) ->
     """The indexes worth trying on a column; ``most_in_run``: the most distinct values that a run has of it."""
     if profile.distinct <= 1 and not profile.nulls:
         return []
-    found = []
-    if INDEX_TYPES["bitmap"].supports(field.type) and most_in_run <= _MOST_BITMAPS:
-        found.append(Candidate(field.name, "bitmap"))
-    if INDEX_TYPES["range-bitmap"].supports(field.type) and profile.distinct > 8:
-        found.append(Candidate(field.name, "range-bitmap"))
-    if INDEX_TYPES["bloom-filter"].supports(field.type) and profile.distinct > 100:
-        found.append(Candidate(field.name, "bloom-filter", (("fpp", _FPP),)))
-    return found
+    facts = ColumnFacts(field.type, profile.distinct, most_in_run)
+    candidates = []
+    # Of equally good indexes the first is advised: one that selects rows.
+    for index in sorted(index_types(), key=lambda t: not t.selects_rows):
+        options = index.trial_options(facts) if index.supports(field.type) else None
+        if options is not None:
+            candidates.append(Candidate(field.name, index.name, tuple(options.items())))
+    return candidates
 
 
 def estimate(estimator: Estimator, candidate: Candidate, questions: Sequence[Question]) -> IndexEstimate:

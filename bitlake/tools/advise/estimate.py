@@ -20,8 +20,9 @@ import numpy as np
 from pyroaring import BitMap
 
 from bitlake.expressions.tree import And, Constant, In, Or, Predicate, conjuncts, sources_of
+from bitlake.fileindex.capabilities import SampledColumn
 from bitlake.fileindex.cost import MOST_SHARE, SMALL_ROWS
-from bitlake.fileindex.registry import ROW_SELECTIVE
+from bitlake.fileindex.registry import known_index_type
 from bitlake.fileindex.selection import Selection
 from bitlake.formats.parquet.page_index import load_pages
 from bitlake.formats.parquet.pages import MAX_GAP
@@ -36,7 +37,7 @@ from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import map_fields
 from bitlake.tools.advise.profile import ColumnProfile, Run, RunProfile, data_files
 from bitlake.tools.advise.questions import Question, leaves_of, together, units_of
-from bitlake.tools.advise.trial import Answer, Built, Candidate, Trial, selection_of, slices_scale
+from bitlake.tools.advise.trial import Answer, Candidate, Trial, selection_of
 
 
 @dataclass(slots=True)
@@ -222,7 +223,7 @@ class FileWeigher:
             return 0.0
         values = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in leaves_of(question.predicate))
         chance = -math.expm1(-left * values / max(profile.distinct, 1.0))
-        if indexes[profile.name].index_type in ROW_SELECTIVE:
+        if known_index_type(indexes[profile.name].index_type).selects_rows:
             return chance * self.pages.fetched(question.needed, np.array([self.runs[0][0].start], np.int64))
         return chance * self._bare(question, engine)
 
@@ -308,20 +309,14 @@ class FileWeigher:
                 if candidate is None or built is None or answer is None:
                     continue
                 asked[unit] = selection_of(trial, answer, unit)
-                size += self._index_bytes(candidate, built, answer, unit, run) / len(self.runs)
+                size += self._index_bytes(candidate, answer, run) / len(self.runs)
             found.append(_combine(predicate, asked) if asked else Selection.all())
         return found, size
 
-    def _index_bytes(self, candidate: Candidate, built: Built, answer: Answer, unit: Predicate, run: Run) -> float:
-        """About how many bytes the answer of the file's index takes."""
-        growing, chance = float(answer.growing), 1.0
-        if not growing and built.words is not None and answer.selection.is_empty and not answer.same and run.scale > 1:
-            # A value that the run lacks: the file's index has it the more likely the more rows it has.
-            values = sum(len(leaf.values) if isinstance(leaf, In) else 1 for leaf in leaves_of(unit))
-            distinct = max(1.0, self.columns[candidate.column].distinct)
-            growing, chance = float(built.size - built.words), -math.expm1(-run.task.row_count * values / distinct)
-        scale = run.scale if built.words is None else slices_scale(run)
-        return answer.once + chance * growing * scale
+    def _index_bytes(self, candidate: Candidate, answer: Answer, run: Run) -> float:
+        """Estimate the bytes that evaluating with the file's index reads."""
+        scale = known_index_type(candidate.index_type).row_scale(run.rows, run.task.row_count)
+        return answer.once + answer.growing * scale
 
     def blocks(self, predicate: Predicate, rows: int) -> int:
         """In how many rows' worth of blocks of so many rows the matching rows are."""
@@ -372,8 +367,6 @@ def _combine(predicate: Predicate, asked: Mapping[Predicate, Selection]) -> Sele
             return asked.get(predicate, Selection.all())
 
 
-_ENTRY = 12
-"""Bytes of a value in the directory of a bitmap index, beside the value."""
 _SORTING = 0.3
 """Eight times the distinct values (131,072 to a million) take 1.3 to 2.9 times as long each: caches, and sorting."""
 _CONTAINER = 100
@@ -525,17 +518,9 @@ class Estimator:
             return float(built.size)
         whole = self.columns[candidate.column]
         distinct = whole.distinct_in(found.run.task.row_count, column.rows, column.distinct)
-        more = distinct / max(1, column.distinct)
         payload = max(0, built.size - _CONTAINER)
-        if candidate.index_type == "bloom-filter":
-            return _CONTAINER + payload * more
-        words, bits = built.words, 1.0
-        if words is None:
-            words = min(payload, round(column.distinct * (column.value_bytes + _ENTRY)))
-        else:
-            scale = slices_scale(found.run)
-            bits = max(1, int(distinct)).bit_length() / max(1, column.distinct.bit_length())
-        return _CONTAINER + words * more + (payload - words) * scale * bits
+        sampled = SampledColumn(found.run.rows, found.run.task.row_count, column.distinct, distinct, column.value_bytes)
+        return _CONTAINER + known_index_type(candidate.index_type).file_bytes(payload, built.fixed, sampled)
 
     def build_seconds(self, candidate: Candidate) -> float:
         """About how long building it for all files takes on this machine: reading the column, building, on all cores.
@@ -554,7 +539,7 @@ class Estimator:
 
     def _sorting(self, candidate: Candidate, found: Looked) -> float:
         column = found.profiles.get(candidate.column)
-        if candidate.index_type == "bloom-filter" or column is None or not column.distinct:
+        if not known_index_type(candidate.index_type).sorts_values or column is None or not column.distinct:
             return 1.0
         whole = self.columns[candidate.column]
         distinct = whole.distinct_in(found.run.task.row_count, column.rows, column.distinct)

@@ -6,7 +6,6 @@ and asked by the readers that plans ask.  What is left to guess is how a file's 
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +16,12 @@ from pyroaring import BitMap
 
 from bitlake.errors import BitlakeError
 from bitlake.expressions.evaluate import evaluate
-from bitlake.expressions.tree import Comparison, Leaf, MapKey, Op, Predicate, sources_of
+from bitlake.expressions.tree import Leaf, MapKey, Predicate, sources_of
+from bitlake.fileindex.capabilities import SampledRead
 from bitlake.fileindex.container import encode_container
-from bitlake.fileindex.cost import SMALL_ROWS, Asked, CostGuide
+from bitlake.fileindex.cost import SMALL_ROWS, CostPolicy, IndexQuery
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import IndexBuilder, IndexSpec
+from bitlake.fileindex.registry import IndexBuilder, IndexSpec, known_index_type
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
@@ -68,13 +68,13 @@ class Answer:
 class Built:
     """An index of a run: its bytes, seconds of a processor that building it took, answers by leaf, or leaves together.
 
-    ``words``: the bytes of a range-bitmap that are its values, not its bitmaps; None of others.
+    ``fixed``: the bytes of its payload that grow with the distinct values, not with the rows.
     """
 
     size: int
     seconds: float
     answers: Mapping[Predicate, Answer]
-    words: int | None = None
+    fixed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,18 +87,6 @@ class Trial:
     matches: Mapping[Leaf, BitMap]
     built: Mapping[Candidate, Built]
     read_seconds: Mapping[str, float]
-
-
-def slices_scale(run: Run) -> float:
-    """How many times the bit slices of a run's range-bitmap are in that of its file.
-
-    Half of 65,536 rows take 8 KB of a Roaring bitmap, and of fewer rows two bytes for each that is in it, up to 8 KB.
-    """
-    return _slice_bytes(run.task.row_count) / max(_slice_bytes(run.rows), 1)
-
-
-def _slice_bytes(rows: int) -> int:
-    return rows // 65536 * 8192 + min(8192, rows % 65536)
 
 
 def try_run(
@@ -196,66 +184,40 @@ def _build(
         return None
     content = encode_container({candidate.column: {candidate.index_type: payload}}, checksums=True)
     # Small files are asked without weighing; so is a run that stands for one.
-    words = _words(payload) if candidate.index_type == "range-bitmap" else None
-    fixed = words if words is not None else _values(payload) * _A_VALUE if candidate.index_type == "bitmap" else 0
+    index_type = known_index_type(candidate.index_type)
+    fixed = index_type.fixed_bytes(payload)
     length = fixed + max(0, len(payload) - fixed) * run.scale
-    guide = None if run.task.row_count < SMALL_ROWS else _FileGuide(run, weight, round(length))
+    policy = None if run.task.row_count < SMALL_ROWS else _FilePolicy(run, weight, round(length))
     answers = {}
     for unit in units:
         leaves = leaves_of(unit)
         if any(isinstance(leaf.column, MapKey) for leaf in leaves):
             continue
         index = open_index(lambda at, n: content[at : at + n], len(content), schema.fields, run.rows)
-        selection = index.evaluate(unit, guide)
+        selection, _ = index.evaluate_at_cost(unit, policy)
         true = BitMap.intersection(*(matches[leaf] for leaf in leaves))
         read = index.bytes_read
-        grows = 0
-        if words is not None:
-            grows = len(payload) - words if read >= len(payload) - words else 0
-        elif candidate.index_type == "bitmap" and (selection.is_empty or selection.rows is not None):
-            grows = min(read, sum(len(matches[leaf].serialize()) for leaf in leaves))
-            ranged = [leaf for leaf in leaves if isinstance(leaf, Comparison) and leaf.op not in (Op.EQ, Op.NE)]
-            most = len(ranged) * _MOST_OF_RANGE
-            if ranged:
-                # Of a range the bitmaps of all its values are read, if they are not more than that.
-                grows = max(0, read - _PIECE - fixed)
-                if grows * run.scale > most and guide is not None:
-                    selection, grows = Selection.all(), 0
-                    read = min(read, _PIECE)
+        decided = selection.is_empty or selection.rows is not None
+        sampled = SampledRead(leaves, [matches[leaf] for leaf in leaves], read, max(0, read - _PIECE), decided)
+        grows, most = index_type.growing_read(payload, sampled)
+        if most is not None and grows * run.scale > most and policy is not None:
+            selection, grows, read = Selection.all(), 0, min(read, _PIECE)  # the file's index would not evaluate it
         same = selection.exact and _rows(selection, run.rows) == true
         answers[unit] = Answer(Selection.all() if same else selection, read - grows, grows, same)
-    return Built(len(content), spent, answers, words)
+    return Built(len(content), spent, answers, fixed)
 
 
-_MOST_OF_RANGE = 1 << 20
-"""Of a bitmap index so many bytes of bitmaps are read for one end of a range, or none (the bitmaps' reader)."""
-_A_VALUE = 20
-"""Bytes of a value of a bitmap index that do not grow with the rows: key, place, and the head of its bitmap."""
-_I4 = struct.Struct(">i")
-
-
-def _words(payload: bytes) -> int:
-    """The bytes of a range-bitmap before its bitmaps: head and values, by the lengths it tells."""
-    head = 4 + _I4.unpack_from(payload, 0)[0]
-    return int(head + _I4.unpack_from(payload, head - 4)[0])
-
-
-def _values(payload: bytes) -> int:
-    """How many values a bitmap index has."""
-    return int(_I4.unpack_from(payload, 5)[0])
-
-
-class _FileGuide:
-    """Whether the index of a run's whole file would be asked, where that of the run is at hand."""
+class _FilePolicy:
+    """Decides whether the index of a run's whole file would be read, where that of the run is at hand."""
 
     def __init__(self, run: Run, column_bytes: int, length: int) -> None:
         self._scale, self._length = run.scale, length
-        self._guide = CostGuide(run.task.row_count, lambda _: column_bytes, exact=False)
+        self._policy = CostPolicy(run.task.row_count, lambda _: column_bytes, exact=False)
 
-    def why_not(self, reader: object, asked: Asked) -> str | None:
-        """See :class:`bitlake.fileindex.cost.Guide`; rows are those of the run alone, and so say nothing."""
-        left = round(asked.left * self._scale)
-        return self._guide.why_not(reader, replace(asked, length=self._length, left=left, rows=None))
+    def reason_to_skip(self, reader: object, query: IndexQuery) -> str | None:
+        """See :class:`bitlake.fileindex.cost.ReadPolicy`; rows are those of the run alone, and so are left out."""
+        left = round(query.left * self._scale)
+        return self._policy.reason_to_skip(reader, replace(query, length=self._length, left=left, rows=None))
 
 
 def _rows(selection: Selection, rows: int) -> BitMap:

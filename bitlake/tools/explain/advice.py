@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from bitlake.expressions.sql_text import name, quote, to_sql
 from bitlake.expressions.tree import Comparison, In, IsNull, Leaf, Like, MapKey, Op, Or, Predicate, conjuncts
-from bitlake.fileindex.registry import INDEX_TYPES, PREFIX
+from bitlake.fileindex.capabilities import IndexType
+from bitlake.fileindex.registry import PREFIX, find_index_type, index_types
 from bitlake.formatting import human_bytes
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.plan import Plan
 from bitlake.tools.explain.conditions import LeafStep
 from bitlake.tools.explain.pages import FileMap
-from bitlake.types import AtomicType
-from bitlake.types.datatypes import STRINGS, Root
 
 _FEW_SHARE = 0.4
 """Above this share of rows, an index on them saves nothing (:mod:`bitlake.fileindex.cost`)."""
@@ -58,7 +57,7 @@ def advice_of(plan: Plan, steps: Sequence[LeafStep], maps: Sequence[FileMap], wa
             if merged and _source(leaf) not in plan.schema.primary_keys:
                 continue  # no index is asked: which row of a key counts is known once they are merged
             if step is not None and (step.files_without == 0 or step.files == 0) and step.indexes:
-                found = _beyond_bloom(plan, leaf, step, maps, was_read, len(terms) == 1)
+                found = _beyond_files(plan, leaf, step, maps, was_read, len(terms) == 1)
             else:
                 found = _missing(plan, leaf, step, maps, was_read)
             if found is not None:
@@ -107,25 +106,30 @@ def _missing(plan: Plan, leaf: Leaf, step: LeafStep | None, maps: Sequence[FileM
     return None
 
 
-def _beyond_bloom(
+def _beyond_files(
     plan: Plan, leaf: Leaf, step: LeafStep, maps: Sequence[FileMap], was_read: bool, alone: bool
 ) -> Advice | None:
-    """A column with nothing but a bloom filter, which let files pass or tells no rows."""
-    if not was_read or not alone or any(not i.startswith("bloom-filter(") for i in step.indexes):
+    """A column with nothing but an index that skips whole files, which let files pass or does not select rows."""
+    used = [find_index_type(i.split("(", 1)[0]) for i in step.indexes]
+    if not was_read or not alone or any(index is None or index.selects_rows for index in used):
         return None
+    index = used[0]
+    assert index is not None
+    title = index.name.replace("-", " ")
     if not _equality(leaf):
         kind = _kind(plan.schema, leaf, False)
         got = sum(m.bytes_read or 0 for m in maps)
-        why = f"a bloom filter answers = and IN only; {human_bytes(got)} were read"
+        why = f"a {title} answers {index.evaluates} only; {human_bytes(got)} were read"
         return None if kind is None else _advice(plan, leaf, kind, why, len(maps), got)
     empty = [m for m in maps if _returned(plan, m) == 0]
-    if empty:
+    kind = _kind(plan.schema, leaf, False, selects_rows=True)
+    if empty and kind is not None:
         saved = sum(m.bytes_read or 0 for m in empty)
         why = (
-            f"its bloom filter let {len(empty):,} of {len(maps):,} files pass that hold no such row "
-            f"({human_bytes(saved)}): a bitmap is sure, or a smaller fpp"
+            f"its {title} let {len(empty):,} of {len(maps):,} files pass that hold no such row "
+            f"({human_bytes(saved)}): a {kind} is sure" + (f", or {index.tuning}" if index.tuning else "")
         )
-        return _advice(plan, leaf, "bitmap", why, len(empty), saved)
+        return _advice(plan, leaf, kind, why, len(empty), saved)
     return None
 
 
@@ -137,23 +141,22 @@ def _equality(leaf: Leaf) -> bool:
     return (isinstance(leaf, Comparison) and leaf.op is Op.EQ) or (isinstance(leaf, In) and not leaf.negated)
 
 
-def _kind(schema: TableSchema, leaf: Leaf, absent: bool) -> str | None:
-    """The index for a leaf; ``absent``: files without the value were read, which the smallest index tells."""
+def _kind(schema: TableSchema, leaf: Leaf, absent: bool, selects_rows: bool = False) -> str | None:
+    """The index type that suits a leaf best, None if none does.
+
+    ``absent``: files without the value were read, which the smallest index prevents; ``selects_rows``: only indexes
+    that select rows.
+    """
     if isinstance(leaf.column, MapKey):
         return None
-    made = schema.field(leaf.column).type
-    wanted: tuple[str, ...]
-    match leaf:
-        case Comparison(_, Op.LT | Op.LE | Op.GT | Op.GE, _):
-            wanted = ("range-bitmap",)
-        case Like():
-            wanted = ("bitmap",) if isinstance(made, AtomicType) and made.root in STRINGS else ()
-        case Comparison(_, Op.EQ, _) | In(_, _, False):
-            many = isinstance(made, AtomicType) and made.root in (Root.FLOAT, Root.DOUBLE)
-            wanted = ("bloom-filter", "bitmap") if absent or many else ("bitmap", "bloom-filter", "range-bitmap")
-        case _:
-            wanted = ("bitmap", "range-bitmap")
-    return next((k for k in wanted if INDEX_TYPES[k].supports(made)), None)
+    kind = schema.field(leaf.column).type
+
+    def suitability(index: IndexType) -> int:
+        usable = index.supports(kind) and (index.selects_rows or not selects_rows)
+        return index.suitability(leaf, kind, absent) if usable else 0
+
+    best = max(index_types(), key=suitability)
+    return best.name if suitability(best) > 0 else None
 
 
 def _advice(plan: Plan, leaf: Leaf, kind: str, why: str, files: int, size: int) -> Advice:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Constant, Predicate, columns_of, conjuncts
-from bitlake.fileindex.reader import OpenIndex
+from bitlake.fileindex.reader import FileIndexReader
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
@@ -131,7 +131,7 @@ def _file(steps: list[LeafStep], terms: Sequence[Predicate], file: Asked, plan: 
     return out
 
 
-def _open(file: Asked, schema: TableSchema, store: Store) -> OpenIndex | None:
+def _open(file: Asked, schema: TableSchema, store: Store) -> FileIndexReader | None:
     if not has_index(file.entry.file):
         return None
     try:

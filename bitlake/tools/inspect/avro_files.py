@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bitlake.errors import CorruptError
+from bitlake.fileindex.description import Page
 from bitlake.formatting import counted
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
 from bitlake.metadata.manifest import (
@@ -30,7 +31,7 @@ from bitlake.metadata.manifest import (
 )
 from bitlake.metadata.stats import column_stats
 from bitlake.tools.inspect.context import TableContext, shown
-from bitlake.tools.inspect.tree import AVRO_MAGIC, Page, Source, Tree, reading
+from bitlake.tools.inspect.tree import AVRO_MAGIC, Source, Tree, reading
 
 _SYNC = 16
 _MOST_HEADS = 1000

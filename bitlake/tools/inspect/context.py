@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import BitlakeError, NotFound
+from bitlake.fileindex.description import DAMAGE
 from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata.partition import render_value
@@ -18,7 +19,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState, load_state
 from bitlake.snapshot.versions import latest_schema, load_schema
-from bitlake.tools.inspect.tree import DAMAGE, Source, plain
+from bitlake.tools.inspect.tree import Source, plain
 from bitlake.types import AtomicType, DataField
 
 if TYPE_CHECKING:

@@ -27,10 +27,11 @@ import numpy as np
 import pyarrow as pa
 
 from bitlake.errors import BitlakeError, CorruptError, NotFound, UnsupportedFeature
+from bitlake.fileindex.description import DAMAGE, Page
 from bitlake.formats.parquet.footer import MAGIC, ColumnChunk, Footer, SchemaNode, read_footer
 from bitlake.formats.parquet.page_index import load_pages, page_bounds
 from bitlake.formats.parquet.thrift import ThriftReader
-from bitlake.tools.inspect.tree import DAMAGE, ORC_MAGIC, Page, Source, Tree, reading
+from bitlake.tools.inspect.tree import ORC_MAGIC, Source, Tree, reading
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -1,7 +1,7 @@
 """File indexes and table indexes: containers, dictionaries, bitmaps, deletion vectors and key hashes.
 
-Each index type has a function that returns its payload as a tree of nodes; another lists the rows that the indexes of
-a column return for one value.  Row positions are runs, shown a page at a time.
+Each file index type describes its payload itself (:meth:`bitlake.fileindex.capabilities.IndexType.describe`); the
+sections are placed in the file's tree here.  Row positions are runs, shown a page at a time.
 
 Layouts: :mod:`bitlake.fileindex` (the container and a module for each index type),
 :mod:`bitlake.tableindex.deletion_vectors` and :mod:`bitlake.tableindex.hash_index`.
@@ -9,36 +9,30 @@ Layouts: :mod:`bitlake.fileindex` (the container and a module for each index typ
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int64s
-from bitlake.codec.roaring import deserialize, positions_of
-from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.codec.roaring import positions_of
+from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.binder import bind
 from bitlake.expressions.sql_text import name as column_name
 from bitlake.expressions.sql_text import quote
 from bitlake.expressions.tree import Comparison, IsNull, MapKey, Op, Predicate
 from bitlake.fileindex.container import EMPTY, FIXED_LENGTH, MAGIC, VERSION, ContainerHeader, read_header
-from bitlake.fileindex.dictionary import read_fixed, read_variable
-from bitlake.fileindex.keyed import cardinality, telling, to_arrow
-from bitlake.fileindex.keys import Keys, keys_of
-from bitlake.fileindex.lazy_bytes import Window
-from bitlake.fileindex.range_bitmap import Dictionary
+from bitlake.fileindex.description import Page, Section
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import ROW_SELECTIVE, indexed_type
+from bitlake.fileindex.registry import find_index_type, indexed_type
 from bitlake.fileindex.selection import Kind, Selection
 from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_vector
 from bitlake.tableindex.vector_range import VectorRange
-from bitlake.tools.inspect.tree import DAMAGE, Page, Source, Tree, plain, reading
-from bitlake.types import AtomicType, DataField
+from bitlake.tools.inspect.tree import Source, Tree, graft, reading
+from bitlake.types import AtomicType, DataField, DataType
 from bitlake.types.datatypes import STRINGS
 
 
@@ -57,278 +51,6 @@ def runs_text(runs: list[list[int]], left: int = 0) -> str:
     """``0, 2, 5-9, … 3 more runs``."""
     told = [str(a) if a == b else f"{a}-{b}" for a, b in runs]
     return ", ".join(told + ([f"… {left:,} more runs"] if left else [])) or "none"
-
-
-_HEAD = 10
-_ENTRY_HEAD = 4
-
-
-def bitmap_tree(index: Tree, window: Window, base: int, keys: Keys, page: Page | None) -> None:
-    """Add head, blocks and body; with a ``page`` its values, and where the rows of each are."""
-    reader = Reader(window.view(0, min(_HEAD, window.length)))
-    version, rows, values, nulls = reader.u1(), reader.i4(), reader.i4(), reader.u1()
-    index.facts.update({"version": version, "rows": rows, "values": values})
-    index.add("head", base, _HEAD, {"has NULLs": bool(nulls)})
-    if version not in (1, 2) or nulls > 1 or rows < 0 or not 0 <= values <= rows:
-        raise CorruptError(f"this is no bitmap index: version {version}, {values:,} values in {rows:,} rows", 0)
-    (_version_1 if version == 1 else _version_2)(index, window, base, keys, rows, values, bool(nulls), page)
-
-
-def _version_1(
-    index: Tree, window: Window, base: int, keys: Keys, rows: int, values: int, nulls: bool, page: Page | None
-) -> None:
-    at = _HEAD
-    null_offset = None
-    if nulls:
-        null_offset = Reader(window.view(at, 4), at).i4()
-        at += 4
-    found, tails, body = _entries(keys, window, at, values, 1, None)
-    listed = index.add("values", base + at, body - at, {"": values})
-    index.add("bitmaps", base + body, window.length - body)
-    offsets = tails[:, 0]
-    stored = offsets[offsets >= 0]
-    starts = stored if null_offset is None or null_offset < 0 else np.concatenate(([null_offset], stored))
-    ends = dict(zip(starts.tolist(), [*starts[1:].tolist(), window.length - body], strict=True))
-    if null_offset is not None:
-        _null_rows(index, window, base, body, null_offset, ends.get(null_offset, -1), rows)
-    if page is not None:
-        for i, text in zip(page.of(values), key_texts(keys, found, page.of(values)), strict=True):
-            offset = int(offsets[i])
-            _value(listed, window, base, body, text, offset, ends.get(offset, offset) - offset, rows)
-        listed.more = page.left(values)
-
-
-def _version_2(
-    index: Tree, window: Window, base: int, keys: Keys, rows: int, values: int, nulls: bool, page: Page | None
-) -> None:
-    at = _HEAD
-    null_place = None
-    if nulls:
-        reader = Reader(window.view(at, 8), at)
-        null_place = reader.i4(), reader.i4()
-        at += 8
-    start = at
-    count = Reader(window.view(at, 4), at).i4()
-    if not 0 <= count <= values:
-        raise CorruptError(f"a bitmap index of {values:,} values cannot have {count:,} blocks", at)
-    _first, tails, at = _entries(keys, window, at + 4, count, 1, None)
-    size = Reader(window.view(at, 4), at).i4()
-    at += 4
-    index.add("block index", base + start, at - start, {"blocks": count, "bytes of blocks": size})
-    bounds = [*tails[:, 0].tolist(), size]
-    if not 0 <= size <= window.length - at or any(not b - a >= 4 for a, b in itertools.pairwise(bounds)):
-        raise CorruptError("the blocks of a bitmap index do not follow each other", at)
-    body = at + size
-    blocks = index.add("blocks", base + at, size, {"": count})
-    index.add("bitmaps", base + body, window.length - body)
-    if null_place is not None:
-        _null_rows(index, window, base, body, *null_place, rows)
-    if page is None:
-        return
-    seen = 0
-    for number in range(count):
-        begin, end = at + bounds[number], at + bounds[number + 1]
-        held = Reader(window.view(begin, 4), begin).i4()
-        if held < 0 or held > values:
-            raise CorruptError(f"a block of {held:,} values", begin)
-        shown = range(max(page.offset - seen, 0), min(held, page.offset + page.limit - seen))
-        if shown:
-            block = blocks.add(f"block {number}", base + begin, end - begin, {"values": held})
-            with reading(block, base):
-                found, places, _ = _entries(keys, window, begin + _ENTRY_HEAD, held, 2, end)
-                for i, text in zip(shown, key_texts(keys, found, shown), strict=True):
-                    _value(block, window, base, body, text, int(places[i, 0]), int(places[i, 1]), rows)
-        seen += held
-    blocks.more = page.left(seen)
-
-
-def _entries(
-    keys: Keys, window: Window, at: int, n: int, tail: int, end: int | None
-) -> tuple[list[bytes] | Int64s, Int64s, int]:
-    if keys.width:
-        return read_fixed(keys, window, at, n, tail)
-    return read_variable(window, at, n, tail, end)
-
-
-def _null_rows(index: Tree, window: Window, base: int, body: int, offset: int, length: int, rows: int) -> None:
-    _value(index, window, base, body, "NULL", offset, length if offset >= 0 else -1, rows)
-
-
-def _value(parent: Tree, window: Window, base: int, body: int, text: str, offset: int, length: int, rows: int) -> None:
-    if offset < 0:  # a single row is in the offset itself
-        parent.add(text, facts={"row": -1 - offset})
-        return
-    node = parent.add(text)  # its bytes are among the bitmaps, not here
-    with reading(node, base):
-        node.facts.update({"bitmap at": base + body + offset, "bytes": length})
-        if length <= 0:
-            raise CorruptError(f"a bitmap of {length} bytes", body + offset)
-        node.facts = {"rows": counted(window, body + offset, length, rows), **node.facts}
-
-
-def counted(window: Window, at: int, length: int, rows: int) -> int:
-    """How many rows a Roaring bitmap holds, by its header alone."""
-    head = min(length, 16 + 5 * (max(rows, 0) // 65536 + 2))
-    found = cardinality(window.view(at, head), at)
-    if found is None:
-        found = cardinality(window.view(at, length), at)
-    if found is None:
-        raise CorruptError("a bitmap ends inside its header", at)
-    return found
-
-
-def key_texts(keys: Keys, found: Any, shown: range) -> list[str]:
-    """Keys of an index as people write the values."""
-    picked = list(found[shown.start : shown.stop])
-    if telling(keys):
-        try:
-            made = keys.array_of([k if isinstance(k, bytes) else int(k) for k in picked])
-            return [_text(v) for v in to_arrow(keys, made).to_pylist()]
-        except (BitlakeError, pa.ArrowException, *DAMAGE):
-            pass
-    return [_text(k) if isinstance(k, bytes) else str(int(k)) for k in picked]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bytes):
-        try:
-            return value.decode() or "''"
-        except UnicodeDecodeError:
-            return str(plain(value))
-    return str(value) or "''"
-
-
-_DICTIONARY_HEAD = 17
-_SLICES_HEAD = 14
-
-
-def range_tree(index: Tree, window: Window, base: int, keys: Keys, page: Page | None) -> None:
-    """Add header, dictionary and slices; with a ``page`` the dictionary's values, and the rows of each slice."""
-    length = Reader(window.view(0, min(4, window.length))).i4()
-    if not 13 <= length <= window.length - 4:
-        raise CorruptError(f"a range-bitmap cannot have a header of {length:,} bytes", 0)
-    reader = Reader(window.view(4, length), 4)
-    version, rows, values = reader.u1(), reader.i4(), reader.i4()
-    index.facts.update({"version": version, "rows": rows, "values": values})
-    head = index.add("header", base, 4 + length)
-    if version != 1 or not 0 <= values <= rows:
-        raise CorruptError(f"this is no range-bitmap: version {version}, {values:,} values in {rows:,} rows", 4)
-    for name in ("smallest", "largest") if values else ():
-        head.facts[name] = _key(reader, keys)
-    size, at = reader.i4(), 4 + length
-    if not 0 <= size <= window.length - at:
-        raise CorruptError(f"a dictionary of {size:,} bytes does not fit", at)
-    dictionary = index.add("dictionary", base + at, size)
-    with reading(dictionary, base):
-        _dictionary(dictionary, window, base, at, size, keys, values, page)
-    _slices(index, window, base, at + size, rows, page is not None)
-
-
-def _key(reader: Reader, keys: Keys) -> str:
-    raw = bytes(reader.take(keys.width or reader.i4()))
-    key = int.from_bytes(raw, "big", signed=True) if keys.width else raw
-    return key_texts(keys, [key], range(1))[0]
-
-
-def _dictionary(
-    node: Tree, window: Window, base: int, at: int, size: int, keys: Keys, values: int, page: Page | None
-) -> None:
-    reader = Reader(window.view(at, min(_DICTIONARY_HEAD, size)), at)
-    _, version, chunks, offsets, headers = reader.i4(), reader.u1(), reader.i4(), reader.i4(), reader.i4()
-    node.facts.update({"version": version, "chunks": chunks})
-    if version != 1 or min(chunks, offsets, headers) < 0 or _DICTIONARY_HEAD + offsets + headers > size:
-        raise CorruptError("the dictionary's header contradicts itself", at)
-    begin = base + at + _DICTIONARY_HEAD
-    node.add("chunk offsets", begin, offsets)
-    node.add("chunk headers", begin + offsets, headers)
-    areas = node.add("keys", begin + offsets + headers, size - _DICTIONARY_HEAD - offsets - headers)
-    if page is None or not values:
-        return
-    shown = page.of(values)
-    found = Dictionary(keys, window, at, size, values).keys_at(np.arange(shown.start, shown.stop, dtype=np.int64))
-    picked = found.to_pylist()
-    for code, text in zip(shown, key_texts(keys, picked, range(len(picked))), strict=True):
-        areas.add(text, facts={"code": code})
-    areas.more = page.left(values)
-
-
-def _slices(index: Tree, window: Window, base: int, at: int, rows: int, entries: bool) -> None:
-    node = index.add("slices", base + at, window.length - at)
-    with reading(node, base):
-        reader = Reader(window.view(at, min(_SLICES_HEAD, window.length - at)), at)
-        length, version, count, present, directory = reader.i4(), reader.u1(), reader.u1(), reader.i4(), reader.i4()
-        node.facts["slices"] = count
-        if version != 1 or directory != 8 * count or length != 10 + directory or present < 0:
-            raise CorruptError("the header of the slices contradicts itself", at)
-        places = np.frombuffer(window.view(at + _SLICES_HEAD, directory), ">i4").reshape(-1, 2).tolist()
-        node.add("directory", base + at, _SLICES_HEAD + directory)
-        at += _SLICES_HEAD + directory
-        parts = [("rows not NULL", at, present)]
-        parts += [(f"bit {i}", at + present + offset, size) for i, (offset, size) in enumerate(places)]
-        for name, start, size in parts:
-            part = node.add(name, base + start, size)
-            with reading(part, base):
-                if size < 0 or start < 0 or start + size > window.length:
-                    raise CorruptError(f"{size:,} bytes do not fit", start)
-                if entries:
-                    part.facts["rows"] = counted(window, start, size, rows)
-
-
-_BSI_HEAD = 5
-_COUNTED = 1 << 20
-"""Filters up to so many bytes are read for how full they are."""
-
-
-def bloom_tree(index: Tree, window: Window, base: int, entries: bool) -> None:
-    """Add the number of hash functions and the bits; with ``entries``, how many of them are set."""
-    count = Reader(window.view(0, min(4, window.length))).i4()
-    bits = 8 * (window.length - 4)
-    index.add("hash functions", base, 4, {"": count})
-    node = index.add("bits", base + 4, window.length - 4, {"": bits})
-    if count <= 0 or bits <= 0:
-        raise CorruptError(f"a bloom filter of {bits:,} bits cannot have {count:,} hash functions", 0)
-    if entries and window.length <= _COUNTED:
-        share = float(np.unpackbits(np.frombuffer(window.view(4, window.length - 4), np.uint8)).mean())
-        node.facts["set"] = f"{100 * share:.1f} %"
-        node.facts["absent values let pass"] = f"{100 * share**count:.2g} %"
-
-
-def bsi_tree(index: Tree, window: Window, base: int, entries: bool) -> None:
-    """Add the head; with ``entries`` both parts, too.  Nothing tells where a slice starts, so all is read then."""
-    reader = Reader(window.view(0, window.length if entries else min(_BSI_HEAD, window.length)))
-    version, rows = reader.u1(), reader.i4()
-    index.facts.update({"version": version, "rows": rows})
-    index.add("head", base, _BSI_HEAD)
-    if version != 1 or rows < 0:
-        raise CorruptError(f"this is no bsi index: version {version} of {rows:,} rows", 0)
-    for name in ("values from 0", "values below 0") if entries else ():
-        at = reader.offset
-        part = index.add(name, base + at)
-        there = reader.u1()
-        part.size = 1
-        if not there:
-            part.facts[""] = "none"
-            continue
-        part_version, least, most = reader.u1(), reader.i8(), reader.i8()
-        part.facts.update({"smallest": least, "largest": most})
-        if there != 1 or part_version != 1 or not 0 <= least <= most:
-            raise CorruptError("a part of the bsi index contradicts itself", at)
-        _bitmap(part, "rows", reader, base, rows)
-        count = reader.count("the number of slices", 8)
-        for i in range(count):
-            _bitmap(part, f"bit {i}", reader, base, rows)
-        part.size = reader.offset - at
-
-
-def _bitmap(part: Tree, name: str, reader: Reader, base: int, rows: int) -> None:
-    at = reader.offset
-    node = part.add(name, base + at)
-    try:
-        bitmap, size = deserialize(reader.take(reader.remaining), rows)
-    except CorruptError as e:
-        raise CorruptError(e.what, at + (e.offset or 0)) from e
-    node.size, node.facts["rows"] = size, len(bitmap)
-    reader.seek(at + size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +80,7 @@ class ValueRows:
             case "unknown":
                 return start + "this index cannot tell"
             case "maybe" if not self.runs:
-                return start + "may be there (a bloom filter only rules values out)"
+                return start + f"may be there (a {self.index.replace('-', ' ')} only rules values out)"
         sure = "exactly" if self.answer == "rows" else "at most"
         return start + f"{sure} {self.count:,} rows: {runs_text([list(r) for r in self.runs], self.more)}"
 
@@ -422,10 +144,9 @@ def _condition(column: str, kind: Any, value: Any, fields: Sequence[DataField], 
 
 def _rows(source: Source, place: tuple[int, int], index: str) -> int:
     """The rows that an index itself says it has."""
-    at = {"bitmap": 1, "bsi": 1, "range-bitmap": 5}.get(index)
-    if at is None or place[1] < at + 4:
-        return 0
-    return int.from_bytes(source.view(place[0] + at, 4), "big")
+    index_type = find_index_type(index)
+    stored = None if index_type is None else index_type.stored_rows(source.part(*place))
+    return stored or 0
 
 
 def _told(
@@ -436,7 +157,9 @@ def _told(
     if found.is_empty:
         return ValueRows(column, index, value, "none", 0)
     if found.kind is Kind.ALL and not found.exact:
-        return ValueRows(column, index, value, "unknown" if index in ROW_SELECTIVE else "maybe", rows)
+        index_type = find_index_type(index)
+        unknown = index_type is None or index_type.selects_rows
+        return ValueRows(column, index, value, "unknown" if unknown else "maybe", rows)
     if found.rows is None:
         return ValueRows(column, index, value, "rows" if rows else "none", rows, ((0, rows - 1),) if rows else ())
     positions = positions_of(found.rows)
@@ -485,34 +208,30 @@ def file_index_tree(
         known = indexed_type(name, fields)
         if known is not None:
             node.facts["type"] = str(known[2])
-        for kind, (start, length) in places[name].items():
-            index = node.add(kind, None if start < 0 else start, length)
-            keys = None if known is None else keys_of(known[2])
+        for index_type, (start, length) in places[name].items():
+            index = node.add(index_type, None if start < 0 else start, length)
+            kind = None if known is None else known[2]
+            entries = page if column is not None or len(places) == 1 else None
             with reading(index, max(start, 0)):
-                _index(index, kind, (start, length), source, keys, page, column is not None or len(places) == 1)
+                _index(index, index_type, (start, length), source, kind, entries)
     return header
 
 
 def _index(
-    index: Tree, kind: str, place: tuple[int, int], source: Source, keys: Keys | None, page: Page, entries: bool
+    index: Tree, name: str, place: tuple[int, int], source: Source, kind: DataType | None, page: Page | None
 ) -> None:
     if place == EMPTY:
         index.facts["empty"] = "the writer saw no row"
         return
+    index_type = find_index_type(name)
+    if index_type is None:
+        raise UnsupportedFeature(f"index type '{name}' is not known")
     start, length = place
-    payload = Window(source.from_here(start), length, 0)
-    if kind == "bloom-filter":
-        bloom_tree(index, payload, start, entries)
-    elif kind == "bsi":
-        bsi_tree(index, payload, start, entries)
-    elif keys is None:
-        index.facts["note"] = "the column's type is not known, so keys cannot be told apart"
-    elif kind == "bitmap":
-        bitmap_tree(index, payload, start, keys, page if entries else None)
-    elif kind == "range-bitmap":
-        range_tree(index, payload, start, keys, page if entries else None)
-    else:
-        raise UnsupportedFeature(f"index type '{kind}' is not known")
+    section = Section(name, 0, length)
+    try:
+        index_type.describe(section, source.part(start, length), kind, page)
+    finally:  # what was described before an error is shown with it
+        graft(index, section, start)
 
 
 def _header(head: Tree, source: Source) -> Columns:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.fileindex.description import Page
 from bitlake.formatting import counted, printable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths
@@ -23,7 +24,6 @@ from bitlake.tools.inspect.tree import (
     ORC_MAGIC,
     Fault,
     Node,
-    Page,
     Source,
     Tree,
     hex_lines,

@@ -10,9 +10,10 @@ import json
 from typing import Any
 
 from bitlake.errors import CorruptError
+from bitlake.fileindex.description import Page
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.tools.inspect.tree import Page, Source, Tree, reading
+from bitlake.tools.inspect.tree import Source, Tree, reading
 
 _DECODER = json.JSONDecoder()
 _BLANK = " \t\r\n"

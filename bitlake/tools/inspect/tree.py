@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import json
-import struct
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from bitlake.errors import BitlakeError, CorruptError, NotFound
-from bitlake.fileindex.lazy_bytes import Fetch, Window
+from bitlake.fileindex.description import Offset, Section, fault_of
+from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.formatting import shortened
 from bitlake.io import Store
 
@@ -35,7 +34,7 @@ class Source:
         self.size = size
         self.requests = 0
         self._fetch = fetch
-        self.window = Window(self._counted, size, ahead)
+        self.window = LazyBytes(self._counted, size, ahead)
 
     @staticmethod
     def of_file(store: Store, path: str) -> Source:
@@ -64,26 +63,15 @@ class Source:
         """The first ``length`` bytes, or all of a shorter file."""
         return self.view(0, min(length, self.size))
 
-    def part(self, offset: int, length: int) -> Window:
+    def part(self, offset: int, length: int) -> LazyBytes:
         """A window on a part of it."""
-        return Window(self.from_here(offset), length, 0)
+        return LazyBytes(self.from_here(offset), length, 0)
 
     def from_here(self, offset: int) -> Callable[[int, int], memoryview]:
         """A ``fetch`` for a part that starts at ``offset``."""
         return lambda at, n: self.window.view(offset + at, n, ahead=0)
 
 
-# What parsers of suspect bytes may end in, besides errors of our own.
-DAMAGE = (
-    LookupError,
-    TypeError,
-    ValueError,
-    ArithmeticError,
-    AttributeError,
-    struct.error,
-    MemoryError,
-    RecursionError,
-)
 _MOST_TEXT = 100
 _LEAST_ROOM = 24
 
@@ -171,10 +159,16 @@ class Tree:
         return Node(self.name, self.offset, self.size, dict(self.facts), children, self.more, self.fault)
 
 
-def _is_damage(error: Exception) -> bool:
-    import pyarrow as pa  # only where something is broken: files of text are looked at without Arrow
-
-    return isinstance(error, (*DAMAGE, pa.ArrowException, OSError))
+def graft(tree: Tree, section: Section, base: int) -> None:
+    """Add what an index says of its payload to ``tree``; the payload starts at byte ``base`` of the file."""
+    tree.facts.update({k: base + v if isinstance(v, Offset) else v for k, v in section.facts.items()})
+    tree.more = section.more
+    if section.fault is not None:
+        what, offset = section.fault
+        tree.fault = Fault(what, tree.offset if offset is None else base + offset)
+    for part in section.children:
+        child = tree.add(part.name, None if part.offset is None else base + part.offset, part.size)
+        graft(child, part, base)
 
 
 class reading:
@@ -187,36 +181,12 @@ class reading:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
-        tree = self._tree
-        match error:
-            case NotFound():
-                return False  # what was asked for is not there: no fault of the file
-            case CorruptError():
-                tree.fault = Fault(error.what, tree.offset if error.offset is None else self._base + error.offset)
-            case BitlakeError():
-                tree.fault = Fault(str(error), tree.offset)
-            case Exception() if _is_damage(error):
-                told = f"cannot be understood: {type(error).__name__}: {str(error)[:200]}"
-                tree.fault = Fault(told, tree.offset)
-            case _:
-                return False
+        fault = fault_of(error) if isinstance(error, Exception) else None
+        if fault is None:
+            return False
+        what, offset = fault
+        self._tree.fault = Fault(what, self._tree.offset if offset is None else self._base + offset)
         return True
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Which entries of a list to show: ``limit`` from number ``offset`` on."""
-
-    offset: int = 0
-    limit: int = 20
-
-    def of(self, count: int) -> range:
-        """The numbers to show of a list of so many."""
-        return range(min(self.offset, count), min(self.offset + self.limit, count))
-
-    def left(self, count: int) -> int:
-        """How many entries of a list of ``count`` are not shown."""
-        return count - len(self.of(count))
 
 
 def plain(value: Any) -> Any:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import methodcaller
 
 import numpy as np
 import pyarrow as pa
@@ -25,10 +24,9 @@ from bitlake.codec.bucket import row_hash
 from bitlake.codec.bytes import Reader
 from bitlake.codec.hashing import Int32s, UInt64s, xxh64
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest, NotFound, UnsupportedFeature
-from bitlake.expressions.tree import IsNull
 from bitlake.fileindex.container import EMPTY, read_header
 from bitlake.fileindex.reader import open_index
-from bitlake.fileindex.registry import INDEX_TYPES, indexed_type, parse_index_options
+from bitlake.fileindex.registry import find_index_type, indexed_type, parse_index_options
 from bitlake.fileindex.verify import IndexCheck
 from bitlake.formats.conform import cast_column
 from bitlake.formats.reader import reader_for
@@ -305,7 +303,7 @@ class FileIndexCheck:
 
     def _begin(self, content: bytes, column: str, kind: str, start: int, length: int, options: Options) -> None:
         known = indexed_type(column, self._fields)
-        if known is None or kind not in INDEX_TYPES:
+        if known is None or find_index_type(kind) is None:
             what = f"there is no index type '{kind}'" if known else f"the data file has no column '{column}'"
             self._note("index-unknown", column, f"index '{kind}': {what}")
             return
@@ -317,8 +315,7 @@ class FileIndexCheck:
         payload = content[start : start + length]
         try:
             index = open_index(lambda at, n: content[at : at + n], len(content), self._fields, self._rows, strict=True)
-            # A question that every kind of index answers, or not, from its head.
-            index.ask(column, kind, methodcaller("test", IsNull(column)))
+            index.check(column, kind)
             check = IndexCheck(made, kind, options.get((column, kind), {}), payload)
         except CorruptError as e:
             self._note("index-unreadable", column, e.what, start + (e.offset or 0))

@@ -98,14 +98,17 @@ def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
 
 def test_cost_guide_weighs_bytes() -> None:
     from bitlake.expressions.tree import Comparison, Op
-    from bitlake.fileindex.cost import Asked, CostGuide
+    from bitlake.fileindex.cost import CostPolicy, IndexQuery
 
     leaf = Comparison("c", Op.EQ, 1)
-    guide = CostGuide(4_000_000, lambda _: 5_000_000, exact=True)
-    why = guide.why_not(object(), Asked(leaf, 20_000_000, 4_000_000))
+    guide = CostPolicy(4_000_000, lambda _: 5_000_000, exact=True)
+    why = guide.reason_to_skip(object(), IndexQuery(leaf, 20_000_000, 4_000_000))
     assert why is not None and "20.0 MB of index for a column of 5.0 MB" in why
-    assert guide.why_not(object(), Asked(leaf, 5_000_000, 4_000_000)) is None
-    assert CostGuide(1000, lambda _: 10, exact=False).why_not(object(), Asked(leaf, 10_000, 1000)) is None
-    few = CostGuide(4_000_000, lambda _: None, exact=False).why_not(object(), Asked(leaf, 5_000_000, 10))
+    assert guide.reason_to_skip(object(), IndexQuery(leaf, 5_000_000, 4_000_000)) is None
+    assert CostPolicy(1000, lambda _: 10, exact=False).reason_to_skip(object(), IndexQuery(leaf, 10_000, 1000)) is None
+    few = CostPolicy(4_000_000, lambda _: None, exact=False).reason_to_skip(object(), IndexQuery(leaf, 5_000_000, 10))
     assert few is not None and "10 rows further" in few
-    assert CostGuide(4_000_000, lambda _: None, exact=True).why_not(object(), Asked(leaf, 50_000_000, 10)) is None
+    assert (
+        CostPolicy(4_000_000, lambda _: None, exact=True).reason_to_skip(object(), IndexQuery(leaf, 50_000_000, 10))
+        is None
+    )
