@@ -79,7 +79,7 @@ class ValueRows:
                 return start + "surely in no row"
             case "unknown":
                 return start + "this index cannot tell"
-            case "maybe" if not self.runs:
+            case "maybe" if not self.runs and not self.more:
                 return start + f"may be there (a {self.index.replace('-', ' ')} only rules values out)"
         sure = "exactly" if self.answer == "rows" else "at most"
         return start + f"{sure} {self.count:,} rows: {runs_text([list(r) for r in self.runs], self.more)}"
