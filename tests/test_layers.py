@@ -57,7 +57,7 @@ SHOWN = ("cli", "demo")
 ALLOWED_UPWARDS: dict[tuple[str, str], str] = {}
 
 # import name -> name on the package index, where they differ
-DISTRIBUTION = {"backports": "backports.zstd"}
+DISTRIBUTION = {"backports": "backports.zstd", "hdfs_native": "hdfs-native"}
 
 
 @dataclass(frozen=True)

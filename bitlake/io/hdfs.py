@@ -1,4 +1,4 @@
-"""Files of HDFS, by WebHDFS (:mod:`bitlake.io.webhdfs`).
+"""Files of HDFS, by WebHDFS (:mod:`bitlake.io.webhdfs`) or Hadoop's own protocol (:mod:`bitlake.io.native_hdfs`).
 
 Atomic creation: the bytes go to a hidden file in the same folder, which is then renamed; HDFS renames in one step and
 refuses a name that is taken.  An answer may get lost.  The hidden name holds a uuid, so a second try tells what
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ from bitlake.errors import (
 from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store, check_ends, check_ranges, check_whole
 from bitlake.io.http import attempts
 from bitlake.io.remote_files import PART_BYTES, RangedFile, UploadFile
-from bitlake.io.webhdfs import SCHEMES, HdfsOptions, TryAgain, Upload, WebHdfs, hdfs_options, member
+from bitlake.io.webhdfs import SCHEMES, HdfsOptions, TryAgain, WebHdfs, hdfs_options, member
 
 _GAP = 256 << 10
 """Ranges so many bytes apart are one request."""
@@ -38,28 +39,32 @@ _AT_A_TIME = 8
 
 
 class HdfsStore(Store):
-    """The :class:`~bitlake.io.base.Store` of one HDFS cluster."""
+    """The :class:`~bitlake.io.base.Store` of one HDFS cluster, by either protocol."""
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
-        self._options = hdfs_options(uri, options or {}, lenient)
-        self._client = WebHdfs(self._options)
-
-    def __repr__(self) -> str:
-        return f"HdfsStore({self._options!r})"
-
-    def __getstate__(self) -> HdfsOptions:
-        return self._options
-
-    def __setstate__(self, state: HdfsOptions) -> None:
-        self._options = state
-        self._client = WebHdfs(state)
+    _authority: str
+    """The cluster in paths: a host and a port, or the name of a name service."""
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
+    @abstractmethod
+    def _fetch(self, path: str, offset: int, length: int) -> bytes:
+        """Bytes of a file, fewer only where it ends."""
+
+    @abstractmethod
+    def _exactly(self, path: str, offset: int, length: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+        """All these bytes; raises :class:`CorruptError` for the first of ``ranges`` that leads beyond the file."""
+
+    @abstractmethod
+    def _status(self, path: str) -> FileInfo:
+        """What is at a path; raises :class:`NotFound`."""
+
+    @abstractmethod
+    def _entries(self, directory: str) -> builtins.list[FileInfo]:
+        """The entries of a folder; a file is its own entry, without a name.  Raises :class:`NotFound`."""
+
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
         """The whole file."""
-        place = self._place(path)
-        data = self._client.call("read", path, lambda: self._client.fetch(place, path, 0, limit + 1))
+        data = self._fetch(path, 0, limit + 1)
         check_whole(path, len(data), limit)
         return data
 
@@ -80,22 +85,6 @@ class HdfsStore(Store):
             i = bisect_right(starts, offset) - 1
             out.append(parts[i][offset - starts[i] : offset - starts[i] + length] if length else b"")
         return out
-
-    def _exactly(self, path: str, offset: int, length: int, ranges: Sequence[tuple[int, int]]) -> bytes:
-        place = self._place(path)
-
-        def fetch() -> bytes:
-            found = self._client.fetch(place, path, offset, length)
-            if len(found) != length:
-                check_ends(path, ranges, self.size(path))
-                raise TryAgain("fewer bytes came than were asked for", unknown=False)
-            return found
-
-        try:
-            return self._client.call("read", path, fetch)
-        except CorruptError:
-            check_ends(path, ranges, self.size(path))  # says by how much
-            raise
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
         """The first bytes, and the size."""
@@ -119,27 +108,42 @@ class HdfsStore(Store):
 
     def list(self, directory: str) -> builtins.list[FileInfo]:
         """The entries of a folder, sorted by name; empty when it is missing."""
-        place = self._place(directory)
         try:
-            answer = self._client.call(
-                "list", directory, lambda: self._client.ask("GET", "LISTSTATUS", place, directory)
-            )
+            found = self._entries(directory)
         except NotFound:
             return []
-        found = [_info(status) for status in member(answer, "FileStatuses", "FileStatus")]
-        return sorted((f for f in found if f.name), key=lambda f: f.name)  # a file lists itself, without a name
+        return sorted((f for f in found if f.name), key=lambda f: f.name)
 
     def open_input(self, path: str, size: int | None = None) -> Any:
         """An Arrow file that reads ranges."""
         size = self.size(path) if size is None else size
         return pa.PythonFile(RangedFile(lambda o, n: self.read_range(path, o, n), size, path), mode="r")
 
-    def _status(self, path: str) -> FileInfo:
-        place = self._place(path)
-        answer = self._client.call("stat", path, lambda: self._client.ask("GET", "GETFILESTATUS", place, path))
-        return _info(member(answer, "FileStatus"))
-
     # --- writing ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def open_output(self, path: str) -> Any:
+        """A file whose bytes go to the cluster as they are written."""
+
+    @abstractmethod
+    def _write_aside(self, path: str, data: bytes) -> str:
+        """Write a hidden file in the same folder; return its path."""
+
+    @abstractmethod
+    def _renamed(self, source: str, target: str, how: str) -> bool:
+        """Rename (NONE or OVERWRITE); False when the new name is taken.  Raises :class:`NotFound` for the source."""
+
+    @abstractmethod
+    def _delete(self, path: str, recursive: bool) -> None:
+        """Delete what is at a path, if anything is."""
+
+    @abstractmethod
+    def _forget(self, path: str) -> None:
+        """Delete a file that nobody knows, if that is possible now."""
+
+    @abstractmethod
+    def _make_folder(self, path: str) -> None:
+        """Make a folder and its parents; raises :class:`AlreadyExists` and :class:`NotFound` where files are."""
 
     def create(self, path: str, data: bytes) -> bool:
         """Create the file if it is absent, atomically.
@@ -153,15 +157,9 @@ class HdfsStore(Store):
         if not self._published(data, path, "OVERWRITE"):
             raise StorageUnavailable(f"cannot write {path}: the cluster did not replace it; is it a folder?")
 
-    def open_output(self, path: str) -> Any:
-        """A file whose bytes go to the cluster as they are written."""
-        place = self._place(path)
-        upload = self._client.call("write", path, lambda: self._client.upload(place, path))
-        return _Output(upload, lambda: self._forget(path))
-
     def delete(self, path: str) -> None:
         """Delete a file; a missing one is fine."""
-        self._delete(path, "false")
+        self._delete(path, False)
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Delete files, some at a time; missing ones are fine."""
@@ -171,13 +169,12 @@ class HdfsStore(Store):
         """Delete a folder with all it holds; a missing one is fine."""
         if not self._place(path).strip("/"):
             raise InvalidRequest(f"'{path}' is the whole file system: delete it with its own tools")
-        self._delete(path, "true")
+        self._delete(path, True)
 
     def make_dirs(self, path: str) -> None:
         """Make a folder and its parents."""
-        place = self._place(path)
         try:
-            self._client.call("make folder", path, lambda: self._client.ask("PUT", "MKDIRS", place, path))
+            self._make_folder(path)
         except (AlreadyExists, NotFound) as e:
             raise StorageUnavailable(f"cannot make folder {path}: a file has its name, or a parent's") from e
 
@@ -201,6 +198,93 @@ class HdfsStore(Store):
         if not self._renamed(source, target, "NONE"):
             raise AlreadyExists(f"cannot move {source} to {target}: that exists already")
 
+    def _published(self, data: bytes, path: str, how: str) -> bool:
+        """Make a hidden file and rename it; False when the name is taken."""
+        aside = self._write_aside(path, data)
+        done = False
+        try:
+            done = self._renamed(aside, path, how)
+        finally:
+            if not done:
+                self._forget(aside)  # also where it may have been renamed, which then stays
+        return done
+
+    def _files(self, folder: str) -> builtins.list[str]:
+        """The names of all files below a folder, relative to it."""
+        out: builtins.list[str] = []
+        waiting: builtins.list[str] = [""]
+        while waiting:
+            below = waiting.pop()
+            for entry in self.list(f"{folder}/{below}".rstrip("/")):
+                (waiting if entry.is_dir else out).append(f"{below}{entry.name}" + ("/" if entry.is_dir else ""))
+        return out
+
+    def _copy(self, source: str, target: str) -> None:
+        with self.open_input(source) as from_, self.open_output(target) as to:
+            while part := from_.read(PART_BYTES):
+                to.write(part)
+
+    def _place(self, path: str) -> str:
+        """The path inside the cluster: nothing is decoded, as everywhere."""
+        scheme, found, rest = path.partition("://")
+        authority, _, tail = rest.partition("/")
+        if not found or scheme.lower() not in SCHEMES or authority != self._authority:
+            raise InvalidRequest(f"{path} is not in this cluster, which is {self._authority or 'the default'}")
+        return "/" + tail.strip("/")
+
+
+class WebHdfsStore(HdfsStore):
+    """A cluster by WebHDFS."""
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
+        self.__setstate__(hdfs_options(uri, options or {}, lenient))
+
+    def __repr__(self) -> str:
+        return f"WebHdfsStore({self._options!r})"
+
+    def __getstate__(self) -> HdfsOptions:
+        return self._options
+
+    def __setstate__(self, state: HdfsOptions) -> None:
+        self._options, self._authority = state, state.authority
+        self._client = WebHdfs(state)
+
+    def _fetch(self, path: str, offset: int, length: int) -> bytes:
+        place = self._place(path)
+        return self._client.call("read", path, lambda: self._client.fetch(place, path, offset, length))
+
+    def _exactly(self, path: str, offset: int, length: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+        place = self._place(path)
+
+        def fetch() -> bytes:
+            found = self._client.fetch(place, path, offset, length)
+            if len(found) != length:
+                check_ends(path, ranges, self.size(path))
+                raise TryAgain("fewer bytes came than were asked for", unknown=False)
+            return found
+
+        try:
+            return self._client.call("read", path, fetch)
+        except CorruptError:
+            check_ends(path, ranges, self.size(path))  # says by how much
+            raise
+
+    def _status(self, path: str) -> FileInfo:
+        place = self._place(path)
+        answer = self._client.call("stat", path, lambda: self._client.ask("GET", "GETFILESTATUS", place, path))
+        return _info(member(answer, "FileStatus"))
+
+    def _entries(self, directory: str) -> builtins.list[FileInfo]:
+        place = self._place(directory)
+        answer = self._client.call("list", directory, lambda: self._client.ask("GET", "LISTSTATUS", place, directory))
+        return [_info(status) for status in member(answer, "FileStatuses", "FileStatus")]
+
+    def open_output(self, path: str) -> Any:
+        """A file whose bytes go to a datanode as they are written."""
+        place = self._place(path)
+        upload = self._client.call("write", path, lambda: self._client.upload(place, path))
+        return HdfsOutput(upload, lambda: self._forget(path))
+
     def _write_aside(self, path: str, data: bytes) -> str:
         folder, _, name = path.rpartition("/")
         options, last = self._options, ""
@@ -218,19 +302,7 @@ class HdfsStore(Store):
                 return aside
         raise self._client.gave_up("create", path, last)
 
-    def _published(self, data: bytes, path: str, how: str) -> bool:
-        """Make a hidden file and rename it; False when the name is taken."""
-        aside = self._write_aside(path, data)
-        done = False
-        try:
-            done = self._renamed(aside, path, how)
-        finally:
-            if not done:
-                self._forget(aside)  # also where it may have been renamed, which then stays
-        return done
-
     def _renamed(self, source: str, target: str, how: str) -> bool:
-        """Rename; False when the new name is taken.  Raises :class:`NotFound` without the source."""
         origin, place = self._place(source), self._place(target)
         unknown, last = False, ""
         for _ in attempts(self._options.max_retries, self._options.retry_seconds):
@@ -268,46 +340,26 @@ class HdfsStore(Store):
             return False
         return True
 
-    def _delete(self, path: str, recursive: str) -> None:
-        place = self._place(path)
+    def _delete(self, path: str, recursive: bool) -> None:
+        place, below = self._place(path), "true" if recursive else "false"
         with contextlib.suppress(NotFound):
             self._client.call(
-                "delete", path, lambda: self._client.ask("DELETE", "DELETE", place, path, recursive=recursive)
+                "delete", path, lambda: self._client.ask("DELETE", "DELETE", place, path, recursive=below)
             )
 
+    def _make_folder(self, path: str) -> None:
+        place = self._place(path)
+        self._client.call("make folder", path, lambda: self._client.ask("PUT", "MKDIRS", place, path))
+
     def _forget(self, path: str) -> None:
-        """Delete a file that nobody knows, if that is possible now."""
         with contextlib.suppress(TryAgain, NotFound, StorageUnavailable):
             self._client.ask("DELETE", "DELETE", self._place(path), path, recursive="false")
 
-    def _files(self, folder: str) -> builtins.list[str]:
-        """The names of all files below a folder, relative to it."""
-        out: builtins.list[str] = []
-        waiting: builtins.list[str] = [""]
-        while waiting:
-            below = waiting.pop()
-            for entry in self.list(f"{folder}/{below}".rstrip("/")):
-                (waiting if entry.is_dir else out).append(f"{below}{entry.name}" + ("/" if entry.is_dir else ""))
-        return out
 
-    def _copy(self, source: str, target: str) -> None:
-        with self.open_input(source) as from_, self.open_output(target) as to:
-            while part := from_.read(PART_BYTES):
-                to.write(part)
-
-    def _place(self, path: str) -> str:
-        """The path inside the cluster: nothing is decoded, as everywhere."""
-        scheme, found, rest = path.partition("://")
-        authority, _, tail = rest.partition("/")
-        if not found or scheme.lower() not in SCHEMES or authority != self._options.authority:
-            raise InvalidRequest(f"{path} is not in this cluster, which is {self._options.authority or 'the default'}")
-        return "/" + tail.strip("/")
-
-
-class _Output(UploadFile):
+class HdfsOutput(UploadFile):
     """A file being written, which goes away again when it is not finished."""
 
-    def __init__(self, upload: Upload, forget: Any) -> None:
+    def __init__(self, upload: Any, forget: Any) -> None:
         super().__init__(upload, contextlib.nullcontext)
         self._upload = upload
         self._forget = forget

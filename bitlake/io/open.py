@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.io.base import Store, scheme_of
@@ -34,9 +35,15 @@ def open_store(
 
         return ObjectStore(uri, options, configured)
     if scheme in ("hdfs", "webhdfs", "swebhdfs"):
-        from bitlake.io.hdfs import HdfsStore
+        from bitlake.io.webhdfs import names_webhdfs
 
-        return HdfsStore(uri, options, configured)
+        if scheme == "hdfs" and find_spec("hdfs_native") and not names_webhdfs(options or {}, configured or {}):
+            from bitlake.io.native_hdfs import NativeHdfsStore
+
+            return NativeHdfsStore(uri, options, configured)
+        from bitlake.io.hdfs import WebHdfsStore
+
+        return WebHdfsStore(uri, options, configured)
     raise UnsupportedFeature(
         f"storage scheme '{scheme}://' of '{uri}' is not supported; use a local path, file:/path, file:///path or one "
         f"of {', '.join(f'{k}://' for k in (*KINDS, 'hdfs', 'webhdfs'))}"

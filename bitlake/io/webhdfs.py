@@ -56,10 +56,10 @@ from bitlake.io.http import (
 )
 
 T = TypeVar("T")
-_REFUSED = ("AccessControlException", "SecurityException", "AuthorizationException", "InvalidToken", "SecretManager")
-_QUOTA = ("QuotaExceededException", "QuotaByStorageTypeExceededException")
+REFUSED = ("AccessControlException", "SecurityException", "AuthorizationException", "InvalidToken", "SecretManager")
+QUOTA = ("QuotaExceededException", "QuotaByStorageTypeExceededException")
 _ELSEWHERE = ("StandbyException", "ObserverRetryOnActiveException")
-_LATER = ("RetriableException", "SafeModeException", "ServerTooBusy", "NoRouteToHostException", "ConnectException")
+LATER = ("RetriableException", "SafeModeException", "ServerTooBusy", "NoRouteToHostException", "ConnectException")
 _LONGEST_REASON = 300
 _REDIRECTS = (302, 303, 307)
 _ERROR_BYTES = 1 << 20
@@ -169,7 +169,7 @@ class WebHdfs:
         if answer.status < 300:
             return answer
         kind, message = _remote(answer)
-        if kind in _ELSEWHERE or kind in _LATER or (answer.status >= 500 and not kind) or answer.status == 429:
+        if kind in _ELSEWHERE or kind in LATER or (answer.status >= 500 and not kind) or answer.status == 429:
             raise TryAgain(self._told(kind, message, answer.status), unknown=answer.status >= 500)
         raise self._meaning(kind, message, answer, op, shown)
 
@@ -184,14 +184,14 @@ class WebHdfs:
                 f"cannot {op.lower()} {shown}: the cluster wants Kerberos; get a delegation token with "
                 "`hdfs fetchdt` and give it as storage option 'delegation-token'"
             )
-        if kind.startswith(_REFUSED) or answer.status == 401 or (answer.status == 403 and not kind):
+        if kind.startswith(REFUSED) or answer.status == 401 or (answer.status == 403 and not kind):
             who = "the delegation token" if self.options.token else f"user '{self.options.user}'"
             return AccessDenied(f"cannot {op.lower()} {shown}: the cluster refused {who} ({told})")
         if kind in ("IllegalArgumentException", "InvalidPathException", "HadoopIllegalArgumentException"):
             return NotFound(f"no file can have this name: {shown!r} ({told})")
         if op == "OPEN" and "out of the range" in message:
             return CorruptError("the file ends before the bytes that were asked for", None, shown)
-        kind_of = StorageFull if kind.endswith(_QUOTA) else StorageUnavailable
+        kind_of = StorageFull if kind.endswith(QUOTA) else StorageUnavailable
         return kind_of(f"cannot {op.lower()} {shown}: {told}")
 
     def _told(self, kind: str, message: str, status: int) -> str:
@@ -292,6 +292,7 @@ _NAMES = {
     "retry-timeout": "retry-timeout",
     "timeout": "timeout",
 }
+_HADOOP = ("dfs.", "fs.", "hadoop.", "ipc.")
 _HOST = re.compile(r"^[A-Za-z0-9._-]+(:\d{1,5})?$|^\[[0-9a-fA-F:]+\](:\d{1,5})?$")
 _EXAMPLES = "dfs.namenode.http-address, dfs.namenode.https-address, hadoop.user.name, delegation-token, max_retries, "
 
@@ -313,8 +314,34 @@ class HdfsOptions:
         return f"HdfsOptions({self.authority!r}, {', '.join(self.addresses)}, user={self.user!r})"
 
 
-def hdfs_options(uri: str, given: Mapping[str, str], lenient: Mapping[str, str] | None = None) -> HdfsOptions:
+def hadoop_settings(given: Mapping[str, str], lenient: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Hadoop's own settings among the options, for a client that reads them, and the remaining options given."""
+    settings: dict[str, str] = {}
+    rest: dict[str, str] = {}
+    for options, out in ((lenient, dict[str, str]()), (given, rest)):
+        for key, value in options.items():
+            name = key.removeprefix("spark.hadoop.")
+            hadoop = name.startswith(_HADOOP) and name.replace("_", "-") not in _NAMES
+            (settings if hadoop else out)[name if hadoop else key] = value
+    return settings, rest
+
+
+def names_webhdfs(given: Mapping[str, str], lenient: Mapping[str, str]) -> bool:
+    """Whether an option is WebHDFS's own: an HTTP address, a user to name, a delegation token."""
+    for key in (*given, *(k for k in lenient if k.startswith("spark.hadoop."))):
+        text = key.removeprefix("spark.hadoop.").removeprefix("hdfs.")
+        name = _NAMES.get(text.replace("_", "-"))
+        if _ADDRESS.match(text) or name in ("http-address", "https-address", "user", "delegation-token"):
+            return True
+    return False
+
+
+def hdfs_options(
+    uri: str, given: Mapping[str, str], lenient: Mapping[str, str] | None = None, *, addressed: bool = True
+) -> HdfsOptions:
     """The options for the cluster of ``uri``; ``given`` first, then ``lenient`` (a Spark session's settings).
+
+    ``addressed``: whether the namenodes' HTTP addresses are needed.
 
     ``hdfs://host:8020`` names the port of Hadoop's own protocol: without an address in the options, WebHDFS is looked
     for at the same host's port 9870.  Raises :class:`InvalidRequest`, which shows no values.
@@ -345,7 +372,7 @@ def hdfs_options(uri: str, given: Mapping[str, str], lenient: Mapping[str, str] 
     user = found.get("user") or os.environ.get("HADOOP_USER_NAME") or _login()
     return HdfsOptions(
         authority,
-        _addresses(scheme, authority, addresses),
+        _addresses(scheme, authority, addresses) if addressed else (),
         None if found.get("delegation-token") else user,
         found.get("delegation-token"),
         int(number_option("max_retries", found.get("max-retries"), MAX_RETRIES)),

@@ -1,4 +1,7 @@
-"""HDFS by WebHDFS; with BITLAKE_WEBHDFS=host:port what needs no failures runs against that cluster instead."""
+"""HDFS by WebHDFS and by Hadoop's own protocol.
+
+With BITLAKE_WEBHDFS=host:port and BITLAKE_HDFS=host:port what needs no failures runs against that cluster instead.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 
+import native_hdfs_client
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,10 +22,12 @@ from store_checks import check_one_creates, check_ranges
 
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import Store, has_cheap_rename, open_store
+from bitlake.io.native_hdfs import NativeHdfsStore
 from bitlake.io.remote_files import PART_BYTES
 from bitlake.io.webhdfs import Upload, WebHdfs, hdfs_options
 from bitlake.lake import connect
 
+OPTIONS = {"user": os.environ.get("HADOOP_USER_NAME", "me")}
 QUICK = {"retry_timeout": "2", "timeout": "5"}
 
 
@@ -31,12 +37,25 @@ def cluster() -> Iterator[hdfs.Cluster]:
         yield made
 
 
-@pytest.fixture
+@pytest.fixture(params=["webhdfs", "native"])
 def place(request: pytest.FixtureRequest) -> tuple[Store, str]:
     """A store and a new folder in it."""
+    if request.param == "native":
+        return request.getfixturevalue("native_place")
     address = os.environ.get("BITLAKE_WEBHDFS") or request.getfixturevalue("cluster").namenode
     root = f"webhdfs://{address}/tmp/{uuid.uuid4()}"
-    return open_store(root, {"user": os.environ.get("HADOOP_USER_NAME", "me")}), root
+    return open_store(root, OPTIONS), root
+
+
+@pytest.fixture
+def native_place(monkeypatch: pytest.MonkeyPatch) -> tuple[Store, str]:
+    """The same by Hadoop's own protocol: a cluster, or a stand-in with the interface of hdfs-native."""
+    address = os.environ.get("BITLAKE_HDFS")
+    if address is None:
+        address = "stand-in:8020"
+        native_hdfs_client.install(monkeypatch)
+    root = f"hdfs://{address}/tmp/{uuid.uuid4()}"
+    return NativeHdfsStore(root), root
 
 
 def store_of(cluster: hdfs.Cluster, **options: str) -> tuple[Store, str]:
@@ -183,16 +202,15 @@ def test_what_an_exception_leaves_is_deleted(place: tuple[Store, str]) -> None:
 
 def test_a_lake_of_tables(place: tuple[Store, str]) -> None:
     _, root = place
-    lake = connect(root, storage_options={"user": os.environ.get("HADOOP_USER_NAME", "me")})
+    options = OPTIONS if root.startswith("webhdfs") else None
+    lake = connect(root, storage_options=options)
     table = lake.create_table("t", pa.schema({"id": pa.int64(), "p": pa.string()}), partition_by=["p"])
     table.append(pa.table({"id": [1, 2], "p": ["a:b", "c%d"]}))
     failed: list[BaseException] = []
 
     def append(number: int) -> None:
         try:
-            connect(root, storage_options={"user": os.environ.get("HADOOP_USER_NAME", "me")}).table("t").append(
-                pa.table({"id": [number], "p": ["x"]})
-            )
+            connect(root, storage_options=options).table("t").append(pa.table({"id": [number], "p": ["x"]}))
         except BaseException as e:
             failed.append(e)
             raise
