@@ -18,6 +18,7 @@ from bitlake.scan.reader import forget_footers
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.table.table import Table
 from bitlake.write.commit import OutcomeUnknown
 
@@ -103,21 +104,21 @@ def strays(table: Table) -> set[str]:
     state, store = table.state(), LocalStore()
     paths, partitions = state.paths, PartitionReader(state.schema, state.paths)
     named = {paths.latest_hint, paths.earliest_hint, *(paths.schema(i) for i in range(10))}
-    for number in manifests.snapshot_ids(store, paths):
-        s = manifests.load_snapshot(store, paths, number)
+    for number in manifests.snapshot_ids(TableFiles(store, paths)):
+        s = manifests.load_snapshot(TableFiles(store, paths), number)
         named.add(paths.snapshot(number))
-        entries = list(manifests.live_files(store, paths, s))
+        entries = list(manifests.live_files(TableFiles(store, paths), s))
         for name in (s.base_manifest_list, s.delta_manifest_list, s.changelog_manifest_list):
             if name is None:
                 continue
             named.add(paths.manifest(name))
-            metas = manifests.read_manifest_list(store, paths, name)
+            metas = manifests.read_manifest_list(TableFiles(store, paths), name)
             named |= {paths.manifest(m.file_name) for m in metas}
             if name == s.changelog_manifest_list:
-                entries += [e for m in metas for e in manifests.read_manifest(store, paths, m.file_name)]
+                entries += [e for m in metas for e in manifests.read_manifest(TableFiles(store, paths), m.file_name)]
         if s.index_manifest is not None:
             named.add(paths.manifest(s.index_manifest))
-        named |= {index_path(paths, state.schema, i) for i in index_entries(store, paths, s)}
+        named |= {index_path(paths, state.schema, i) for i in index_entries(TableFiles(store, paths), s)}
         for e in entries:
             path = partitions.data_path(e)
             named |= {path, *(f"{path.rsplit('/', 1)[0]}/{x}" for x in e.file.extra_files)}

@@ -22,6 +22,7 @@ from bitlake.scan.column_reader import MergeTask, ReadCounts
 from bitlake.scan.reader import ReadRequest, read_merged
 from bitlake.schema.merge_spec import MergeSpec, max_level
 from bitlake.snapshot.index_files import read_vectors
+from bitlake.snapshot.table_files import TableFiles
 
 COLUMNS = [("k", "INT NOT NULL"), ("x", "STRING NOT NULL"), *[(c, "BIGINT") for c in "abg"], ("t", "STRING")]
 
@@ -90,7 +91,7 @@ class BucketTable:
     def vectors(self) -> dict[str, Any]:
         if self.state.vectors is None:
             return {}
-        return read_vectors(self.store, self.context.paths, self.context.schema, self.state.vectors)
+        return read_vectors(TableFiles(self.store, self.context.paths), self.context.schema, self.state.vectors)
 
     def apply(self, done: Compaction) -> None:
         """What the commit of a compaction does; levels above 0 must not overlap."""

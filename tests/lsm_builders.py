@@ -18,6 +18,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.schema.merge_spec import row_schema
 from bitlake.snapshot.index_files import write_vectors
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types.datatypes import parse_type
 
@@ -59,5 +60,5 @@ def state_of(
         import numpy as np
 
         made = {n: DeletionVector.of(np.array(p, np.int64)) for n, p in vectors.items()}
-        entry = write_vectors(store, context.paths, context.schema, EMPTY_ROW, 0, made)
+        entry = write_vectors(TableFiles(store, context.paths), context.schema, EMPTY_ROW, 0, made)
     return BucketState(EMPTY_ROW, 0, 1, tuple(files), entry)

@@ -19,6 +19,7 @@ from bitlake.metadata.names import Names
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.runtime import Recorder
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_schema
 
 if TYPE_CHECKING:
@@ -139,9 +140,9 @@ class Catalog(ABC):
         check_name(name.table, "table")
         return f"{self.database_path(name.database)}/{name.table}"
 
-    def table_paths(self, name: Identifier, branch: str | None = None) -> TablePaths:
-        """The paths of the files of a table or branch."""
-        return TablePaths(self.table_path(name), branch, self.external_roots)
+    def table_files(self, name: Identifier, branch: str | None = None) -> TableFiles:
+        """The files of a table or branch."""
+        return TableFiles(self.store, TablePaths(self.table_path(name), branch, self.external_roots))
 
     def find(self, name: Identifier, names: Names = Names.FOLDED) -> Identifier:
         """The table of this name or, where ``names`` folds case, the only one that differs from it in case alone.
@@ -166,7 +167,7 @@ class Catalog(ABC):
         """The latest schema of a table; raises :class:`NotFound`, naming similar tables."""
         path = self.table_path(name)
         with reading_table(str(name)):
-            schema = latest_schema(self.store, TablePaths(path))
+            schema = latest_schema(TableFiles(self.store, TablePaths(path)))
         if schema is None:
             raise self._schema_not_found(name, path)
         return schema

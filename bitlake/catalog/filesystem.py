@@ -25,6 +25,7 @@ from bitlake.catalog.table_folder import (
 from bitlake.errors import AlreadyExists
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import has_schema
 
 log = logging.getLogger("bitlake")
@@ -76,7 +77,7 @@ class FileSystemCatalog(Catalog):
             self._check_empty(name, tables)
         with contextlib.ExitStack() as drops:
             for table in tables:
-                drops.enter_context(deleting_external_files(self.store, self.table_paths(Identifier(name, table))))
+                drops.enter_context(deleting_external_files(self.table_files(Identifier(name, table))))
             self.store.delete_dir(path)
 
     # --- tables ----------------------------------------------------------------------------------------------------
@@ -86,11 +87,11 @@ class FileSystemCatalog(Catalog):
         self._check_database(database)
         path = self.database_path(database)
         folders = [f.name for f in self.store.list(path) if f.is_dir]
-        return sorted(f for f in folders if has_schema(self.store, TablePaths(f"{path}/{f}")))
+        return sorted(f for f in folders if has_schema(TableFiles(self.store, TablePaths(f"{path}/{f}"))))
 
     def table_exists(self, name: Identifier) -> bool:
         """Whether the table has a schema."""
-        return has_schema(self.store, TablePaths(self.table_path(name)))
+        return has_schema(TableFiles(self.store, TablePaths(self.table_path(name))))
 
     def _create_table(self, name: Identifier, schema: TableSchema) -> None:
         self._check_database(name.database)
@@ -112,5 +113,5 @@ class FileSystemCatalog(Catalog):
             if if_exists:
                 return
             raise self._table_not_found(name)
-        with deleting_external_files(self.store, self.table_paths(name)):
+        with deleting_external_files(self.table_files(name)):
             delete_table(self.store, path)

@@ -35,6 +35,7 @@ from bitlake.io.sql_database import SqlDatabase, Transaction
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.snapshot.table_files import TableFiles
 
 _EXISTS, _LOCATION = "exists", "location"
 _LONGEST = 1000
@@ -256,7 +257,7 @@ class JdbcCatalog(Catalog):
     def drop_table(self, name: Identifier, *, if_exists: bool = False) -> None:
         """Delete a table with everything in its folder; raises :class:`NotFound` unless ``if_exists``."""
         path = self.table_path(name)
-        with deleting_external_files(self.store, self.table_paths(name)):
+        with deleting_external_files(self.table_files(name)):
             with self._database.transaction(write=True) as t:
                 if not t.run(f"DELETE FROM paimon_tables WHERE {_OF_TABLE}", self._row_key(name)):
                     if if_exists:
@@ -266,7 +267,7 @@ class JdbcCatalog(Catalog):
             delete_table(self.store, path)
 
     def _delete_folder(self, root: str) -> None:
-        with deleting_external_files(self.store, TablePaths(root, None, self.external_roots)):
+        with deleting_external_files(TableFiles(self.store, TablePaths(root, None, self.external_roots))):
             delete_table(self.store, root)
 
     # --- views -----------------------------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ def open_state(catalog: Catalog, name: Identifier, names: Names = Names.FOLDED) 
             raise
         catalog.load_schema(match)
         table = match
-    state = load_state(display_name(table, branch), catalog.table_paths(table, branch), catalog.store)
+    state = load_state(display_name(table, branch), catalog.table_files(table, branch))
     if state is None:
         raise NotFound(f"table '{table}' has no branch '{branch}'")
     return state
@@ -64,7 +64,7 @@ def locate(catalog: Catalog, name: Identifier) -> tuple[str, TablePaths]:
         raise InvalidRequest(f"'{name}' is a system table, which has no files of its own; use '{table}'")
     with contextlib.suppress(CorruptError):  # the table exists, even if its schema cannot be read
         catalog.load_schema(table)
-    paths = catalog.table_paths(table, branch)
+    paths = catalog.table_files(table, branch).paths
     if branch is not None and not catalog.store.dir_exists(paths.branch_root):
         raise NotFound(f"table '{table}' has no branch '{branch}'")
     return display_name(table, branch), paths

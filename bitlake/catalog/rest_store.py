@@ -22,7 +22,6 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable, UnsupportedFeature
-from bitlake.io import Store
 from bitlake.io.resolving import ResolvingStore
 from bitlake.io.rest import RestClient
 from bitlake.metadata.manifest import EntryKind
@@ -32,6 +31,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.manifests import read_manifest_list, read_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import PREFIX as EXPIRING
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_schema_id, load_schema
 from bitlake.types import ArrayType, DataField, DataType, MapType, RowType
 from bitlake.types.datatypes import type_to_json
@@ -119,7 +119,7 @@ class RestStore(ResolvingStore):
             "tableId": table.uuid,
             "baseSnapshotUuid": self._base_uuid(paths, number),
             "snapshot": json.loads(data),
-            "statistics": partition_statistics(self, paths, snapshot),
+            "statistics": partition_statistics(TableFiles(self, paths), snapshot),
         }
         if client.post(body, *table.path, "commit").get("success") is True:
             return True
@@ -142,14 +142,14 @@ class RestStore(ResolvingStore):
 
     def _alter(self, table: RestTable, path: str, data: bytes, number: int) -> bool:
         paths = TablePaths(table.root)
-        if number != (latest_schema_id(self, paths) or 0) + 1:
+        if number != (latest_schema_id(TableFiles(self, paths)) or 0) + 1:
             return False  # another writer created this schema first
         new = TableSchema.from_json(data, path)
-        changes = schema_changes(load_schema(self, paths, number - 1), new)
+        changes = schema_changes(load_schema(TableFiles(self, paths), number - 1), new)
         if not changes:
             raise UnsupportedFeature(f"table '{table.database}.{table.table}': a REST catalog cannot make this change")
         self._require_client().post({"changes": changes}, *table.path)
-        actual = load_schema(self, paths, number)
+        actual = load_schema(TableFiles(self, paths), number)
         changed = {c["key"] for c in changes if "key" in c}
         # A server may add options and comments, but the columns and the changed options must be those validated here.
         if [(f.id, f.name, f.type) for f in actual.fields] != [(f.id, f.name, f.type) for f in new.fields] or any(
@@ -218,12 +218,12 @@ class RestStore(ResolvingStore):
         super().rename(source, target)
 
 
-def partition_statistics(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[dict[str, Any]]:
+def partition_statistics(table: TableFiles, snapshot: Snapshot) -> list[dict[str, Any]]:
     """The rows, bytes and files that a snapshot adds to each partition (Paimon's ``PartitionStatistics``)."""
-    reader = PartitionReader(load_schema(store, paths, snapshot.schema_id), paths)
+    reader = PartitionReader(load_schema(table, snapshot.schema_id), table.paths)
     shift = _clock.local_ms() - _clock.now_ms()
     statistics: dict[bytes, dict[str, Any]] = {}
-    for entries in read_manifests(store, paths, read_manifest_list(store, paths, snapshot.delta_manifest_list)):
+    for entries in read_manifests(table, read_manifest_list(table, snapshot.delta_manifest_list)):
         for e in entries:
             sign = 1 if e.kind is EntryKind.ADD else -1
             partition = statistics.get(e.partition)

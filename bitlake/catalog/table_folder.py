@@ -22,6 +22,7 @@ from bitlake.errors import AlreadyExists, NotFound
 from bitlake.io import Store, has_cheap_rename
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import JOURNAL, has_schema
 
 _DROPPED = ".dropped-"
@@ -69,7 +70,7 @@ def delete_table(store: Store, root: str) -> None:
 def delete_remains(store: Store, root: str) -> None:
     """Delete what an interrupted drop, or a writer after it, left in a folder; nothing if it holds a schema."""
     names = store.names(root)
-    if "schema" in names and has_schema(store, TablePaths(root)):
+    if "schema" in names and has_schema(TableFiles(store, TablePaths(root))):
         return
     if any(name.startswith(_DROPPED) for name in names):
         for name in names:
@@ -82,11 +83,11 @@ def delete_remains(store: Store, root: str) -> None:
 
 
 @contextlib.contextmanager
-def deleting_external_files(store: Store, paths: TablePaths) -> Iterator[None]:
+def deleting_external_files(table: TableFiles) -> Iterator[None]:
     """Delete a table's files in external paths after the block, which drops the table."""
     # Imported lazily: it reads manifests, so it imports Avro, which commands that only read names do not need.
     from bitlake.snapshot.references import delete_external, external_files
 
-    files = external_files(store, paths)
+    files = external_files(table)
     yield
-    delete_external(store, paths, files)
+    delete_external(table, files)

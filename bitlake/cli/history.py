@@ -24,8 +24,8 @@ def history(run: Run, table: str, limit: int) -> None:
     from bitlake.snapshot.versions import existing_snapshots, snapshot_ids
 
     state = run.state(table)
-    ids = snapshot_ids(state.store, state.paths)[::-1]
-    snapshots = existing_snapshots(state.store, state.paths, ids[:limit] if limit else ids)
+    ids = snapshot_ids(state.table_files)[::-1]
+    snapshots = existing_snapshots(state.table_files, ids[:limit] if limit else ids)
     tag_names: dict[int, list[str]] = {}
     for entry in list_tags(state):
         tag_names.setdefault(entry.snapshot.id, []).append(entry.name)
@@ -201,7 +201,7 @@ def branch_list(run: Run, table: str) -> None:
 
     state = run.state(table)
     branches = []
-    for name in ("main", *branch_names(state.store, state.paths)):
+    for name in ("main", *branch_names(state.table_files)):
         snapshot = (state if name == "main" else run.state(f"{state.name}$branch_{name}")).snapshot
         branches.append(
             {

@@ -182,7 +182,7 @@ def _snapshots(
     from bitlake.snapshot.expiry import Retention, plan_expiry
 
     retention = Retention(retain_max, retain_min, None if age is None else _clock.now_ms() - age)
-    plan = plan_expiry(state.store, state.paths, state.schema, retention)
+    plan = plan_expiry(state.table_files, state.schema, retention)
     document = {
         "snapshots": list(plan.snapshots),
         "data_files": list(plan.data_files),

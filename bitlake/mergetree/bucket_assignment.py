@@ -29,6 +29,7 @@ from bitlake.metadata.index_manifest import HASH
 from bitlake.metadata.partition import partition_path
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.hash_index import java_order
 
 UNLIMITED = 32767
@@ -263,7 +264,7 @@ class DynamicAssigner:
     def _load(self, partition: bytes, begin: int) -> PartitionAssigner:
         context = self._context
         known = {
-            s.bucket: read_hashes(self._store, context.paths, context.schema, s.hashes)
+            s.bucket: read_hashes(TableFiles(self._store, context.paths), context.schema, s.hashes)
             for s in self._states.get(partition, ())
             if s.hashes is not None
         }
@@ -286,12 +287,12 @@ def hash_change(context: LsmContext, store: Store, state: BucketState, arrived: 
     """
     restored = None
     if state.hashes is not None:
-        restored = read_hashes(store, context.paths, context.schema, state.hashes)
+        restored = read_hashes(TableFiles(store, context.paths), context.schema, state.hashes)
         if bool(np.isin(arrived, restored).all()):
             return None
     hashes = java_order(arrived, restored)
     if not len(hashes):
         return None
-    made = write_hashes(store, context.paths, context.schema, state.partition, state.bucket, hashes)
+    made = write_hashes(TableFiles(store, context.paths), context.schema, state.partition, state.bucket, hashes)
     base = () if state.hashes is None else (state.hashes,)
     return IndexChange(state.partition, state.bucket, HASH, base, (made,))

@@ -38,7 +38,7 @@ def bucket_states(
         if slot in only if only is not None else partitions is None or e.partition in partitions:
             files.setdefault(slot, []).append(e)
     indexes: dict[Slot, dict[str, IndexFileEntry]] = {}
-    for i in index_entries(state.store, state.paths, state.snapshot):
+    for i in index_entries(state.table_files, state.snapshot):
         slot = (i.partition, i.bucket)
         if slot in only if only is not None else partitions is None or i.partition in partitions:
             indexes.setdefault(slot, {})[i.index_type] = i
@@ -124,7 +124,7 @@ class LiveBuckets:
 def hash_buckets(state: TableState) -> dict[Slot, BucketState]:
     """The buckets of a table that have a HASH index, with that alone: all that rows need to be given buckets."""
     total = state.schema.num_buckets
-    found = index_entries(state.store, state.paths, state.snapshot)
+    found = index_entries(state.table_files, state.snapshot)
     return {
         (i.partition, i.bucket): BucketState(i.partition, i.bucket, total, hashes=i)
         for i in found

@@ -27,6 +27,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, with_kinds
 from bitlake.snapshot.partitions import discard_entries
+from bitlake.snapshot.table_files import TableFiles
 
 
 class BucketWriter:
@@ -131,7 +132,9 @@ class BucketWriter:
             writer.abort()
         self._open.clear()
         context = self._context
-        discard_entries(self._store, context.paths, context.schema, [*self._files[False], *self._files[True]])
+        discard_entries(
+            TableFiles(self._store, context.paths), context.schema, [*self._files[False], *self._files[True]]
+        )
 
     def _put(self, rows: pa.Table, *, changelog: bool = False) -> None:
         if not rows.num_rows:

@@ -185,7 +185,7 @@ class Publisher:
         index = tuple(i for c in changes for i in c.index)
         if overwrite is not None:
             # Paimon's overwrites publish no changelog either.
-            discard_entries(state.store, state.paths, state.schema, changelog)
+            discard_entries(state.table_files, state.schema, changelog)
             changelog = []
             if not any(c.compaction for c in changes):
                 adds = upgraded(state.schema, adds)
@@ -220,7 +220,7 @@ class Publisher:
                 if surely_not:
                     kept = set() if moved is None else {e.identity for e in (*moved, *changelog)}
                     gone = [e for e in (*adds, *changelog) if e.identity not in kept]
-                    discard_entries(state.store, state.paths, state.schema, gone)
+                    discard_entries(state.table_files, state.schema, gone)
                 if surely_not and moved is None:
                     IndexFiles(state.store, state.paths, state.schema).discard([e for i in index for e in i.new])
             adds, surely_not = moved, False
@@ -239,7 +239,7 @@ class Publisher:
                 kept.append(e)
 
         def undo(done: Iterable[tuple[ManifestEntry, ...]]) -> None:
-            discard_entries(state.store, state.paths, state.schema, [e for entries in done for e in entries])
+            discard_entries(state.table_files, state.schema, [e for entries in done for e in entries])
 
         work = partial(renumber_file, lsm_context(state, adds), state.store)
         return [*kept, *(e for entries in _all(self.runner, jobs, work, undo) for e in entries)]
@@ -349,7 +349,7 @@ def compact_buckets(
 def discard_compactions(state: TableState, compactions: Iterable[Compaction]) -> None:
     """Delete the files of compactions that no commit will name."""
     compactions = list(compactions)
-    discard_entries(state.store, state.paths, state.schema, [e for c in compactions for e in c.made])
+    discard_entries(state.table_files, state.schema, [e for c in compactions for e in c.made])
     files = IndexFiles(state.store, state.paths, state.schema)
     files.discard([e for c in compactions for i in c.index for e in i.new])
 
@@ -358,7 +358,7 @@ def discard_changes(state: TableState, changes: Iterable[BucketChange]) -> None:
     """Delete the files of writes that no commit will name."""
     changes = list(changes)
     made = [e for c in changes for e in (*c.new_files, *c.changelog)]
-    discard_entries(state.store, state.paths, state.schema, made)
+    discard_entries(state.table_files, state.schema, made)
     files = IndexFiles(state.store, state.paths, state.schema)
     files.discard([e for c in changes for i in c.index for e in i.new])
     discard_compactions(state, [c.compaction for c in changes])

@@ -50,6 +50,7 @@ from bitlake.schema.merge_spec import (
     needs_lookup,
 )
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_vectors
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.write.rolling_files import target_file_size
 
@@ -89,7 +90,7 @@ class _Task:
         self._vectors: dict[str, DeletionVector] = {}
         if self._marks_rows and state.vectors is not None:
             rows = {e.file.file_name: e.file.row_count for e in state.files}
-            found = read_vectors(store, context.paths, schema, state.vectors, rows)
+            found = read_vectors(TableFiles(store, context.paths), schema, state.vectors, rows)
             # Old index files may name data files that are gone.
             self._vectors = {n: v for n, v in found.items() if n in rows}
         self._reader = BucketReader(context, store, state.partition, self._vectors)
@@ -283,7 +284,9 @@ class _Task:
             old = vectors.get(name)
             vectors[name] = marked if old is None else old.merged(marked)
         context, state = self._context, self._state
-        new = write_vectors(self._store, context.paths, context.schema, state.partition, state.bucket, vectors)
+        new = write_vectors(
+            TableFiles(self._store, context.paths), context.schema, state.partition, state.bucket, vectors
+        )
         old_entries = () if state.vectors is None else (state.vectors,)
         return (IndexChange(state.partition, state.bucket, DELETION_VECTORS, old_entries, (new,)),)
 

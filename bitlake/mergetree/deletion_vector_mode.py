@@ -112,7 +112,7 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     ``level_0``: rows there, which readers with vectors do not see, are no reason to say no.
     """
     entries = [e for e in state.entries() if e.bucket >= 0]
-    places = vectors_by_file(index_entries(state.store, state.paths, state.snapshot))
+    places = vectors_by_file(index_entries(state.table_files, state.snapshot))
     if state.schema.opts.of(opt.DV_ENABLED) and any(e.file.file_name in places for e in entries):
         return False
     if not state.schema.primary_keys:
@@ -131,7 +131,7 @@ def _forget_vectors(table: Switchable, state: TableState) -> None:
     """Drop vectors that are not applied any more, from a time when they were switched on: they would be again."""
     names = {e.file.file_name for e in state.entries()}
     stale: dict[Bucket, list[IndexFileEntry]] = {}
-    for entry in index_entries(state.store, state.paths, state.snapshot):
+    for entry in index_entries(state.table_files, state.snapshot):
         if entry.index_type == DELETION_VECTORS and any(r.data_file in names for r in entry.ranges or ()):
             stale.setdefault((entry.partition, entry.bucket), []).append(entry)
     if stale:
@@ -154,7 +154,7 @@ def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
         options={**new.options, opt.FORCE_SNAPSHOT.name: "true"},
     )
     assert fence is not None
-    since = list(existing_snapshots(table.store, before.paths, range((before.snapshot_id or 0) + 1, fence.id)))
+    since = list(existing_snapshots(before.table_files, range((before.snapshot_id or 0) + 1, fence.id)))
     old_mode = any(s.commit_kind != "APPEND" and s.schema_id < new.id for s in since)
     if on:
         if new.primary_keys and old_mode:
@@ -169,7 +169,7 @@ def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
 
 
 def _now(state: TableState) -> int | None:
-    return latest_snapshot_id(state.store, state.paths)
+    return latest_snapshot_id(state.table_files)
 
 
 def _switched(state: TableState, on: bool) -> TableSchema:
@@ -192,7 +192,7 @@ def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:
     written is deleted then.
     """
     indexes: dict[Bucket, list[IndexFileEntry]] = {}
-    for entry in index_entries(state.store, state.paths, state.snapshot):
+    for entry in index_entries(state.table_files, state.snapshot):
         if entry.index_type == DELETION_VECTORS:
             indexes.setdefault((entry.partition, entry.bucket), []).append(entry)
     files: dict[Bucket, list[ManifestEntry]] = {}

@@ -333,7 +333,7 @@ def take_out_rows(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
     error = next((m for m in made if isinstance(m, Exception)), None)
     adds = [e for m in made if not isinstance(m, Exception) for e in m]
     if error is not None:
-        discard_entries(state.store, state.paths, state.schema, adds)
+        discard_entries(state.table_files, state.schema, adds)
         raise error
     return RowsGone(found, tuple(e for f in units for e in _files(f)), tuple(adds))
 

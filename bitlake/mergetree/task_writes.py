@@ -164,7 +164,7 @@ def compact_touched(table: dml.Target, results: Sequence[TaskResult], identifier
 def discard_tasks(state: TableState, results: Iterable[TaskResult]) -> None:
     """Delete the files of tasks that no commit will name."""
     results = list(results)
-    discard_entries(state.store, state.paths, state.schema, [e for r in results for e in r.files])
+    discard_entries(state.table_files, state.schema, [e for r in results for e in r.files])
     discard_changes(state, [c for r in results for c in r.changes])
     staged_rows(state, results).discard()
 

@@ -21,6 +21,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Cache, LocalRunner
 from bitlake.scan.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_path, read_index_manifest
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes
 from bitlake.tableindex.vector_range import VectorRange
 
@@ -59,7 +60,7 @@ class Vectors:
         found = _places.get(path)
         if found is None:
             try:
-                found = vectors_by_file(read_index_manifest(self.store, self.paths, self.index_manifest))
+                found = vectors_by_file(read_index_manifest(TableFiles(self.store, self.paths), self.index_manifest))
             except CorruptError as e:
                 raise e if e.path else e.within(path) from e
             _places.put(path, found, len(found) + 1)

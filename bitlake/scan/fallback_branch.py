@@ -21,6 +21,7 @@ from bitlake.metadata.options import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.plan import MergedFiles, Plan, PlannedFile, ScanMetrics
 from bitlake.snapshot.state import TableState, load_state, state_at
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.time_travel import When, first_snapshot_from, snapshot_at_time
 from bitlake.snapshot.versions import branch_names, has_schema
 
@@ -47,8 +48,8 @@ def check_branch_option(state: TableState, options: Mapping[str, str]) -> None:
             f"table '{state.name}': options '{FALLBACK_BRANCH}' and '{PRIMARY_BRANCH}' cannot both be set"
         )
     chosen = branch_option(options)
-    if chosen is not None and not has_schema(state.store, state.paths.on_branch(chosen[1])):
-        names = ", ".join(branch_names(state.store, state.paths)) or "only main"
+    if chosen is not None and not has_schema(TableFiles(state.store, state.paths.on_branch(chosen[1]))):
+        names = ", ".join(branch_names(state.table_files)) or "only main"
         raise InvalidRequest(
             f"table '{state.name}': option '{chosen[0]}' = '{chosen[1]}' names a branch that does not exist; "
             f"its branches: {names}"
@@ -68,7 +69,7 @@ def other_branch(
         return None
     option, branch = chosen
     name = f"{state.name}$branch_{branch}"
-    latest = load_state(name, state.paths.on_branch(branch), state.store)
+    latest = load_state(name, state.table_files.on_branch(branch))
     if latest is None:
         if (state.paths.root, branch) not in _warned:
             _warned.add((state.paths.root, branch))

@@ -22,6 +22,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.manifests import LiveFiles, PartitionFilter, read_manifest_list, read_manifests
 from bitlake.snapshot.rollback import are_unused
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import existing_snapshots, kept_words, load_schema, load_snapshot, snapshot_ids
 
 MODES = ("auto", "delta", "changelog", "diff")
@@ -45,7 +46,7 @@ class FilesState(TableState):
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, as they are stored: :attr:`schema` may be another reading."""
         with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
-            return {i: load_schema(self.store, self.paths, i) for i in ids}
+            return {i: load_schema(TableFiles(self.store, self.paths), i) for i in ids}
 
 
 def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool) -> FilesState:
@@ -89,7 +90,7 @@ def changed_files(state: TableState, between: Between, mode: str) -> list[Manife
     metas: list[ManifestFileMeta] = []
     for number in _ids_between(state, between, ids):
         try:
-            snapshot = load_snapshot(state.store, state.paths, number)
+            snapshot = load_snapshot(state.table_files, number)
         except NotFound as e:
             raise NotFound(f"table '{state.name}': snapshot {number} expired meanwhile; read again") from e
         name: str | None = None
@@ -99,9 +100,9 @@ def changed_files(state: TableState, between: Between, mode: str) -> list[Manife
             name = snapshot.changelog_manifest_list
         if name is not None:
             with reading_table(state.name):
-                metas += read_manifest_list(state.store, state.paths, name)
+                metas += read_manifest_list(state.table_files, name)
     with reading_table(state.name):
-        manifests = read_manifests(state.store, state.paths, metas)
+        manifests = read_manifests(state.table_files, metas)
     return [e for entries in manifests for e in entries if e.kind is EntryKind.ADD]
 
 
@@ -112,7 +113,7 @@ def _ids_between(state: TableState, between: Between, ids: Sequence[int]) -> lis
         return []
     for number in (i for i in ids if i > between.start):
         if number != expected and not any(
-            are_unused(s, expected) for s in existing_snapshots(state.store, state.paths, [number])
+            are_unused(s, expected) for s in existing_snapshots(state.table_files, [number])
         ):
             break
         expected = number + 1
@@ -130,7 +131,7 @@ def check_range(state: TableState, between: Between) -> list[int]:
             f"table '{state.name}': changes run from an earlier moment to a later one, and snapshot {between.end} "
             f"comes before {between.start}"
         )
-    ids = snapshot_ids(state.store, state.paths)
+    ids = snapshot_ids(state.table_files)
     if not ids or between.start < ids[0] - 1 or between.end > ids[-1]:
         raise NotFound(
             f"table '{state.name}' cannot tell what changed between snapshots {between.start} and {between.end}: "

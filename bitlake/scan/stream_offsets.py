@@ -110,7 +110,7 @@ class Feed:
     def latest(self) -> Position:
         """After all that is there now."""
         state = self._state()
-        return Position((latest_snapshot_id(state.store, state.paths) or 0) + 1)
+        return Position((latest_snapshot_id(state.table_files) or 0) + 1)
 
     def at(self, snapshot: int, *, full: bool = False) -> Position:
         """The changes of a snapshot, or all that it has and then the changes after it.
@@ -139,7 +139,7 @@ class Feed:
         Raises :class:`NotFound` if snapshots after ``start`` have expired, or are no more.
         """
         state = self._state()
-        last = (latest_snapshot_id(state.store, state.paths) or 0) + 1
+        last = (latest_snapshot_id(state.table_files) or 0) + 1
         if start.snapshot > last or (start.full and start.snapshot == last):
             raise NotFound(
                 f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
@@ -231,7 +231,7 @@ class Feed:
 
     def _ids(self) -> list[int]:
         state = self._state()
-        return snapshot_ids(state.store, state.paths)
+        return snapshot_ids(state.table_files)
 
 
 def _first_news_level(schema: TableSchema) -> int:

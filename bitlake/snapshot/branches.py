@@ -26,9 +26,9 @@ from bitlake import _clock
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io import has_cheap_rename
 from bitlake.metadata.options import branch_option
-from bitlake.metadata.paths import TablePaths
 from bitlake.snapshot.fast_forward import FastForward, leaving
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tag_files import load_tag
 from bitlake.snapshot.versions import branch_names, has_schema, latest_schema
 
@@ -37,22 +37,17 @@ _DROPPED = ".dropped-"
 _FORBIDDEN = re.compile(r"[/\\$\x00-\x1f]")  # a branch is opened by the name table$branch_name
 
 
-def branch_paths(paths: TablePaths, name: str | None) -> TablePaths:
-    """The paths of a branch of the same table; None or ``main`` is the main one."""
-    return paths.on_branch(name)
-
-
 def branches(state: TableState) -> list[str]:
     """The names of a table's branches that have a schema, without main."""
-    return [name for name in branch_names(state.store, state.paths) if _exists(state, name)]
+    return [name for name in branch_names(state.table_files) if _exists(state, name)]
 
 
 def _exists(state: TableState, name: str) -> bool:
-    return has_schema(state.store, branch_paths(state.paths, name))
+    return has_schema(state.table_files.on_branch(name))
 
 
-def find_branch(state: TableState, name: str) -> TablePaths:
-    """The paths of a branch other than main; raises :class:`NotFound` naming those that exist."""
+def find_branch(state: TableState, name: str) -> TableFiles:
+    """The files of a branch other than main; raises :class:`NotFound` naming those that exist."""
     if name == MAIN:
         raise InvalidRequest(
             f"'{MAIN}' is table '{state.name}' itself: it cannot be deleted, renamed or gone forward to; name a branch"
@@ -60,7 +55,7 @@ def find_branch(state: TableState, name: str) -> TablePaths:
     if not _exists(state, name):
         names = ", ".join(branches(state)) or "only main"
         raise NotFound(f"table '{state.name}' has no branch '{name}'; its branches: {names}")
-    return branch_paths(state.paths, name)
+    return state.table_files.on_branch(name)
 
 
 def create_branch(state: TableState, name: str, tag: str | None = None, *, if_not_exists: bool = False) -> bool:
@@ -69,7 +64,7 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
     Returns False if it exists and ``if_not_exists``.  Raises :class:`AlreadyExists`, :class:`NotFound` for a missing
     tag, and :class:`InvalidRequest` for an invalid name.
     """
-    store, target = state.store, branch_paths(state.paths, _checked(name))
+    store, target = state.store, state.paths.on_branch(_checked(name))
     if _exists(state, name):
         if if_not_exists:
             return False
@@ -112,7 +107,7 @@ def _check_tag(state: TableState, name: str, tag: str, text: bytes) -> None:
     except NotFound:
         moved = True
     if moved:
-        _delete(state, branch_paths(state.paths, name))
+        _delete(state.table_files.on_branch(name))
         raise NotFound(f"table '{state.name}': tag '{tag}' was deleted or moved while branch '{name}' was made of it")
 
 
@@ -130,16 +125,16 @@ def _delete_remains(state: TableState, name: str) -> None:
 
 def delete_branch(state: TableState, name: str) -> None:
     """Delete a branch's folder; data files that only it used become orphans, which maintenance removes."""
-    paths = find_branch(state, name)
+    branch = find_branch(state, name)
     _check_unused(state, name)
-    with leaving(state.store, paths, state.name):
-        _delete(state, paths)
+    with leaving(branch, state.name):
+        _delete(branch)
 
 
-def _delete(state: TableState, paths: TablePaths) -> None:
-    store = state.store
-    if has_cheap_rename(store, state.paths.root):
-        dropped = f"{state.paths.root}/branch/{_DROPPED}{_clock.new_uuid()}"
+def _delete(branch: TableFiles) -> None:
+    store, paths = branch.store, branch.paths
+    if has_cheap_rename(store, paths.root):
+        dropped = f"{paths.root}/branch/{_DROPPED}{_clock.new_uuid()}"
         store.rename(paths.branch_root, dropped)
         store.delete_dir(dropped)
     else:
@@ -161,13 +156,13 @@ def _check_unused(state: TableState, name: str) -> None:
 
 def rename_branch(state: TableState, name: str, new_name: str) -> None:
     """Give a branch another name."""
-    source, target = find_branch(state, name), branch_paths(state.paths, _checked(new_name))
+    source, target = find_branch(state, name), state.paths.on_branch(_checked(new_name))
     _check_unused(state, name)
     if _exists(state, new_name):
         raise _taken(state, new_name)
     _delete_remains(state, new_name)
-    with leaving(state.store, source, state.name):
-        state.store.rename(source.branch_root, target.branch_root)
+    with leaving(source, state.name):
+        state.store.rename(source.paths.branch_root, target.branch_root)
 
 
 def fast_forward(state: TableState, name: str) -> None:
@@ -176,11 +171,11 @@ def fast_forward(state: TableState, name: str) -> None:
     Interrupted, it is completed by another call (:mod:`bitlake.snapshot.fast_forward`).  Raises :class:`InvalidRequest`
     for a branch without snapshots, and while a fast-forward to another branch is unfinished.
     """
-    main = branch_paths(state.paths, None)
-    schema = state.schema if state.paths.branch is None else latest_schema(state.store, main)
+    main = state.table_files.on_branch(None)
+    schema = state.schema if state.paths.branch is None else latest_schema(main)
     if schema is None:
         raise NotFound(f"table '{state.name}' was dropped or renamed meanwhile")
-    FastForward(state.store, main, find_branch(state, name), state.name, schema).run()
+    FastForward(main, find_branch(state, name), state.name, schema).run()
 
 
 def _checked(name: str) -> str:

@@ -11,26 +11,26 @@ import re
 
 from bitlake.deletion import check_history
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
-from bitlake.io import Store
 from bitlake.metadata.java_json import dumps
-from bitlake.metadata.paths import TablePaths, is_file_name
+from bitlake.metadata.paths import is_file_name
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import kept_words
 
 _PREFIX = "consumer-"
 
 
-def consumers(store: Store, paths: TablePaths) -> dict[str, int]:
+def consumers(table: TableFiles) -> dict[str, int]:
     """The next snapshot of each consumer by its id; raises :class:`CorruptError` naming a file that cannot be read."""
     found = {}
-    folder = f"{paths.branch_root}/consumer"
-    for info in store.list(folder):
+    folder = f"{table.paths.branch_root}/consumer"
+    for info in table.store.list(folder):
         if not info.name.startswith(_PREFIX):
             continue
         path = f"{folder}/{info.name}"
         try:
-            following = json.loads(store.read(path))["nextSnapshot"]
+            following = json.loads(table.store.read(path))["nextSnapshot"]
         except NotFound:
             continue
         except (ValueError, KeyError, TypeError) as e:
@@ -41,9 +41,9 @@ def consumers(store: Store, paths: TablePaths) -> dict[str, int]:
     return found
 
 
-def least_next_snapshot(store: Store, paths: TablePaths) -> int | None:
+def least_next_snapshot(table: TableFiles) -> int | None:
     """The first snapshot that a consumer still needs; None without consumers."""
-    return min(consumers(store, paths).values(), default=None)
+    return min(consumers(table).values(), default=None)
 
 
 def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) -> None:
@@ -57,17 +57,17 @@ def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) 
     check_history(state.store, state.paths)
     path = f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}"
     if next_snapshot is None:
-        have = consumers(state.store, state.paths)
+        have = consumers(state.table_files)
         if consumer not in have:
             raise NotFound(f"table '{state.name}' has no consumer '{consumer}'; it has {', '.join(have) or 'none'}")
         state.store.delete(path)
         return
-    ids = load_line(state.store, state.paths).kept
+    ids = load_line(state.table_files).kept
     if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
         raise NotFound(f"table '{state.name}': a consumer cannot go on at snapshot {next_snapshot}: {kept_words(ids)}")
-    before = consumers(state.store, state.paths).get(consumer)
+    before = consumers(state.table_files).get(consumer)
     state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())
-    if next_snapshot < load_line(state.store, state.paths).end:
+    if next_snapshot < load_line(state.table_files).end:
         # An expiry that did not see it yet has begun.
         if before is None:
             state.store.delete(path)
@@ -85,7 +85,7 @@ def clear_consumers(
     check_history(state.store, state.paths)
     gone = [
         c
-        for c in consumers(state.store, state.paths)
+        for c in consumers(state.table_files)
         if (including is None or including.fullmatch(c)) and (excluding is None or not excluding.fullmatch(c))
     ]
     for consumer in gone:

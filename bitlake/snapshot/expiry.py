@@ -35,7 +35,6 @@ from typing import Any
 from bitlake import _clock
 from bitlake.deletion import check_history, delete_files
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
-from bitlake.io import Store
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import mergetree_options as mo
 from bitlake.metadata import options as opt
@@ -62,6 +61,7 @@ from bitlake.snapshot.removal_markers import (
     steadily,
 )
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import earliest_snapshot_id, existing_snapshots, load_snapshot
 from bitlake.types import AtomicType
 
@@ -87,56 +87,58 @@ class Expiry:
     metadata_files: tuple[str, ...] = ()
 
 
-def plan_expiry(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+def plan_expiry(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
     """What expiring now would delete; raises :class:`InvalidRequest` for numbers that contradict each other."""
-    return steadily(lambda: _plan(store, paths, schema, _range(store, paths, schema, retention)))
+    return steadily(lambda: _plan(table, schema, _range(table, schema, retention)))
 
 
-def expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
+def expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
     """Delete what :func:`plan_expiry` finds, also while others write, tag or expire; returns what went.
 
     Raises :class:`StorageUnavailable` if the store refuses; the next call goes on where this one was.
     """
-    return steadily(lambda: _expire(store, paths, schema, retention))
+    return steadily(lambda: _expire(table, schema, retention))
 
 
-def _expire(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> Expiry:
-    check_history(store, paths)
-    line = load_line(store, paths)
+def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
+    check_history(table.store, table.paths)
+    line = load_line(table)
     if line.records:
-        delete_strays(store, paths, line.announced)
-    going = _range(store, paths, schema, retention)
+        delete_strays(table, line.announced)
+    going = _range(table, schema, retention)
     if going.end <= going.first:
         return Expiry(going.first, going.first)
-    own = _announce(store, paths, going)
+    own = _announce(table, going)
     try:
         # A consumer or rollback may have come before it could see the announcement.
-        needed = _first_needed(store, paths, load_line(store, paths))
+        needed = _first_needed(table, load_line(table))
         if needed is not None and max(needed, going.begun) < going.end:
             fewer = going.until(max(needed, going.begun, going.first))
             first = own
             if fewer.end > fewer.first:
-                own = _announce(store, paths, fewer)
-            store.delete(f"{paths.snapshot_dir}/{first}")
+                own = _announce(table, fewer)
+            table.store.delete(f"{table.paths.snapshot_dir}/{first}")
             going = fewer
-        expiry = _plan(store, paths, schema, going)
+        expiry = _plan(table, schema, going)
     except BaseException:
-        store.delete(f"{paths.snapshot_dir}/{own}")
+        table.store.delete(f"{table.paths.snapshot_dir}/{own}")
         raise
     if expiry.end > expiry.first:
-        store.write(paths.earliest_hint, str(expiry.end).encode())
+        table.store.write(table.paths.earliest_hint, str(expiry.end).encode())
         runner = LocalRunner(REQUESTS)
-        delete_files(store, expiry.data_files, runner, paths.roots)
-        delete_files(store, expiry.metadata_files, runner, paths.roots)
-        delete_files(store, [paths.snapshot(number) for number in expiry.snapshots], runner, paths.roots)
-        for name in (*going.markers, own, *_dead_holds(store, paths, going)):
-            store.delete(f"{paths.snapshot_dir}/{name}")
+        delete_files(table.store, expiry.data_files, runner, table.paths.roots)
+        delete_files(table.store, expiry.metadata_files, runner, table.paths.roots)
+        delete_files(
+            table.store, [table.paths.snapshot(number) for number in expiry.snapshots], runner, table.paths.roots
+        )
+        for name in (*going.markers, own, *_dead_holds(table, going)):
+            table.store.delete(f"{table.paths.snapshot_dir}/{name}")
     return expiry
 
 
-def _announce(store: Store, paths: TablePaths, going: _Going) -> str:
+def _announce(table: TableFiles, going: _Going) -> str:
     name = new_marker(going.end)
-    store.write(f"{paths.snapshot_dir}/{name}", str(going.first).encode())
+    table.store.write(f"{table.paths.snapshot_dir}/{name}", str(going.first).encode())
     return name
 
 
@@ -162,7 +164,7 @@ class _Going:
         return replace(self, end=next((i for i in self.ids if i >= end), end))
 
 
-def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Retention) -> _Going:
+def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Going:
     options = opt.Options(schema.options)
     most = retention.retain_max if retention.retain_max is not None else options.of(opt.SNAPSHOT_RETAINED_MAX)
     least = retention.retain_min if retention.retain_min is not None else options.of(opt.SNAPSHOT_RETAINED_MIN)
@@ -170,51 +172,51 @@ def _range(store: Store, paths: TablePaths, schema: TableSchema, retention: Rete
         least = min(least, most)
     if least < 1 or most < least:
         raise InvalidRequest(f"retain_max ({most}) must be at least retain_min ({least}), and that at least 1")
-    _check_changelogs(options, paths)
+    _check_changelogs(options, table.paths)
     limit = retention.max_deletes if retention.max_deletes is not None else options.of(opt.SNAPSHOT_EXPIRE_LIMIT)
     older = retention.older_than_ms
     if older is None:
         older = _clock.now_ms() - options.of(opt.SNAPSHOT_TIME_RETAINED)
-    line = load_line(store, paths)
-    first = earliest_snapshot_id(store, paths)
+    line = load_line(table)
+    first = earliest_snapshot_id(table)
     if not line.ids or first is None:
         return _Going(0, 0)
     latest = line.ids[-1]
     first = max(first, line.end)
     end = min(latest - least + 1, first + limit)
-    needed = _first_needed(store, paths, line)
+    needed = _first_needed(table, line)
     if needed is not None:
         end = min(end, needed)
     for number, successor in pairwise(line.ids):
         if not max(latest - most + 1, first) <= number < end:
             continue
         # A snapshot was the latest until its successor came: its age counts from then.
-        following = next(existing_snapshots(store, paths, [successor]), None)
+        following = next(existing_snapshots(table, [successor]), None)
         if following is not None and following.time_millis >= older:
             end = number
             break
-    begun = begun_at(store, paths, line.markers)
+    begun = begun_at(table, line.markers)
     if begun is None:
         return _Going(first, first, ids=line.ids, holds=line.holds).until(max(end, first))
     # What an expiry that was killed announced is half gone, whatever is asked for now.
     return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
 
 
-def _first_needed(store: Store, paths: TablePaths, line: Line) -> int | None:
+def _first_needed(table: TableFiles, line: Line) -> int | None:
     """The first snapshot that a consumer or a rollback under way needs; None without one."""
-    found = (least_next_snapshot(store, paths), line.held)
+    found = (least_next_snapshot(table), line.held)
     return min((number for number in found if number is not None), default=None)
 
 
-def _fences(store: Store, paths: TablePaths, going: _Going) -> list[Snapshot]:
+def _fences(table: TableFiles, going: _Going) -> list[Snapshot]:
     """What killed rollbacks left after the snapshots that go: each brings back files that others had deleted."""
     later = [i for i in going.ids if i >= going.end] if going.holds else []
-    return [s for s in existing_snapshots(store, paths, later) if rolled_back_to(s) is not None]
+    return [s for s in existing_snapshots(table, later) if rolled_back_to(s) is not None]
 
 
-def _dead_holds(store: Store, paths: TablePaths, going: _Going) -> list[str]:
+def _dead_holds(table: TableFiles, going: _Going) -> list[str]:
     """The holds of killed rollbacks whose fences are gone."""
-    live = [s.uuid for s in _fences(store, paths, going)]
+    live = [s.uuid for s in _fences(table, going)]
     since = _clock.now_ms() - HOLD_MS
     return [h for h in going.holds if parse_hold(h)[1] <= since and not any(h.endswith(f"-{uuid}") for uuid in live)]
 
@@ -241,34 +243,34 @@ def _check_changelogs(options: opt.Options, paths: TablePaths) -> None:
 # --- which files ------------------------------------------------------------------------------------------------------
 
 
-def _plan(store: Store, paths: TablePaths, schema: TableSchema, going: _Going) -> Expiry:
+def _plan(table: TableFiles, schema: TableSchema, going: _Going) -> Expiry:
     first, end = going.first, going.end
     if end <= first:
         return Expiry(first, first)
     runner = LocalRunner(REQUESTS)
-    expired = list(existing_snapshots(store, paths, (i for i in going.ids if first <= i < end)))
-    kept = load_snapshot(store, paths, end)
-    partitions = PartitionReader(schema, paths)
-    needed = Needed.beside(store, paths, kept)
-    for fence in _fences(store, paths, going):
+    expired = list(existing_snapshots(table, (i for i in going.ids if first <= i < end)))
+    kept = load_snapshot(table, end)
+    partitions = PartitionReader(schema, table.paths)
+    needed = Needed.beside(table, kept)
+    for fence in _fences(table, going):
         needed.add(fence)
     data: dict[str, None] = {}
     deltas = [s.delta_manifest_list for s in [*expired[1:], kept]]
     of_items("snapshots looked at")
-    for removed in runner.run(deltas, partial(removed_files, store, paths)):
+    for removed in runner.run(deltas, partial(removed_files, table)):
         for entry in removed:
             if not needed.data_file(entry):
                 data |= dict.fromkeys(partitions.file_paths(entry))
     told = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
     told = [name for name in told if not needed.changelog(name)]
     of_items("changelogs looked at")
-    for changes in runner.run(told, lambda name: list(listed_entries(store, paths, name))):
+    for changes in runner.run(told, lambda name: list(listed_entries(table, name))):
         for entry in changes:
             if entry.kind is EntryKind.ADD:
                 data |= dict.fromkeys(partitions.file_paths(entry))
     metadata: dict[str, None] = {}
     of_items("snapshots looked at")
-    for found in runner.run(expired, lambda s: list(metadata_files(store, paths, schema, s, needed))):
+    for found in runner.run(expired, lambda s: list(metadata_files(table, schema, s, needed))):
         metadata |= dict.fromkeys(found)
     return Expiry(first, end, tuple(s.id for s in expired), tuple(data), tuple(metadata))
 

@@ -56,7 +56,7 @@ from bitlake.errors import (
 from bitlake.io import Store
 from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.options import Options
-from bitlake.metadata.paths import TablePaths, check_file_names, parse_id
+from bitlake.metadata.paths import check_file_names, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.manifests import ManifestWriter, restore_snapshot, snapshot_manifests
@@ -70,6 +70,7 @@ from bitlake.snapshot.removal_markers import (
     new_hold,
     on_base,
 )
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import (
     JOURNAL,
     branch_names,
@@ -95,9 +96,9 @@ _TRIES = 1000
 _BEGUN, _SWITCHED, _NUMBERED = "begun", "switched", "numbered"
 
 
-def check_no_fast_forward(store: Store, main: TablePaths, name: str, action: str) -> None:
+def check_no_fast_forward(main: TableFiles, name: str, action: str) -> None:
     """Raise :class:`InvalidRequest` if a fast-forward of a table was interrupted, or runs now."""
-    journal = _read_journal(store, main)
+    journal = _read_journal(main)
     if journal is not None:
         raise InvalidRequest(
             f"table '{name}': {action} is refused while a fast-forward to branch '{journal.branch}' runs or is "
@@ -105,34 +106,34 @@ def check_no_fast_forward(store: Store, main: TablePaths, name: str, action: str
         )
 
 
-def unfinished_branch(store: Store, main: TablePaths) -> str | None:
+def unfinished_branch(main: TableFiles) -> str | None:
     """The branch of a fast-forward that runs, or was interrupted; None if there is none."""
-    journal = _read_journal(store, main)
+    journal = _read_journal(main)
     return None if journal is None else journal.branch
 
 
 @contextlib.contextmanager
-def leaving(store: Store, branch: TablePaths, name: str) -> Iterator[None]:
+def leaving(branch: TableFiles, name: str) -> Iterator[None]:
     """Delete or rename a branch inside of this: refused while a fast-forward to it is under way, and none begins.
 
     ``name``: the table's.  The marker that a death leaves is passed over after ten minutes.
     """
-    marker = f"{branch.root}/branch/{_LEAVING}{_clock.now_ms()}-{_clock.new_uuid()[:8]}-{branch.branch}"
-    store.write(marker, b"")
+    marker = f"{branch.paths.root}/branch/{_LEAVING}{_clock.now_ms()}-{_clock.new_uuid()[:8]}-{branch.paths.branch}"
+    branch.store.write(marker, b"")
     try:
         main = branch.on_branch(None)
-        if unfinished_branch(store, main) == branch.branch:
-            check_no_fast_forward(store, main, name, f"deleting or renaming branch '{branch.branch}'")
+        if unfinished_branch(main) == branch.paths.branch:
+            check_no_fast_forward(main, name, f"deleting or renaming branch '{branch.paths.branch}'")
         yield
     finally:
-        store.delete(marker)
+        branch.store.delete(marker)
 
 
-def _is_leaving(store: Store, branch: TablePaths) -> bool:
+def _is_leaving(branch: TableFiles) -> bool:
     since = _clock.now_ms() - _LEAVING_MS
-    for name in store.names(f"{branch.root}/branch"):
+    for name in branch.store.names(f"{branch.paths.root}/branch"):
         millis, _, rest = name.removeprefix(_LEAVING).partition("-")
-        if name.startswith(_LEAVING) and rest.partition("-")[2] == branch.branch:
+        if name.startswith(_LEAVING) and rest.partition("-")[2] == branch.paths.branch:
             made = parse_id(millis, "")
             if made is not None and made > since:
                 return True
@@ -205,15 +206,15 @@ class _Journal:
         return journal
 
 
-def _read_journal(store: Store, main: TablePaths) -> _Journal | None:
-    path = f"{main.snapshot_dir}/{JOURNAL}"
+def _read_journal(main: TableFiles) -> _Journal | None:
+    path = f"{main.paths.snapshot_dir}/{JOURNAL}"
     try:
-        journal = _Journal.from_bytes(store.read(path, JSON_BYTES), path)
+        journal = _Journal.from_bytes(main.store.read(path, JSON_BYTES), path)
     except NotFound:
         return None
-    path = f"{main.snapshot_dir}/{_PROGRESS}"
+    path = f"{main.paths.snapshot_dir}/{_PROGRESS}"
     try:
-        return journal.advanced(store.read(path, JSON_BYTES), path)
+        return journal.advanced(main.store.read(path, JSON_BYTES), path)
     except NotFound:
         return journal
 
@@ -228,30 +229,34 @@ def _checked_stage(stage: str, path: str) -> str:
 class FastForward:
     """One fast-forward of a table's main branch; mutable."""
 
-    store: Store
-    main: TablePaths
-    branch: TablePaths
+    main: TableFiles
+    branch: TableFiles
     name: str
     """The table's name, for messages."""
     schema: TableSchema
     record: RemovalRecord | None = field(default=None, init=False)
 
     @property
+    def store(self) -> Store:
+        """The store of the table."""
+        return self.main.store
+
+    @property
     def _path(self) -> str:
-        return f"{self.main.snapshot_dir}/{JOURNAL}"
+        return f"{self.main.paths.snapshot_dir}/{JOURNAL}"
 
     def run(self) -> None:
         """Do it, or complete one that was interrupted; raises :class:`InvalidRequest` beside another branch's."""
         journal = self._resumed() or self._begun()
-        ids = snapshot_ids(self.store, self.branch)
+        ids = snapshot_ids(self.branch)
         if not ids:
             self._check_here(journal)
             raise NotFound(f"table '{self.name}': the snapshots of branch '{journal.branch}' are gone")
-        first = load_snapshot(self.store, self.branch, ids[0])
-        hold = f"{self.main.snapshot_dir}/{new_hold(first.id, journal.uuid)}"
+        first = load_snapshot(self.branch, ids[0])
+        hold = f"{self.main.paths.snapshot_dir}/{new_hold(first.id, journal.uuid)}"
         self.store.create(hold, first.to_json().encode())
         try:
-            if load_line(self.store, self.main).records:
+            if load_line(self.main).records:
                 self._record(journal, (), self._snapshots(self.branch, 0))
             if journal.stage == _BEGUN:
                 self._copy_schemas(journal)
@@ -266,17 +271,17 @@ class FastForward:
 
     def _expiring(self) -> int:
         """Main's snapshots before this one may go: an expiry that began before the hold was made takes them."""
-        return load_line(self.store, self.main).announced
+        return load_line(self.main).announced
 
     # --- the journal -------------------------------------------------------------------------------------------------
 
     def _resumed(self) -> _Journal | None:
-        journal = _read_journal(self.store, self.main)
+        journal = _read_journal(self.main)
         if journal is None:
             return None
-        if journal.branch != self.branch.branch:
-            if journal.branch in branch_names(self.store, self.main):
-                check_no_fast_forward(self.store, self.main, self.name, "another fast-forward")
+        if journal.branch != self.branch.paths.branch:
+            if journal.branch in branch_names(self.main):
+                check_no_fast_forward(self.main, self.name, "another fast-forward")
             self._forget(journal)  # nothing is left to complete it with
             return None
         if journal.stage == _BEGUN:
@@ -293,16 +298,16 @@ class FastForward:
 
     def _begun(self) -> _Journal:
         journal = self._create_journal()
-        if not is_same_table(self.store, self.main, self.schema):
+        if not is_same_table(self.main, self.schema):
             self._forget(journal)
             raise StorageUnavailable(f"table '{self.name}' was dropped, renamed or replaced; nothing was changed")
-        if not snapshot_ids(self.store, self.branch) or _is_leaving(self.store, self.branch):
+        if not snapshot_ids(self.branch) or _is_leaving(self.branch):
             self._forget(journal)
             raise CommitConflict(
                 f"table '{self.name}': branch '{journal.branch}' is being deleted or renamed; nothing was changed; if "
                 f"who did that died, try again {_LEAVING_MS // 60_000} minutes later"
             )
-        if load_line(self.store, self.main).has_rollback(journal.uuid):
+        if load_line(self.main).has_rollback(journal.uuid):
             self._forget(journal)
             raise CommitConflict(
                 f"table '{self.name}': fast_forward is refused while a rollback runs; nothing was changed; try again, "
@@ -311,26 +316,30 @@ class FastForward:
         return journal
 
     def _create_journal(self) -> _Journal:
-        ids = snapshot_ids(self.store, self.branch)
+        ids = snapshot_ids(self.branch)
         if not ids:
-            raise InvalidRequest(f"table '{self.name}': branch '{self.branch.branch}' has no snapshot to go forward to")
-        head = load_snapshot(self.store, self.branch, ids[-1])
-        schemas = schema_ids(self.store, self.branch)
-        kept = set(tag_names(self.store, self.branch))
+            raise InvalidRequest(
+                f"table '{self.name}': branch '{self.branch.paths.branch}' has no snapshot to go forward to"
+            )
+        head = load_snapshot(self.branch, ids[-1])
+        schemas = schema_ids(self.branch)
+        kept = set(tag_names(self.branch))
         tags = {t: s.id for t, s in self._tagged(self.main).items() if t not in kept}
         writer = ManifestWriter(
-            self.store, self.main, [f.type for f in self.schema.partition_fields], Options(self.schema.options)
+            self.main,
+            [f.type for f in self.schema.partition_fields],
+            Options(self.schema.options),
         )
         base, base_size = writer.write_list([])
-        delta, delta_size = writer.write_list(snapshot_manifests(self.store, self.branch, head))
+        delta, delta_size = writer.write_list(snapshot_manifests(self.branch, head))
         journal = _Journal(
-            branch=self.branch.branch or "",
+            branch=self.branch.paths.branch or "",
             head=head.id,
             uuid=_clock.new_uuid(),
             lists=(base, base_size, delta, delta_size),
             schemas={
-                str(i): self.store.read(self.main.schema(i)).decode()
-                for i in schema_ids(self.store, self.main)
+                str(i): self.store.read(self.main.paths.schema(i)).decode()
+                for i in schema_ids(self.main)
                 if i not in schemas and i > min(schemas, default=0)
             },
             tags=tuple(t for t, held in tags.items() if held >= ids[0]),
@@ -346,7 +355,7 @@ class FastForward:
         return journal
 
     def _save(self, journal: _Journal) -> _Journal:
-        self._write(journal, f"{self.main.snapshot_dir}/{_PROGRESS}", journal.progress())
+        self._write(journal, f"{self.main.paths.snapshot_dir}/{_PROGRESS}", journal.progress())
         return journal
 
     def _write(self, journal: _Journal, path: str, data: bytes) -> None:
@@ -368,7 +377,7 @@ class FastForward:
         self._check_here(journal)
 
     def _is_here(self, journal: _Journal) -> bool:
-        found = _read_journal(self.store, self.main)
+        found = _read_journal(self.main)
         return found is not None and found.uuid == journal.uuid
 
     def _check_here(self, journal: _Journal) -> None:
@@ -380,21 +389,21 @@ class FastForward:
 
     def _forget(self, journal: _Journal) -> None:
         """Delete the holds, the manifest lists if no snapshot or tag names them, and then the journal."""
-        for name in self.store.names(self.main.snapshot_dir):
+        for name in self.store.names(self.main.paths.snapshot_dir):
             if name.startswith(HOLD) and name.endswith(journal.uuid):
-                self.store.delete(f"{self.main.snapshot_dir}/{name}")
+                self.store.delete(f"{self.main.paths.snapshot_dir}/{name}")
         if not self._is_held(journal):
             for name in (journal.lists[0], journal.lists[2]):
-                self.store.delete(self.main.manifest(name))
+                self.store.delete(self.main.paths.manifest(name))
         self.store.delete(self._path)
-        self.store.delete(f"{self.main.snapshot_dir}/{_PROGRESS}")
+        self.store.delete(f"{self.main.paths.snapshot_dir}/{_PROGRESS}")
 
-    def _tagged(self, paths: TablePaths) -> dict[str, Snapshot]:
+    def _tagged(self, table: TableFiles) -> dict[str, Snapshot]:
         """The snapshots of tags by name, without those that are deleted or renamed meanwhile."""
         found = {}
-        for name in tag_names(self.store, paths):
+        for name in tag_names(table):
             with contextlib.suppress(NotFound):
-                found[name] = tag_snapshot(self.store, paths, name)
+                found[name] = tag_snapshot(table, name)
         return found
 
     def _is_held(self, journal: _Journal) -> bool:
@@ -405,30 +414,30 @@ class FastForward:
         """
         if self._made(journal):
             return True
-        for paths in (self.main, *(self.main.on_branch(b) for b in branch_names(self.store, self.main))):
-            if any(s.uuid == journal.uuid for s in (*self._tagged(paths).values(), *self._snapshots(paths, 0))):
+        for line in (self.main, *(self.main.on_branch(b) for b in branch_names(self.main))):
+            if any(s.uuid == journal.uuid for s in (*self._tagged(line).values(), *self._snapshots(line, 0))):
                 return True
         return False
 
     def _expired(self, journal: _Journal) -> bool:
         """Whether main's snapshots up to the switch have expired, so that step 4 has nothing to replace."""
-        return min(snapshot_ids(self.store, self.main), default=0) > journal.switch
+        return min(snapshot_ids(self.main), default=0) > journal.switch
 
     # --- schemas -----------------------------------------------------------------------------------------------------
 
     def _copy_schemas(self, journal: _Journal) -> None:
-        for number in schema_ids(self.store, self.branch):
-            data = self.store.read(self.branch.schema(number))
+        for number in schema_ids(self.branch):
+            data = self.store.read(self.branch.paths.schema(number))
             self._check_here(journal)
-            if self.store.create(self.main.schema(number), data):
-                self._take_back(journal, self.main.schema(number), data)
+            if self.store.create(self.main.paths.schema(number), data):
+                self._take_back(journal, self.main.paths.schema(number), data)
             elif self._differs(number):
-                self._delete(journal, self.main.schema(number))
+                self._delete(journal, self.main.paths.schema(number))
 
     def _differs(self, number: int) -> bool:
         """Whether main's schema of a number has other columns, so that files cannot be read by the branch's."""
         try:
-            own, new = (load_schema(self.store, p, number) for p in (self.main, self.branch))
+            own, new = (load_schema(line, number) for line in (self.main, self.branch))
         except NotFound:
             return False
         return own.fields != new.fields
@@ -438,7 +447,7 @@ class FastForward:
     def _switch(self, journal: _Journal) -> int:
         """Make the branch's last snapshot main's next one; returns its id there."""
         for _ in range(_TRIES):
-            base = latest_snapshot(self.store, self.main)
+            base = latest_snapshot(self.main)
             if base is not None and base.uuid == journal.uuid:
                 return self._made(journal)[0]
             made = self._head(journal, base)
@@ -448,26 +457,26 @@ class FastForward:
 
     def _create(self, journal: _Journal, made: Snapshot, base: Snapshot | None) -> bool:
         self._check_here(journal)
-        if not create_snapshot(self.store, self.main, made, base):
+        if not create_snapshot(self.main, made, base):
             return False
         if self._follows(journal, made, base):
-            self.store.write(self.main.latest_hint, str(made.id).encode())
+            self.store.write(self.main.paths.latest_hint, str(made.id).encode())
             if self._is_here(journal):
                 return True
         # Rolled back meanwhile, or the table was dropped.
-        self.store.delete(self.main.latest_hint)
-        self.store.delete(self.main.snapshot(made.id))
+        self.store.delete(self.main.paths.latest_hint)
+        self.store.delete(self.main.paths.snapshot(made.id))
         return False
 
     def _follows(self, journal: _Journal, made: Snapshot, base: Snapshot | None) -> bool:
         try:
-            return self._is_here(journal) and (base is None or load_snapshot(self.store, self.main, base.id) == base)
+            return self._is_here(journal) and (base is None or load_snapshot(self.main, base.id) == base)
         except NotFound:
-            return snapshot_ids(self.store, self.main)[:1] == [made.id]  # expired since
+            return snapshot_ids(self.main)[:1] == [made.id]  # expired since
 
     def _head(self, journal: _Journal, base: Snapshot | None) -> Snapshot:
         """The branch's last snapshot as main's next one after ``base``."""
-        head = load_snapshot(self.store, self.branch, journal.head)
+        head = load_snapshot(self.branch, journal.head)
         list_, list_size, delta, delta_size = journal.lists
         made = replace(
             head.with_lists((list_, list_size), (delta, delta_size)),
@@ -488,21 +497,21 @@ class FastForward:
 
     def _record(self, journal: _Journal, lost: Iterable[Snapshot], returned: Iterable[Snapshot] = ()) -> None:
         if self.record is None:
-            self.record = RemovalRecord(self.main, journal.uuid, partial(self._write, journal))
+            self.record = RemovalRecord(self.main.paths, journal.uuid, partial(self._write, journal))
         self.record.add(lost, returned)
 
-    def _snapshots(self, paths: TablePaths, first: int, end: int | None = None) -> Iterator[Snapshot]:
+    def _snapshots(self, table: TableFiles, first: int, end: int | None = None) -> Iterator[Snapshot]:
         """The snapshots from one id to another, which is not included."""
-        ids = snapshot_ids(self.store, paths)
-        return existing_snapshots(self.store, paths, (i for i in ids if i >= first and (end is None or i < end)))
+        ids = snapshot_ids(table)
+        return existing_snapshots(table, (i for i in ids if i >= first and (end is None or i < end)))
 
     # --- history -----------------------------------------------------------------------------------------------------
 
     def _replace_history(self, journal: _Journal) -> None:
         """Step 4: what is before the switch becomes the branch's."""
         store = self.store
-        ids = [] if self._expired(journal) else [i for i in snapshot_ids(store, self.branch) if i <= journal.head]
-        for number in schema_ids(self.store, self.branch):
+        ids = [] if self._expired(journal) else [i for i in snapshot_ids(self.branch) if i <= journal.head]
+        for number in schema_ids(self.branch):
             self._replace_schema(journal, number)
         old = [
             s for s in self._snapshots(self.main, min(ids, default=journal.switch), journal.switch) if s.id not in ids
@@ -513,17 +522,17 @@ class FastForward:
         end = self._expiring()
         for number in ids:
             if end <= number < journal.switch:
-                self._write(journal, self.main.snapshot(number), store.read(self.branch.snapshot(number)))
+                self._write(journal, self.main.paths.snapshot(number), store.read(self.branch.paths.snapshot(number)))
         for snapshot in old:
             self._delete_unchanged(journal, snapshot)
         for tag in journal.tags:
-            self._delete(journal, self.main.tag(tag))
-        for tag in tag_names(store, self.branch):
-            self._write(journal, self.main.tag(tag), store.read(self.branch.tag(tag)))
+            self._delete(journal, self.main.paths.tag(tag))
+        for tag in tag_names(self.branch):
+            self._write(journal, self.main.paths.tag(tag), store.read(self.branch.paths.tag(tag)))
         self._drop_schemas(journal)
 
     def _replace_schema(self, journal: _Journal, number: int) -> None:
-        path, data = self.main.schema(number), self.store.read(self.branch.schema(number))
+        path, data = self.main.paths.schema(number), self.store.read(self.branch.paths.schema(number))
         try:
             if self.store.read(path) == data:
                 return
@@ -533,45 +542,45 @@ class FastForward:
 
     def _delete_unchanged(self, journal: _Journal, snapshot: Snapshot) -> None:
         with contextlib.suppress(NotFound):
-            if load_snapshot(self.store, self.main, snapshot.id) == snapshot:
-                self._delete(journal, self.main.snapshot(snapshot.id))
+            if load_snapshot(self.main, snapshot.id) == snapshot:
+                self._delete(journal, self.main.paths.snapshot(snapshot.id))
 
     def _drop_schemas(self, journal: _Journal) -> None:
         """Delete main's own schemas unless a commit after the switch, or an ALTER TABLE, needs them."""
-        numbers, last = [int(i) for i in journal.schemas], latest_snapshot(self.store, self.main)
+        numbers, last = [int(i) for i in journal.schemas], latest_snapshot(self.main)
         if not numbers or last is None or last.uuid != journal.uuid:
             return
-        if max(schema_ids(self.store, self.main)) > max(numbers):
+        if max(schema_ids(self.main)) > max(numbers):
             return
         for number in numbers:
-            self._delete(journal, self.main.schema(number))
-        base = latest_snapshot(self.store, self.main)
+            self._delete(journal, self.main.paths.schema(number))
+        base = latest_snapshot(self.main)
         if base is not None and base.uuid == journal.uuid and self._create(journal, self._head(journal, base), base):
             return
         for number in numbers:
             self._check_here(journal)
             data = journal.schemas[str(number)].encode()
-            if self.store.create(self.main.schema(number), data):
-                self._take_back(journal, self.main.schema(number), data)
+            if self.store.create(self.main.paths.schema(number), data):
+                self._take_back(journal, self.main.paths.schema(number), data)
 
     def _renumber(self, journal: _Journal) -> None:
         """Step 5: the last snapshot gets the number that it has in the branch."""
-        store, head = self.store, load_snapshot(self.store, self.branch, journal.head)
-        base = latest_snapshot(store, self.main)
+        head = load_snapshot(self.branch, journal.head)
+        base = latest_snapshot(self.main)
         while base is not None and base.uuid == journal.uuid and base.id < head.id:
             if not self._create(journal, head if base.id + 1 == head.id else self._head(journal, base), base):
                 break
-            base = latest_snapshot(store, self.main)
+            base = latest_snapshot(self.main)
         made = list(self._snapshots_made(journal))
         if base is not None and base.uuid == journal.uuid and base.id >= head.id and head.id >= self._expiring():
             # The rows are the same before and after each of these calls; without LATEST readers list the folder.
-            self._write(journal, self.main.snapshot(head.id), head.to_json().encode())
-            self._delete(journal, self.main.latest_hint)
+            self._write(journal, self.main.paths.snapshot(head.id), head.to_json().encode())
+            self._delete(journal, self.main.paths.latest_hint)
             for number in reversed([s.id for s in made if s.id > head.id]):
-                self._delete(journal, self.main.snapshot(number))
-            later = [i for i in snapshot_ids(store, self.main) if i > head.id]
+                self._delete(journal, self.main.paths.snapshot(number))
+            later = [i for i in snapshot_ids(self.main) if i > head.id]
             if later and later[0] == base.id + 1:  # a commit followed meanwhile: its base tells why there is a gap
-                self._write(journal, self.main.snapshot(base.id), base.to_json().encode())
+                self._write(journal, self.main.paths.snapshot(base.id), base.to_json().encode())
             else:
                 self._record(journal, made)
         if head not in self._snapshots(self.main, head.id, head.id + 1):
@@ -580,14 +589,14 @@ class FastForward:
 
     def _replace_made(self, journal: _Journal, numbers: list[int]) -> None:
         """Replace snapshots of step 5 by the branch's own, or by fillers."""
-        ids = set(snapshot_ids(self.store, self.branch))
+        ids = set(snapshot_ids(self.branch))
         last = next(self._snapshots(self.main, journal.switch - 1, journal.switch), None)
         spare = [number for number in numbers if number not in ids]
         filler = None if last is None or not spare else self._make_filler(last)
         for number in numbers:
-            path = self.main.snapshot(number)
+            path = self.main.paths.snapshot(number)
             if number in ids:
-                self._write(journal, path, self.store.read(self.branch.snapshot(number)))
+                self._write(journal, path, self.store.read(self.branch.paths.snapshot(number)))
             elif filler is not None:
                 before = next(self._snapshots(self.main, number - 1, number), None)
                 self._write(journal, path, on_base(replace(filler, id=number), before).to_json().encode())
@@ -597,15 +606,15 @@ class FastForward:
     def _make_filler(self, last: Snapshot) -> Snapshot:
         """A snapshot with the files of main's last one before the switch."""
         uuid = _clock.new_uuid()
-        return restore_snapshot(self.store, self.main, self.schema, last, last.id + 1, uuid, last.time_millis)
+        return restore_snapshot(self.main, self.schema, last, last.id + 1, uuid, last.time_millis)
 
     def _finish(self, journal: _Journal) -> None:
-        ids = snapshot_ids(self.store, self.main)
+        ids = snapshot_ids(self.main)
         if not ids:
             self._check_here(journal)
             return
-        first = read_hint(self.store, self.main.earliest_hint)
+        first = read_hint(self.store, self.main.paths.earliest_hint)
         if first is None or first > ids[0]:
-            self._write(journal, self.main.earliest_hint, str(ids[0]).encode())
-        self._write(journal, self.main.latest_hint, str(ids[-1]).encode())
+            self._write(journal, self.main.paths.earliest_hint, str(ids[0]).encode())
+        self._write(journal, self.main.paths.latest_hint, str(ids[-1]).encode())
         self._forget(journal)

@@ -42,6 +42,7 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEnt
 from bitlake.metadata.paths import TablePaths, table_index_name
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.index_manifest import index_path, new_index_file
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import (
     DeletionVector,
     decode_index_file,
@@ -55,8 +56,7 @@ from bitlake.tableindex.vector_range import VectorRange
 
 
 def write_vectors(
-    store: Store,
-    paths: TablePaths,
+    table: TableFiles,
     schema: TableSchema,
     partition: bytes,
     bucket: int,
@@ -68,12 +68,11 @@ def write_vectors(
     """
     data, places = encode_index_file(_as_written(schema, vectors))
     name = table_index_name(_clock.new_uuid(), 0)
-    return _put_vectors(store, paths, schema, partition, bucket, name, data, places)
+    return _put_vectors(table, schema, partition, bucket, name, data, places)
 
 
 def write_vectors_rolling(
-    store: Store,
-    paths: TablePaths,
+    table: TableFiles,
     schema: TableSchema,
     partition: bytes,
     bucket: int,
@@ -85,7 +84,7 @@ def write_vectors_rolling(
     """
     target, writer = schema.opts.of(opt.DV_TARGET_SIZE), _clock.new_uuid()
     return tuple(
-        _put_vectors(store, paths, schema, partition, bucket, table_index_name(writer, i), data, places)
+        _put_vectors(table, schema, partition, bucket, table_index_name(writer, i), data, places)
         for i, (data, places) in enumerate(encode_index_files(_as_written(schema, vectors), target))
     )
 
@@ -97,8 +96,7 @@ def _as_written(schema: TableSchema, vectors: Mapping[str, DeletionVector]) -> d
 
 
 def _put_vectors(
-    store: Store,
-    paths: TablePaths,
+    table: TableFiles,
     schema: TableSchema,
     partition: bytes,
     bucket: int,
@@ -106,8 +104,8 @@ def _put_vectors(
     data: bytes,
     places: tuple[VectorRange, ...],
 ) -> IndexFileEntry:
-    path, external = new_index_file(paths, schema, partition, bucket, name)
-    _write_whole(store, path, data)
+    path, external = new_index_file(table.paths, schema, partition, bucket, name)
+    _write_whole(table.store, path, data)
     return IndexFileEntry(partition, bucket, DELETION_VECTORS, name, len(data), len(places), places, external)
 
 
@@ -121,8 +119,7 @@ def _write_whole(store: Store, path: str, data: bytes) -> None:
 
 
 def read_vectors(
-    store: Store,
-    paths: TablePaths,
+    table: TableFiles,
     schema: TableSchema,
     entry: IndexFileEntry,
     row_counts: Mapping[str, int] | None = None,
@@ -132,10 +129,10 @@ def read_vectors(
     ``row_counts`` tells rows of data files, for those that are known: positions are checked against them.  Raises
     :class:`CorruptError` naming the file, and :class:`bitlake.errors.NotFound`.
     """
-    path = index_path(paths, schema, entry)
+    path = index_path(table.paths, schema, entry)
     _check_type(entry, DELETION_VECTORS)
     known = row_counts or {}
-    data = store.read(path)
+    data = table.store.read(path)
     try:
         if len(data) != entry.file_size:
             raise CorruptError(f"the file has {len(data)} bytes, the index manifest says {entry.file_size}")
@@ -152,26 +149,26 @@ def read_vectors(
 
 
 def write_hashes(
-    store: Store, paths: TablePaths, schema: TableSchema, partition: bytes, bucket: int, hashes: Int32s
+    table: TableFiles, schema: TableSchema, partition: bytes, bucket: int, hashes: Int32s
 ) -> IndexFileEntry:
     """A new HASH index file of a bucket: int32 hashes of its keys, each once, in the order given."""
     data = encode_hashes(hashes)
     name = table_index_name(_clock.new_uuid(), 0)
-    path, external = new_index_file(paths, schema, partition, bucket, name)
-    _write_whole(store, path, data)
+    path, external = new_index_file(table.paths, schema, partition, bucket, name)
+    _write_whole(table.store, path, data)
     return IndexFileEntry(partition, bucket, HASH, name, len(data), len(hashes), None, external)
 
 
-def read_hashes(store: Store, paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) -> Int32s:
+def read_hashes(table: TableFiles, schema: TableSchema, entry: IndexFileEntry) -> Int32s:
     """The hashes of a HASH index file in its order, as int32.
 
     Raises :class:`CorruptError` naming the file (a wrong length, a hash twice), and
     :class:`bitlake.errors.NotFound`.
     """
-    path = index_path(paths, schema, entry)
+    path = index_path(table.paths, schema, entry)
     _check_type(entry, HASH)
     try:
-        return np.asarray(decode_hashes(store.read(path), entry.row_count), np.int32)
+        return np.asarray(decode_hashes(table.store.read(path), entry.row_count), np.int32)
     except CorruptError as e:
         raise e if e.path else e.within(path) from e
 
@@ -317,7 +314,7 @@ class IndexFiles:
                 merged[name] = DeletionVector(rows)
             elif name not in live and after - before:
                 raise self._not_live(name)
-        arguments = (self.store, self.paths, self.schema, change.partition, change.bucket, merged)
+        arguments = (TableFiles(self.store, self.paths), self.schema, change.partition, change.bucket, merged)
         made = (write_vectors(*arguments),) if self.one_per_bucket else write_vectors_rolling(*arguments)
         update.written += made
         update.superseded += change.new
@@ -341,7 +338,7 @@ class IndexFiles:
     def _read(self, entries: Iterable[IndexFileEntry], live: Mapping[str, int]) -> dict[str, DeletionVector]:
         out: dict[str, DeletionVector] = {}
         for entry in entries:
-            out |= read_vectors(self.store, self.paths, self.schema, entry, live)
+            out |= read_vectors(TableFiles(self.store, self.paths), self.schema, entry, live)
         return out
 
     # --- checks ------------------------------------------------------------------------------------------------------

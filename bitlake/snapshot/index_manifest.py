@@ -7,7 +7,6 @@ change once written, so what was decoded of them is kept in a process-wide cache
 from __future__ import annotations
 
 from bitlake.errors import CorruptError
-from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest
 from bitlake.metadata.paths import TablePaths
@@ -15,6 +14,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Cache
 from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.table_files import TableFiles
 
 _manifests: Cache[str, tuple[IndexFileEntry, ...]] = Cache(500_000)
 
@@ -24,24 +24,24 @@ def clear_index_manifests() -> None:
     _manifests.clear()
 
 
-def read_index_manifest(store: Store, paths: TablePaths, name: str) -> tuple[IndexFileEntry, ...]:
+def read_index_manifest(table: TableFiles, name: str) -> tuple[IndexFileEntry, ...]:
     """The entries of an index manifest, cached; raises :class:`CorruptError` naming the file."""
-    path = paths.manifest(name)
+    path = table.paths.manifest(name)
     found = _manifests.get(path)
     if found is None:
         try:
-            found = tuple(decode_index_manifest(store.read(path)))
+            found = tuple(decode_index_manifest(table.store.read(path)))
         except CorruptError as e:
             raise e if e.path else e.within(path) from e
         _manifests.put(path, found, 1 + sum(1 + len(e.ranges or ()) for e in found))
     return found
 
 
-def index_entries(store: Store, paths: TablePaths, snapshot: Snapshot | None) -> list[IndexFileEntry]:
+def index_entries(table: TableFiles, snapshot: Snapshot | None) -> list[IndexFileEntry]:
     """All table index files of a snapshot; none without a snapshot."""
     if snapshot is None or snapshot.index_manifest is None:
         return []
-    return list(read_index_manifest(store, paths, snapshot.index_manifest))
+    return list(read_index_manifest(table, snapshot.index_manifest))
 
 
 def index_path(paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) -> str:

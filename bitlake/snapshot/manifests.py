@@ -46,6 +46,7 @@ from bitlake.metadata.paths import ManifestNames, TablePaths, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, VERSION, Snapshot
 from bitlake.runtime import Cache
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import (
     clear_versions,
     earliest_snapshot_id,
@@ -120,9 +121,7 @@ def clear_caches() -> None:
 # --- manifests and files ----------------------------------------------------------------------------------------------
 
 
-def read_manifest_list(
-    store: Store, paths: TablePaths, name: str, size: int | None = None
-) -> tuple[ManifestFileMeta, ...]:
+def read_manifest_list(table: TableFiles, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
     """The manifests of a list, cached; ``size``: the bytes that its snapshot says it has, None if unknown.
 
     Raises :class:`CorruptError` naming the file.
@@ -134,21 +133,21 @@ def read_manifest_list(
             raise CorruptError(f"the manifest list has {len(data):,} bytes, and its snapshot says {size:,}")
         return found
 
-    return _read(store, paths.manifest(name), _lists, decode)
+    return _read(table.store, table.paths.manifest(name), _lists, decode)
 
 
 def read_manifest(
-    store: Store, paths: TablePaths, name: str, partitions: frozenset[bytes] | None = None
+    table: TableFiles, name: str, partitions: frozenset[bytes] | None = None
 ) -> tuple[ManifestEntry, ...]:
     """The entries of a manifest, cached; with ``partitions`` at least theirs, which are not cached.
 
     Raises :class:`CorruptError` naming the file.
     """
-    path = paths.manifest(name)
+    path = table.paths.manifest(name)
     if partitions is None:
-        return _read(store, path, _manifests, decode_manifest)
+        return _read(table.store, path, _manifests, decode_manifest)
     found = _manifests.get(path)
-    return _decoded(store, path, lambda data: decode_manifest(data, partitions)) if found is None else found
+    return _decoded(table.store, path, lambda data: decode_manifest(data, partitions)) if found is None else found
 
 
 def _read(
@@ -171,7 +170,7 @@ def _decoded(store: Store, path: str, decode: Callable[[bytes], list[T]]) -> tup
 
 
 def read_manifests(
-    store: Store, paths: TablePaths, metas: Iterable[ManifestFileMeta], partitions: frozenset[bytes] | None = None
+    table: TableFiles, metas: Iterable[ManifestFileMeta], partitions: frozenset[bytes] | None = None
 ) -> list[tuple[ManifestEntry, ...]]:
     """The entries of several manifests in their order; those not cached are fetched side by side.
 
@@ -180,13 +179,13 @@ def read_manifests(
     With ``partitions`` at least their entries: of a large manifest that is not cached no others are decoded.
     """
     asked = list(metas)
-    missing = [m for m in asked if _manifests.get(paths.manifest(m.file_name)) is None]
+    missing = [m for m in asked if _manifests.get(table.paths.manifest(m.file_name)) is None]
 
     def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
         some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
-        entries = read_manifest(store, paths, meta.file_name, some)
+        entries = read_manifest(table, meta.file_name, some)
         if some is None:
-            _check_counts(paths, meta, entries)
+            _check_counts(table.paths, meta, entries)
         return entries
 
     if len(missing) > 1:
@@ -208,11 +207,11 @@ def _check_counts(paths: TablePaths, meta: ManifestFileMeta, entries: tuple[Mani
         )
 
 
-def snapshot_manifests(store: Store, paths: TablePaths, snapshot: Snapshot) -> list[ManifestFileMeta]:
+def snapshot_manifests(table: TableFiles, snapshot: Snapshot) -> list[ManifestFileMeta]:
     """All manifests of a snapshot: its base list, then its delta list."""
     return [
-        *read_manifest_list(store, paths, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
-        *read_manifest_list(store, paths, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
+        *read_manifest_list(table, snapshot.base_manifest_list, snapshot.base_manifest_list_size),
+        *read_manifest_list(table, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size),
     ]
 
 
@@ -226,25 +225,23 @@ class PartitionFilter:
     """The partitions' rows; None: they are not known one by one."""
 
 
-def live_files(
-    store: Store, paths: TablePaths, snapshot: Snapshot, partitions: PartitionFilter | None = None
-) -> LiveFiles:
+def live_files(table: TableFiles, snapshot: Snapshot, partitions: PartitionFilter | None = None) -> LiveFiles:
     """The live files of a snapshot, as ADD entries in manifest order; with ``partitions`` at least theirs.
 
     This is the very object that is cached, which planning keeps its columns in: a second call for the same snapshot
     reads nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the file: a missing manifest usually means
     that the snapshot has expired meanwhile.
     """
-    key = _live_key(paths, snapshot)
+    key = _live_key(table.paths, snapshot)
     rows = None if partitions is None else partitions.rows
     live = _live.get((key, None))
     if live is None and rows is not None:
         live = _live.get((key, rows))
     if live is not None:
         return live
-    metas = snapshot_manifests(store, paths, snapshot)
+    metas = snapshot_manifests(table, snapshot)
     kept = metas if partitions is None else [m for m in metas if partitions.meets(m)]
-    found = live_entries(read_manifests(store, paths, kept, rows))
+    found = live_entries(read_manifests(table, kept, rows))
     live = LiveFiles(found if rows is None else (e for e in found if e.partition in rows))
     if rows is not None or len(kept) == len(metas):
         _live.put((key, rows), live, len(live) + 1)
@@ -278,9 +275,8 @@ def live_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestE
 class ManifestWriter:
     """Writes the manifest files of one commit and remembers them, to delete what the commit does not need."""
 
-    def __init__(self, store: Store, paths: TablePaths, partition_types: Sequence[DataType], options: Options) -> None:
-        self._store = store
-        self._paths = paths
+    def __init__(self, table: TableFiles, partition_types: Sequence[DataType], options: Options) -> None:
+        self._table = table
         self._types = partition_types
         self._options = options
         self._names = ManifestNames()
@@ -311,7 +307,7 @@ class ManifestWriter:
 
     def _put(self, name: str, data: bytes) -> None:
         self._written.append(name)  # before the write: a failed write may have left something
-        self._store.write(self._paths.manifest(name), data)
+        self._table.store.write(self._table.paths.manifest(name), data)
 
     def mark(self) -> int:
         """A point in the files written, for :meth:`discard`."""
@@ -321,7 +317,7 @@ class ManifestWriter:
         """Delete what was written after ``since``, as well as can be; what stays is found by orphan cleaning."""
         while len(self._written) > since:
             try:
-                self._store.delete(self._paths.manifest(self._written.pop()))
+                self._table.store.delete(self._table.paths.manifest(self._written.pop()))
             except StorageUnavailable:
                 continue
 
@@ -344,7 +340,7 @@ class ManifestWriter:
         candidates = [m for m in metas if m.num_deleted_files > 0 or m.file_size < target]
         if sum(m.file_size for m in candidates) < max(1, self._options.of(MANIFEST_FULL_SIZE)):
             return None
-        deleting = read_manifests(self._store, self._paths, [m for m in candidates if m.num_deleted_files > 0])
+        deleting = read_manifests(self._table, [m for m in candidates if m.num_deleted_files > 0])
         deleted = {e.partition for entries in deleting for e in entries if e.kind is EntryKind.DELETE}
         touched = PartitionSet(deleted, self._types)
         small = {m.file_name for m in candidates}
@@ -353,7 +349,7 @@ class ManifestWriter:
         if len(rewritten) <= 1:
             return None
         # Every DELETE is in a manifest read here, and so is every ADD it can hit: what is live stays, nothing else.
-        return kept + self.write(live_entries(read_manifests(self._store, self._paths, rewritten)))
+        return kept + self.write(live_entries(read_manifests(self._table, rewritten)))
 
     def _merge_minor(self, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
         target = self._options.of(MANIFEST_TARGET_SIZE)
@@ -371,7 +367,7 @@ class ManifestWriter:
     def _merge_run(self, run: list[ManifestFileMeta]) -> list[ManifestFileMeta]:
         if len(run) <= 1:
             return run
-        return self.write(merged_entries(read_manifests(self._store, self._paths, run)))
+        return self.write(merged_entries(read_manifests(self._table, run)))
 
 
 def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestEntry]:
@@ -464,11 +460,11 @@ ROLLED_BACK_TO = "bitlake.rolled-back-to"
 
 
 def restore_snapshot(
-    store: Store, paths: TablePaths, schema: TableSchema, source: Snapshot, number: int, uuid: str, time_millis: int
+    table: TableFiles, schema: TableSchema, source: Snapshot, number: int, uuid: str, time_millis: int
 ) -> Snapshot:
     """Write the manifest lists of snapshot ``number`` with the files of ``source``; the caller creates its file."""
-    writer = ManifestWriter(store, paths, [f.type for f in schema.partition_fields], Options(schema.options))
-    base = writer.write_list(snapshot_manifests(store, paths, source))
+    writer = ManifestWriter(table, [f.type for f in schema.partition_fields], Options(schema.options))
+    base = writer.write_list(snapshot_manifests(table, source))
     delta = writer.write_list(())
     return replace(
         source.with_lists(base, delta),

@@ -34,6 +34,7 @@ from bitlake.snapshot.manifests import read_manifest, read_manifest_list
 from bitlake.snapshot.references import Holder, holders, lines
 from bitlake.snapshot.removal_markers import steadily
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import branch_names
 
 T = TypeVar("T")
@@ -86,7 +87,7 @@ def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> list[O
     """Every old file that may be one."""
     store, root = state.store, state.paths.root
     level = [_Folder(f"{root}/{kind}", _METADATA) for kind in ("manifest", "index", "statistics")]
-    for branch in (None, *branch_names(store, TablePaths(root))):
+    for branch in (None, *branch_names(state.table_files)):
         paths = TablePaths(root, branch)
         folders = (paths.schema_dir, paths.snapshot_dir, paths.tag_dir, f"{paths.branch_root}/consumer")
         level += [_Folder(f, _TEMPORARY) for f in folders]
@@ -160,34 +161,33 @@ def _named(state: TableState, runner: Runner) -> set[str]:
 
     A tag or branch that is made while another that holds the same files goes is seen when all is listed again.
     """
-    store = state.store
-    paths = state.paths.on_branch(None)
+    main = state.table_files.on_branch(None)
     seen: set[str] = set()
     names: set[str] = set()
     while True:
         new = []
-        for line in lines(store, paths):
+        for line in lines(main):
             # Files that only later snapshots name are younger than the writes under way.
-            known = line.snapshot_dir in seen
-            new += [h for h in holders(store, line) if h.path not in seen and not (known and h.snapshot_id is not None)]
-            seen.add(line.snapshot_dir)
+            known = line.paths.snapshot_dir in seen
+            new += [h for h in holders(line) if h.path not in seen and not (known and h.snapshot_id is not None)]
+            seen.add(line.paths.snapshot_dir)
         if not new:
             return names
         seen.update(h.path for h in new)
-        names |= _named_by(store, paths, new, runner)
+        names |= _named_by(main, new, runner)
 
 
-def _named_by(store: Store, paths: TablePaths, asked: list[Holder], runner: Runner) -> set[str]:
+def _named_by(table: TableFiles, asked: list[Holder], runner: Runner) -> set[str]:
     by_path = {h.path: h for h in asked}
 
     def held(path: str) -> bool:
-        return by_path[path].holds(store) and not by_path[path].partial
+        return by_path[path].holds() and not by_path[path].partial
 
     told = list(by_path)
     names: set[str] = set()
     lists: dict[str, list[str]] = {}
     indexes: dict[str, list[str]] = {}
-    snapshots = _read_all(held, runner, told, partial(_snapshot, store), lambda path: (path,))
+    snapshots = _read_all(held, runner, told, partial(_snapshot, table.store), lambda path: (path,))
     for path, snapshot in snapshots.items():
         own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
         for name in own:
@@ -198,13 +198,13 @@ def _named_by(store: Store, paths: TablePaths, asked: list[Holder], runner: Runn
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
     manifests: dict[str, list[str]] = {}
-    for name, found in _read_all(held, runner, lists, partial(_manifests, store, paths), lists.__getitem__).items():
+    for name, found in _read_all(held, runner, lists, partial(_manifests, table), lists.__getitem__).items():
         for manifest in found:
             manifests.setdefault(manifest, []).append(name)
     files = _read_all(
-        held, runner, manifests, partial(_files, store, paths), lambda m: (p for n in manifests[m] for p in lists[n])
+        held, runner, manifests, partial(_files, table), lambda m: (p for n in manifests[m] for p in lists[n])
     )
-    tables = _read_all(held, runner, indexes, partial(_index_files, store, paths), indexes.__getitem__)
+    tables = _read_all(held, runner, indexes, partial(_index_files, table), indexes.__getitem__)
     return names.union(lists, manifests, indexes, *files.values(), *tables.values())
 
 
@@ -212,16 +212,16 @@ def _snapshot(store: Store, path: str) -> Snapshot:
     return Snapshot.from_json(store.read(path), path)
 
 
-def _manifests(store: Store, paths: TablePaths, name: str) -> list[str]:
-    return [meta.file_name for meta in read_manifest_list(store, paths, name)]
+def _manifests(table: TableFiles, name: str) -> list[str]:
+    return [meta.file_name for meta in read_manifest_list(table, name)]
 
 
-def _files(store: Store, paths: TablePaths, name: str) -> list[str]:
-    return [n for e in read_manifest(store, paths, name) for n in (e.file.file_name, *e.file.extra_files)]
+def _files(table: TableFiles, name: str) -> list[str]:
+    return [n for e in read_manifest(table, name) for n in (e.file.file_name, *e.file.extra_files)]
 
 
-def _index_files(store: Store, paths: TablePaths, name: str) -> list[str]:
-    return [e.file_name for e in read_index_manifest(store, paths, name)]
+def _index_files(table: TableFiles, name: str) -> list[str]:
+    return [e.file_name for e in read_index_manifest(table, name)]
 
 
 def _read_all(

@@ -26,7 +26,6 @@ from bitlake.codec.binary_row import decode_row, encode_row_with_arity
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
 from bitlake.expressions.tree import Predicate, all_of, columns_of, named_values, terms_on
-from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.java_json import dumps
 from bitlake.metadata.manifest import EntryKind, ManifestEntry, ManifestFileMeta
@@ -38,6 +37,7 @@ from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot import manifests as live
 from bitlake.snapshot.manifests import PartitionSet
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import AtomicType, Root
 
 
@@ -165,13 +165,13 @@ def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[Manifest
     return found
 
 
-def discard_entries(store: Store, paths: TablePaths, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
+def discard_entries(table: TableFiles, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
     """Delete new data files, and what is kept beside them, that no commit will name, as well as can be."""
-    partitions = PartitionReader(schema, paths)
+    partitions = PartitionReader(schema, table.paths)
     from bitlake.deletion import discard_files
 
     for entry in entries:
-        discard_files(store, partitions.file_paths(entry))
+        discard_files(table.store, partitions.file_paths(entry))
 
 
 MANY_FILES = 10_000
@@ -216,10 +216,10 @@ def newest_files(state: TableState, count: int) -> Sequence[ManifestEntry]:
     if snapshot is None or not state.is_snapshot or _is_known(state) or _count(state) < MANY_FILES:
         return state.entries()[-count:]
     out: list[ManifestEntry] = []
-    for meta in reversed(live.snapshot_manifests(state.store, state.paths, snapshot)):
+    for meta in reversed(live.snapshot_manifests(state.table_files, snapshot)):
         if out and meta.num_added_files >= live.MANY_ENTRIES:
             break
-        (entries,) = live.read_manifests(state.store, state.paths, [meta])
+        (entries,) = live.read_manifests(state.table_files, [meta])
         out = [*(e for e in entries if e.kind is EntryKind.ADD), *out]
         if len(out) >= count:
             break
@@ -230,7 +230,7 @@ def _count(state: TableState) -> int:
     """The live files, as the manifest lists tell."""
     if state.snapshot is None:
         return 0
-    metas = live.snapshot_manifests(state.store, state.paths, state.snapshot)
+    metas = live.snapshot_manifests(state.table_files, state.snapshot)
     return sum(m.num_added_files - m.num_deleted_files for m in metas)
 
 
@@ -253,7 +253,7 @@ def files_to_plan(state: TableState, predicate: Predicate | None) -> FilesToPlan
     snapshot = state.snapshot
     if snapshot is None or not state.is_snapshot or not terms or live.is_cached(state.paths, snapshot):
         return FilesToPlan(state.entries())
-    metas = live.snapshot_manifests(state.store, state.paths, snapshot)
+    metas = live.snapshot_manifests(state.table_files, snapshot)
     total = _count(state)
     if total < MANY_FILES:
         return FilesToPlan(state.entries())

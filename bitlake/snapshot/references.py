@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from bitlake.deletion import delete_files
 from bitlake.errors import BitlakeError, NotFound
-from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
-from bitlake.metadata.paths import TablePaths, parse_id
+from bitlake.metadata.paths import parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
@@ -23,6 +22,7 @@ from bitlake.snapshot.index_manifest import index_entries, index_path, read_inde
 from bitlake.snapshot.manifests import live_files, read_manifest, read_manifest_list
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import (
     branch_names,
     latest_schema,
@@ -37,7 +37,7 @@ from bitlake.snapshot.versions import (
 class Holder:
     """A file that keeps what it names: a line's (main's or a branch's) snapshot, hold, tag or changelog."""
 
-    line: TablePaths
+    line: TableFiles
     path: str
     snapshot_id: int | None = None
     """Of snapshots; None: a hold, tag or changelog."""
@@ -47,74 +47,73 @@ class Holder:
         """Whether some of what it names may be gone: a changelog outlives the data of its snapshot."""
         return "/changelog/changelog-" in self.path
 
-    def load(self, store: Store) -> Snapshot:
-        """What it says; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
-        return Snapshot.from_json(store.read(self.path), self.path)
+    def load(self) -> Snapshot:
+        """Its snapshot; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
+        return Snapshot.from_json(self.line.store.read(self.path), self.path)
 
-    def holds(self, store: Store) -> bool:
+    def holds(self) -> bool:
         """Whether it is there still, and nobody is expiring it."""
-        if self.snapshot_id is not None and self.snapshot_id not in load_line(store, self.line).kept:
+        if self.snapshot_id is not None and self.snapshot_id not in load_line(self.line).kept:
             return False
-        return store.exists(self.path)
+        return self.line.store.exists(self.path)
 
 
-def holders(store: Store, line: TablePaths) -> list[Holder]:
+def holders(line: TableFiles) -> list[Holder]:
     """What holds files on a line: its snapshots that are kept, in their order, then rollbacks, tags and changelogs."""
-    snapshots = load_line(store, line)
-    found = [Holder(line, line.snapshot(i), i) for i in snapshots.kept]
-    found += [Holder(line, f"{line.snapshot_dir}/{name}") for name in snapshots.holds]
-    found += [Holder(line, line.tag(name)) for name in tag_names(store, line)]
-    long_lived = f"{line.branch_root}/changelog"
-    changelogs = (parse_id(name, "changelog-") for name in store.names(long_lived))
+    snapshots = load_line(line)
+    found = [Holder(line, line.paths.snapshot(i), i) for i in snapshots.kept]
+    found += [Holder(line, f"{line.paths.snapshot_dir}/{name}") for name in snapshots.holds]
+    found += [Holder(line, line.paths.tag(name)) for name in tag_names(line)]
+    long_lived = f"{line.paths.branch_root}/changelog"
+    changelogs = (parse_id(name, "changelog-") for name in line.store.names(long_lived))
     return found + [Holder(line, f"{long_lived}/changelog-{i}") for i in changelogs if i is not None]
 
 
-def lines(store: Store, paths: TablePaths) -> list[TablePaths]:
+def lines(table: TableFiles) -> list[TableFiles]:
     """Main and all branches of a table."""
-    return [paths.on_branch(b) for b in (None, *branch_names(store, paths))]
+    return [table.on_branch(b) for b in (None, *branch_names(table))]
 
 
 class Needed:
     """The files that protected snapshots need; data files by partition, bucket and name, others by name."""
 
-    def __init__(self, store: Store, paths: TablePaths) -> None:
-        self._store = store
-        self._paths = paths
+    def __init__(self, table: TableFiles) -> None:
+        self._table = table
         self.names: set[str] = set()
         self._data: set[tuple[bytes, int, str]] = set()
         self._changelogs: set[str] = set()
 
     @staticmethod
-    def beside(store: Store, paths: TablePaths, kept: Snapshot | None) -> Needed:
+    def beside(table: TableFiles, kept: Snapshot | None) -> Needed:
         """What a table (or branch) needs besides its snapshots before ``kept``.
 
         That is ``kept`` (and with it what comes after), the latest snapshot, its tags, and whatever other branches
         have, main included.  A tag that cannot be read is an error: its files would go.  What is tagged or branched off
         meanwhile is seen too.
         """
-        out = Needed(store, paths)
+        out = Needed(table)
         if kept is not None:
             out.add(kept)
         # A rollback brings files back that snapshots between these two had deleted.
-        latest = latest_snapshot(store, paths)
+        latest = latest_snapshot(table)
         if latest is not None and latest != kept:
             out.add(latest)
         seen: set[str] = set()
         while True:
-            found = [out._unseen(line, seen) for line in lines(store, paths)]
+            found = [out._unseen(line, seen) for line in lines(table)]
             if not any(found):
                 return out
             for new in found:
                 out._protect(new, seen)
 
-    def _unseen(self, line: TablePaths, seen: set[str]) -> list[Holder]:
+    def _unseen(self, line: TableFiles, seen: set[str]) -> list[Holder]:
         """What holds files on a line and has not been seen; of a line that has been, later snapshots need no look."""
-        known = line.branch == self._paths.branch or line.snapshot_dir in seen
-        held = holders(self._store, line)
+        known = line.paths.branch == self._table.paths.branch or line.paths.snapshot_dir in seen
+        held = holders(line)
         new = [h for h in held if h.path not in seen and not (known and h.snapshot_id is not None)]
         seen.update(h.path for h in new)
         if any(h.snapshot_id is not None for h in new):
-            seen.add(line.snapshot_dir)
+            seen.add(line.paths.snapshot_dir)
         return new
 
     def _protect(self, found: list[Holder], seen: set[str]) -> None:
@@ -126,20 +125,20 @@ class Needed:
             there = runner.run(pending, lambda item: self._add_held(*item))
             gone = [i for i, held in enumerate(there) if not held]
             if gone and gone[-1] == len(pending) - 1:
-                seen.discard(pending[-1][0].line.snapshot_dir)  # there is a later one by now
+                seen.discard(pending[-1][0].line.paths.snapshot_dir)  # there is a later one by now
             pending = [(pending[i + 1][0], True) for i in gone[-1:] if i + 1 < len(pending)]
         runner.run([h for h in found if h.snapshot_id is None], lambda holder: self._add_held(holder, True))
 
     def _add_held(self, holder: Holder, whole: bool) -> bool:
         """Protect what it names, and say so; False if it has gone meanwhile."""
         try:
-            snapshot = holder.load(self._store)
+            snapshot = holder.load()
             if holder.partial:
                 self.add_changelog(snapshot)
             else:
                 self.add(snapshot, whole=whole)
         except NotFound:
-            if holder.holds(self._store):
+            if holder.holds():
                 raise
             return False
         return True
@@ -150,33 +149,33 @@ class Needed:
         for name in filter(None, own):
             self.names.add(name)
             with contextlib.suppress(NotFound):
-                self.names.update(m.file_name for m in read_manifest_list(self._store, self._paths, name))
+                self.names.update(m.file_name for m in read_manifest_list(self._table, name))
             if name != snapshot.base_manifest_list:
-                found = listed_entries(self._store, self._paths, name)
+                found = listed_entries(self._table, name)
                 self._data.update((e.partition, e.bucket, e.file.file_name) for e in found)
         if snapshot.changelog_manifest_list is not None:
             self._changelogs.add(snapshot.changelog_manifest_list)
 
     def add(self, snapshot: Snapshot, *, whole: bool = True) -> None:
         """Protect a snapshot; without ``whole``, one whose predecessor is protected: only what it added is new."""
-        store, paths = self._store, self._paths
+        table = self._table
         lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
         if snapshot.changelog_manifest_list is not None:
             self._changelogs.add(snapshot.changelog_manifest_list)
             lists.append(snapshot.changelog_manifest_list)
         for name in lists:
             self.names.add(name)
-            self.names.update(m.file_name for m in read_manifest_list(store, paths, name))
+            self.names.update(m.file_name for m in read_manifest_list(table, name))
         if snapshot.index_manifest is not None:
             self.names.add(snapshot.index_manifest)
-            self.names.update(e.file_name for e in read_index_manifest(store, paths, snapshot.index_manifest))
+            self.names.update(e.file_name for e in read_index_manifest(table, snapshot.index_manifest))
         if snapshot.statistics is not None:
             self.names.add(snapshot.statistics)
         files: Iterable[ManifestEntry]
         if whole:
-            files = live_files(store, paths, snapshot)
+            files = live_files(table, snapshot)
         else:
-            listed = listed_entries(store, paths, snapshot.delta_manifest_list)
+            listed = listed_entries(table, snapshot.delta_manifest_list)
             files = (e for e in listed if e.kind is EntryKind.ADD)
         self._data.update((e.partition, e.bucket, e.file.file_name) for e in files)
 
@@ -189,11 +188,11 @@ class Needed:
         return manifest_list in self._changelogs
 
 
-def removed_files(store: Store, paths: TablePaths, delta: str) -> list[ManifestEntry]:
+def removed_files(table: TableFiles, delta: str) -> list[ManifestEntry]:
     """The files that a snapshot's delta removed: not those it only moved to another level."""
     removed: dict[tuple[bytes, int, str], ManifestEntry] = {}
     added: set[tuple[bytes, int, str]] = set()
-    for entry in listed_entries(store, paths, delta):
+    for entry in listed_entries(table, delta):
         key = (entry.partition, entry.bucket, entry.file.file_name)
         if entry.kind is EntryKind.DELETE:
             removed[key] = entry
@@ -202,43 +201,41 @@ def removed_files(store: Store, paths: TablePaths, delta: str) -> list[ManifestE
     return [e for key, e in removed.items() if key not in added]
 
 
-def listed_entries(store: Store, paths: TablePaths, manifest_list: str) -> Iterator[ManifestEntry]:
+def listed_entries(table: TableFiles, manifest_list: str) -> Iterator[ManifestEntry]:
     """The entries of a list's manifests; what an earlier expiry that was killed deleted already is passed over."""
     with contextlib.suppress(NotFound):
-        for meta in read_manifest_list(store, paths, manifest_list):
+        for meta in read_manifest_list(table, manifest_list):
             with contextlib.suppress(NotFound):
-                yield from read_manifest(store, paths, meta.file_name)
+                yield from read_manifest(table, meta.file_name)
 
 
-def metadata_files(
-    store: Store, paths: TablePaths, schema: TableSchema, snapshot: Snapshot, needed: Needed
-) -> Iterator[str]:
+def metadata_files(table: TableFiles, schema: TableSchema, snapshot: Snapshot, needed: Needed) -> Iterator[str]:
     """The manifests, lists, index files and statistics of a snapshot that nothing kept needs, as full paths."""
     lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list]
     for name in lists:
         if name is None:
             continue
         with contextlib.suppress(NotFound):
-            for meta in read_manifest_list(store, paths, name):
+            for meta in read_manifest_list(table, name):
                 if meta.file_name not in needed.names:
-                    yield paths.manifest(meta.file_name)
+                    yield table.paths.manifest(meta.file_name)
         if name not in needed.names:
-            yield paths.manifest(name)
+            yield table.paths.manifest(name)
     if snapshot.index_manifest is not None:
         with contextlib.suppress(NotFound):
-            for entry in read_index_manifest(store, paths, snapshot.index_manifest):
+            for entry in read_index_manifest(table, snapshot.index_manifest):
                 if entry.file_name not in needed.names:
-                    yield index_path(paths, schema, entry)
+                    yield index_path(table.paths, schema, entry)
         if snapshot.index_manifest not in needed.names:
-            yield paths.manifest(snapshot.index_manifest)
+            yield table.paths.manifest(snapshot.index_manifest)
     if snapshot.statistics is not None and snapshot.statistics not in needed.names:
-        yield paths.statistics(snapshot.statistics)
+        yield table.paths.statistics(snapshot.statistics)
 
 
 log = logging.getLogger("bitlake")
 
 
-def external_files(store: Store, paths: TablePaths) -> list[str]:
+def external_files(table: TableFiles) -> list[str]:
     """The data files in external paths that snapshots, tags and branches of a table name.
 
     Paimon deletes the whole external paths, and with them what others have there; here files are deleted by name.
@@ -247,47 +244,51 @@ def external_files(store: Store, paths: TablePaths) -> list[str]:
     """
     found: dict[str, None] = {}
     seen: set[str] = set()
-    for line in lines(store, paths):
+    for line in lines(table):
         try:
             try:
-                if not _has_external_paths(store, line):
+                if not _has_external_paths(line):
                     continue
             except NotFound:
                 continue  # a branch whose schemas another process has deleted
-            schema = latest_schema(store, line)
+            schema = latest_schema(line)
             assert schema is not None
-            reader = PartitionReader(schema, line)
-            for snapshot in _snapshots(store, line):
-                for entry in _entries(store, line, snapshot, seen):
+            reader = PartitionReader(schema, line.paths)
+            for snapshot in _snapshots(line):
+                for entry in _entries(line, snapshot, seen):
                     found |= dict.fromkeys(reader.file_paths(entry))
-                for index in index_entries(store, line, snapshot):
+                for index in index_entries(line, snapshot):
                     if index.external_path is not None:
-                        found[index_path(line, schema, index)] = None
+                        found[index_path(line.paths, schema, index)] = None
         except BitlakeError as e:
-            log.warning("table %s: files in external paths are not deleted: %s", paths.root, e)
+            log.warning("table %s: files in external paths are not deleted: %s", table.paths.root, e)
     return list(found)
 
 
-def delete_external(store: Store, paths: TablePaths, files: list[str]) -> None:
+def delete_external(table: TableFiles, files: list[str]) -> None:
     """Delete what :func:`external_files` found before the table went."""
     if files:
-        delete_files(store, files, LocalRunner(REQUESTS), paths.roots)
+        delete_files(table.store, files, LocalRunner(REQUESTS), table.paths.roots)
 
 
-def _has_external_paths(store: Store, line: TablePaths) -> bool:
-    return any(opt.EXTERNAL_PATHS.name in load_schema(store, line, i).options for i in schema_ids(store, line))
+def _has_external_paths(line: TableFiles) -> bool:
+    return any(opt.EXTERNAL_PATHS.name in load_schema(line, i).options for i in schema_ids(line))
 
 
-def _snapshots(store: Store, line: TablePaths) -> Iterator[Snapshot]:
-    folders = {line.snapshot_dir: "snapshot-", line.tag_dir: "tag-", f"{line.branch_root}/changelog": "changelog-"}
+def _snapshots(line: TableFiles) -> Iterator[Snapshot]:
+    folders = {
+        line.paths.snapshot_dir: "snapshot-",
+        line.paths.tag_dir: "tag-",
+        f"{line.paths.branch_root}/changelog": "changelog-",
+    }
     for folder, prefix in folders.items():
-        for path in (f"{folder}/{name}" for name in store.names(folder) if name.startswith(prefix)):
-            yield Snapshot.from_json(store.read(path), path)
+        for path in (f"{folder}/{name}" for name in line.store.names(folder) if name.startswith(prefix)):
+            yield Snapshot.from_json(line.store.read(path), path)
 
 
-def _entries(store: Store, line: TablePaths, snapshot: Snapshot, seen: set[str]) -> Iterator[ManifestEntry]:
+def _entries(line: TableFiles, snapshot: Snapshot, seen: set[str]) -> Iterator[ManifestEntry]:
     """The entries with an external path, of lists that were not ``seen`` yet."""
     for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list):
         if name is not None and name not in seen:
             seen.add(name)
-            yield from (e for e in listed_entries(store, line, name) if e.file.external_path is not None)
+            yield from (e for e in listed_entries(line, name) if e.file.external_path is not None)

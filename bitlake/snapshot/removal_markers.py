@@ -50,6 +50,7 @@ from bitlake.metadata.java_json import JSON_BYTES, load_object
 from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
+from bitlake.snapshot.table_files import TableFiles
 
 BASE = "bitlake.base"
 """The property of a snapshot: the name of its base, as :func:`name_of` forms it."""
@@ -78,13 +79,13 @@ def on_base(snapshot: Snapshot, base: Snapshot | None) -> Snapshot:
     return replace(snapshot, properties=properties if base is None else {**properties, BASE: name_of(base)})
 
 
-def create_snapshot(store: Store, paths: TablePaths, snapshot: Snapshot, base: Snapshot | None) -> bool:
+def create_snapshot(table: TableFiles, snapshot: Snapshot, base: Snapshot | None) -> bool:
     """Create a snapshot's file if it is absent, or a stray's; False if another snapshot has the id.
 
     ``base``: as the snapshot names it.  Whoever calls this looks at the base again afterwards.
     """
-    path, data = paths.snapshot(snapshot.id), snapshot.to_json().encode()
-    return store.create(path, data) or (_make_room(store, paths, snapshot.id, base) and store.create(path, data))
+    path, data = table.paths.snapshot(snapshot.id), snapshot.to_json().encode()
+    return table.store.create(path, data) or (_make_room(table, snapshot.id, base) and table.store.create(path, data))
 
 
 class RemovalRecord:
@@ -116,37 +117,35 @@ class _Removals:
     returned: set[_Named] = field(default_factory=set)
 
 
-def find_strays(
-    store: Store, paths: TablePaths, names: Sequence[str], ids: Sequence[int], announced: int
-) -> dict[int, Snapshot]:
+def find_strays(table: TableFiles, names: Sequence[str], ids: Sequence[int], announced: int) -> dict[int, Snapshot]:
     """The strays among the snapshots ``ids`` of a folder with these ``names``.
 
     The snapshots before ``announced`` are expiring: they may go in any order.
     Raises :class:`CorruptError` for a record that cannot be read.
     """
-    known = _read_records(store, paths, names)
+    known = _read_records(table, names)
     removed, returned = known.removed, known.returned | known.removed.keys()
     there, found = set(ids), dict[int, Snapshot]()
     asked = sorted({number + 1 for number, _ in removed if number >= announced} & there)
-    for snapshot in LocalRunner(REQUESTS).run(asked, partial(_read, store, paths)):
+    for snapshot in LocalRunner(REQUESTS).run(asked, partial(_read, table)):
         if snapshot is None or (snapshot.id, name_of(snapshot)) in returned:
             continue
         number, base = snapshot.id - 1, snapshot.properties.get(BASE)
         if base is None or snapshot.uuid in removed.get((number, base), {snapshot.uuid}):
             continue
-        before = _read(store, paths, number) if number in there and number not in found else None
+        before = _read(table, number) if number in there and number not in found else None
         if before is None or name_of(before) != base:
             found[snapshot.id] = snapshot
     return found
 
 
-def _read_records(store: Store, paths: TablePaths, names: Iterable[str]) -> _Removals:
+def _read_records(table: TableFiles, names: Iterable[str]) -> _Removals:
     found = _Removals()
     for name in names:
         if name.startswith(REMOVED):
-            path = f"{paths.snapshot_dir}/{name}"
+            path = f"{table.paths.snapshot_dir}/{name}"
             try:
-                record = load_object(store.read(path, JSON_BYTES), path)
+                record = load_object(table.store.read(path, JSON_BYTES), path)
             except NotFound:
                 continue
             by = record.text("by")
@@ -163,45 +162,45 @@ def _named(found: list[Any], member: str, path: str) -> Iterator[_Named]:
         yield item[0], item[1]
 
 
-def delete_strays(store: Store, paths: TablePaths, announced: int, older_than_ms: int | None = None) -> None:
+def delete_strays(table: TableFiles, announced: int, older_than_ms: int | None = None) -> None:
     """Delete the strays of a table or branch, then the records from before a time (default: a day ago)."""
-    names = store.names(paths.snapshot_dir)
+    names = table.store.names(table.paths.snapshot_dir)
     records = [name for name in names if name.startswith(REMOVED)]
     ids = [i for i in (parse_id(name, "snapshot-") for name in names) if i is not None]
-    for stray in find_strays(store, paths, records, ids, announced).values():
-        _delete(store, paths, stray)
+    for stray in find_strays(table, records, ids, announced).values():
+        _delete(table, stray)
     since = _clock.now_ms() - _KEPT_MS if older_than_ms is None else older_than_ms
     for name in records:
         made = parse_id(name.removeprefix(REMOVED).partition("-")[0], "")
         if made is not None and made < since:
-            store.delete(f"{paths.snapshot_dir}/{name}")
+            table.store.delete(f"{table.paths.snapshot_dir}/{name}")
     for name in names:
-        path = f"{paths.snapshot_dir}/{name}"
-        if name.startswith(_DELETING) and (_begun(store, path) or since) < since:
-            store.delete(path)
+        path = f"{table.paths.snapshot_dir}/{name}"
+        if name.startswith(_DELETING) and (_begun(table.store, path) or since) < since:
+            table.store.delete(path)
 
 
-def _make_room(store: Store, paths: TablePaths, number: int, base: Snapshot | None) -> bool:
+def _make_room(table: TableFiles, number: int, base: Snapshot | None) -> bool:
     """Delete the snapshot that has an id if it is a stray; whether it was deleted."""
-    found = _read(store, paths, number)
+    found = _read(table, number)
     if found is None or BASE not in found.properties or (base and found.properties[BASE] == name_of(base)):
         return False
-    names = store.names(paths.snapshot_dir)
+    names = table.store.names(table.paths.snapshot_dir)
     # The base of who calls is the latest snapshot: no expiry takes it.
-    stray = find_strays(store, paths, names, [i for i in (number - 1, number) if i], 0).get(number)
-    return stray is not None and _delete(store, paths, stray)
+    stray = find_strays(table, names, [i for i in (number - 1, number) if i], 0).get(number)
+    return stray is not None and _delete(table, stray)
 
 
-def _delete(store: Store, paths: TablePaths, stray: Snapshot) -> bool:
-    lock = f"{paths.snapshot_dir}/{_DELETING}{hashlib.sha256(name_of(stray).encode()).hexdigest()[:32]}"
-    if not store.create(lock, str(_clock.now_ms()).encode()):
-        begun = _begun(store, lock)
+def _delete(table: TableFiles, stray: Snapshot) -> bool:
+    lock = f"{table.paths.snapshot_dir}/{_DELETING}{hashlib.sha256(name_of(stray).encode()).hexdigest()[:32]}"
+    if not table.store.create(lock, str(_clock.now_ms()).encode()):
+        begun = _begun(table.store, lock)
         if begun is not None and begun < _clock.now_ms() - _DEAD_MS:
-            store.delete(lock)  # who began died; the next call deletes the stray
+            table.store.delete(lock)  # who began died; the next call deletes the stray
         return False
-    if _read(store, paths, stray.id) != stray:
+    if _read(table, stray.id) != stray:
         return False
-    store.delete(paths.snapshot(stray.id))
+    table.store.delete(table.paths.snapshot(stray.id))
     return True
 
 
@@ -212,10 +211,10 @@ def _begun(store: Store, lock: str) -> int | None:
         return None
 
 
-def _read(store: Store, paths: TablePaths, number: int) -> Snapshot | None:
-    path = paths.snapshot(number)
+def _read(table: TableFiles, number: int) -> Snapshot | None:
+    path = table.paths.snapshot(number)
     try:
-        return Snapshot.from_json(store.read(path, JSON_BYTES), path)
+        return Snapshot.from_json(table.store.read(path, JSON_BYTES), path)
     except NotFound:
         return None
 
@@ -273,9 +272,9 @@ class Line:
         return [i for i in self.ids if i >= self.end]
 
 
-def load_line(store: Store, paths: TablePaths) -> Line:
+def load_line(table: TableFiles) -> Line:
     """The snapshots of a table or branch and what is known of their going, by one listing."""
-    names = store.names(paths.snapshot_dir)
+    names = table.store.names(table.paths.snapshot_dir)
     ids = sorted(i for i in (parse_id(name, "snapshot-") for name in names) if i is not None)
     files = [name for name in names if name.startswith(".")]
     markers, holds = (tuple(n for n in files if n.startswith(prefix)) for prefix in (PREFIX, HOLD))
@@ -283,13 +282,13 @@ def load_line(store: Store, paths: TablePaths) -> Line:
     line = Line(tuple(ids), tuple(n for n in markers if end_of(n)), holds, records)
     if not records:
         return line
-    strays = find_strays(store, paths, records, ids, line.announced)
+    strays = find_strays(table, records, ids, line.announced)
     return replace(line, ids=tuple(i for i in ids if i not in strays))
 
 
-def has_expired(store: Store, paths: TablePaths, snapshot_id: int | None) -> bool:
+def has_expired(table: TableFiles, snapshot_id: int | None) -> bool:
     """Whether a snapshot that was there once is gone, or going: what it names may be missing, with no damage done."""
-    return snapshot_id is not None and snapshot_id not in load_line(store, paths).kept
+    return snapshot_id is not None and snapshot_id not in load_line(table).kept
 
 
 def end_of(name: str) -> int:
@@ -315,12 +314,12 @@ def parse_hold(name: str) -> tuple[int, int]:
     return (int(target), int(made)) if target.isdecimal() and made.isdecimal() else (0, 0)
 
 
-def begun_at(store: Store, paths: TablePaths, markers: tuple[str, ...]) -> int | None:
+def begun_at(table: TableFiles, markers: tuple[str, ...]) -> int | None:
     """The first snapshot that expiries which have begun took; None if none has, or they are done by now."""
     firsts = []
     for name in markers:
         try:
-            first = parse_hint(store.read(f"{paths.snapshot_dir}/{name}"))
+            first = parse_hint(table.store.read(f"{table.paths.snapshot_dir}/{name}"))
         except NotFound:
             continue
         firsts.append(1 if first is None else first)

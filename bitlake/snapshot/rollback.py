@@ -46,8 +46,6 @@ from functools import partial
 
 from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound
-from bitlake.io import Store
-from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.snapshot.fast_forward import check_no_fast_forward, is_switch
@@ -61,6 +59,7 @@ from bitlake.snapshot.removal_markers import (
     on_base,
 )
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import (
     existing_snapshots,
     kept_words,
@@ -81,7 +80,7 @@ def rollback(state: TableState, snapshot: Snapshot) -> list[int]:
     ``snapshot`` may be one that only a tag still holds.  Raises :class:`InvalidRequest` if a tag holds a later
     snapshot or an expiry of the snapshot has begun, and :class:`NotFound` if another rollback removed it meanwhile.
     """
-    check_no_fast_forward(state.store, state.paths, state.name, "rollback")
+    check_no_fast_forward(state.table_files, state.name, "rollback")
     uuid = _clock.new_uuid()
     hold = f"{state.paths.snapshot_dir}/{new_hold(snapshot.id, uuid)}"
     _check_tags(state, snapshot)
@@ -97,6 +96,7 @@ class _Rollback:
 
     def __init__(self, state: TableState, target: Snapshot, uuid: str) -> None:
         self._state = state
+        self._table = state.table_files
         self._store = state.store
         self._paths = state.paths
         self._target = target
@@ -111,7 +111,7 @@ class _Rollback:
             return []
         store, paths = self._store, self._paths
         store.write(paths.latest_hint, str(fence.id).encode())
-        gone = [i for i in snapshot_ids(store, paths) if self._target.id < i < fence.id]
+        gone = [i for i in snapshot_ids(self._table) if self._target.id < i < fence.id]
         self._removed.add(s for s in self._load(gone) if s is not None)
         if self._clear(gone, fence):
             self._remove_fence(fence)
@@ -143,18 +143,18 @@ class _Rollback:
         """The fence, once it is the latest snapshot; None if the target is the latest one already."""
         while True:
             # After the hold was created: a fast-forward that begins later finds it and is refused.
-            check_no_fast_forward(self._store, self._paths, self._state.name, "rollback")
+            check_no_fast_forward(self._table, self._state.name, "rollback")
             if self._is_overdue():
                 raise CommitConflict(
                     f"table '{self._state.name}': rollback took longer than {_LONGEST_MS // 60_000} minutes; nothing "
                     "was changed; try again"
                 )
-            latest = latest_snapshot(self._store, self._paths)
+            latest = latest_snapshot(self._table)
             self._check_target(latest)
             if latest is None or latest == self._target:
                 return None
             fence = self._make_fence(latest)
-            if not create_snapshot(self._store, self._paths, fence, latest):
+            if not create_snapshot(self._table, fence, latest):
                 continue  # a writer was first: its commit is rolled back as well
             if self._is_there(latest) or not self._is_there(fence):
                 return fence
@@ -164,11 +164,11 @@ class _Rollback:
     def _check_target(self, latest: Snapshot | None) -> None:
         state, target = self._state, self._target
         _check_not_expiring(state, target.id)
-        line = snapshot_ids(self._store, self._paths)
+        line = snapshot_ids(self._table)
         later = self._load(i for i in line if i > target.id)
         ends = [rolled_back_to(s) for s in later if s is not None]
         rolled_back = any(end is not None and end < target.id for end in ends)
-        tagged = any(tag_snapshot(self._store, self._paths, t) == target for t in tag_names(self._store, self._paths))
+        tagged = any(tag_snapshot(self._table, t) == target for t in tag_names(self._table))
         here = self._is_there(target)
         self._only_tagged = tagged and not here
         if (rolled_back or not here) and not tagged:
@@ -178,16 +178,14 @@ class _Rollback:
 
     def _make_fence(self, latest: Snapshot) -> Snapshot:
         state, target = self._state, self._target
-        fence = restore_snapshot(
-            self._store, self._paths, state.schema, target, latest.id + 1, self._uuid, _clock.now_ms()
-        )
+        fence = restore_snapshot(self._table, state.schema, target, latest.id + 1, self._uuid, _clock.now_ms())
         rows = [n for n in (latest.next_row_id, target.next_row_id) if n is not None]
         return replace(on_base(fence, latest), next_row_id=max(rows, default=None))
 
     def _remove_fence(self, fence: Snapshot) -> None:
         """Make the target the latest snapshot, unless there are commits after the fence."""
         store, paths, target = self._store, self._paths, self._target
-        if self._is_overdue() or snapshot_ids(store, paths)[-1:] != [fence.id] or not self._is_there(fence):
+        if self._is_overdue() or snapshot_ids(self._table)[-1:] != [fence.id] or not self._is_there(fence):
             return
         self._removed.add([fence])
         if self._only_tagged:
@@ -198,16 +196,16 @@ class _Rollback:
         store.delete(paths.snapshot(fence.id))
         self._delete_after_gap()
         filler = self._make_filler(fence)
-        if filler is not None and snapshot_ids(store, paths)[-1:] == [filler.id] and self._is_there(filler):
+        if filler is not None and snapshot_ids(self._table)[-1:] == [filler.id] and self._is_there(filler):
             self._removed.add([filler])
             store.delete(paths.snapshot(filler.id))
             self._delete_after_gap()
-        store.write(paths.latest_hint, str(max(snapshot_ids(store, paths), default=target.id)).encode())
+        store.write(paths.latest_hint, str(max(snapshot_ids(self._table), default=target.id)).encode())
 
     def _delete_after_gap(self) -> None:
         """Delete the snapshots later than the target that do not follow it without a gap."""
         store, paths = self._store, self._paths
-        while strays := _after_gap(snapshot_ids(store, paths), self._target.id):
+        while strays := _after_gap(snapshot_ids(self._table), self._target.id):
             self._removed.add(s for s in self._load(strays) if s is not None)
             for number in reversed(strays):
                 store.delete(paths.snapshot(number))
@@ -219,14 +217,14 @@ class _Rollback:
             self._store.delete(self._paths.latest_hint)
 
     def _load(self, ids: Iterable[int]) -> list[Snapshot | None]:
-        return LocalRunner(REQUESTS).run(list(ids), partial(_loaded, self._store, self._paths))
+        return LocalRunner(REQUESTS).run(list(ids), partial(_loaded, self._table))
 
     def _is_overdue(self) -> bool:
         """Whether a fast-forward may soon take the hold for one that a death left."""
         return _clock.now_ms() > self._began_ms + _LONGEST_MS
 
     def _is_there(self, snapshot: Snapshot) -> bool:
-        return _loaded(self._store, self._paths, snapshot.id) == snapshot
+        return _loaded(self._table, snapshot.id) == snapshot
 
 
 def are_unused(snapshot: Snapshot, first: int) -> bool:
@@ -244,13 +242,12 @@ def _after_gap(ids: Sequence[int], target: int) -> list[int]:
     return [number for place, number in enumerate(later, target + 1) if number != place]
 
 
-def _loaded(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot | None:
-    return next(existing_snapshots(store, paths, [snapshot_id]), None)
+def _loaded(table: TableFiles, snapshot_id: int) -> Snapshot | None:
+    return next(existing_snapshots(table, [snapshot_id]), None)
 
 
 def _check_tags(state: TableState, snapshot: Snapshot) -> None:
-    store, paths = state.store, state.paths
-    later = [t for t in tag_names(store, paths) if tag_snapshot(store, paths, t).id > snapshot.id]
+    later = [t for t in tag_names(state.table_files) if tag_snapshot(state.table_files, t).id > snapshot.id]
     if later:
         raise InvalidRequest(
             f"table '{state.name}' cannot go back to snapshot {snapshot.id}: tags {', '.join(later)} hold later ones; "
@@ -259,7 +256,7 @@ def _check_tags(state: TableState, snapshot: Snapshot) -> None:
 
 
 def _check_not_expiring(state: TableState, snapshot_id: int) -> None:
-    end = load_line(state.store, state.paths).announced
+    end = load_line(state.table_files).announced
     if snapshot_id < end:
         raise InvalidRequest(
             f"table '{state.name}' cannot go back to snapshot {snapshot_id}: an expiry of the snapshots before {end} "

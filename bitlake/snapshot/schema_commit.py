@@ -32,9 +32,9 @@ def write_schema(state: TableState, schema: TableSchema) -> bool:
     """
     store, path = state.store, state.paths.schema(schema.id)
     data = schema.to_json().encode()
-    if not is_same_table(store, state.paths, state.schema) or not store.create(path, data):
+    if not is_same_table(state.table_files, state.schema) or not store.create(path, data):
         return False
-    if is_same_table(store, state.paths, state.schema):
+    if is_same_table(state.table_files, state.schema):
         return True
     try:
         if store.read(path) == data:

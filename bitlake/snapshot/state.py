@@ -12,6 +12,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import (
     kept_words,
     latest_schema,
@@ -35,6 +36,11 @@ class TableState:
     store: Store = field(repr=False)
     schema: TableSchema
     snapshot: Snapshot | None
+
+    @property
+    def table_files(self) -> TableFiles:
+        """The store and the paths of the table."""
+        return TableFiles(self.store, self.paths)
 
     @property
     def snapshot_id(self) -> int | None:
@@ -72,31 +78,31 @@ class TableState:
             return LiveFiles()
         remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again) or was damaged by hand"
         with reading_table(self.name, remedy):
-            return live_files(self.store, self.paths, self.snapshot, partitions)
+            return live_files(self.table_files, self.snapshot, partitions)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""
         known = {self.schema.id: self.schema}
         with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
-            return {i: known.get(i) or load_schema(self.store, self.paths, i) for i in ids}
+            return {i: known.get(i) or load_schema(self.table_files, i) for i in ids}
 
 
-def load_state(name: str, paths: TablePaths, store: Store) -> TableState | None:
+def load_state(name: str, table: TableFiles) -> TableState | None:
     """The table now, or None if it has no schema."""
     with reading_table(name):
-        schema = latest_schema(store, paths)
+        schema = latest_schema(table)
         if schema is None:
             return None
-        return TableState(name, paths, store, schema, latest_snapshot(store, paths))
+        return TableState(name, table.paths, table.store, schema, latest_snapshot(table))
 
 
 def state_at(state: TableState, snapshot_id: int) -> TableState:
     """The table as it was at a snapshot, with the schema it had; raises :class:`NotFound` naming what is kept."""
     try:
-        snapshot = load_snapshot(state.store, state.paths, snapshot_id)
+        snapshot = load_snapshot(state.table_files, snapshot_id)
     except NotFound as e:
-        ids = snapshot_ids(state.store, state.paths)
-        kept = kept_words(ids, snapshot_id, tag_names(state.store, state.paths))
+        ids = snapshot_ids(state.table_files)
+        kept = kept_words(ids, snapshot_id, tag_names(state.table_files))
         raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept}") from e
     schema = state.schemas([snapshot.schema_id])[snapshot.schema_id]
     return replace(state, snapshot=snapshot, schema=schema)

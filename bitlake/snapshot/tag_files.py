@@ -44,7 +44,7 @@ def list_tags(state: TableState) -> list[Tag]:
     Raises :class:`CorruptError` naming one that cannot be read.
     """
     found = []
-    for name in tag_names(state.store, state.paths):
+    for name in tag_names(state.table_files):
         with contextlib.suppress(NotFound):
             found.append(load_tag(state, name))
     return found
@@ -56,7 +56,7 @@ def load_tag(state: TableState, name: str) -> Tag:
     try:
         data = state.store.read(path)
     except NotFound as e:
-        have = ", ".join(tag_names(state.store, state.paths)) or "none"
+        have = ", ".join(tag_names(state.table_files)) or "none"
         raise NotFound(f"table '{state.name}' has no tag '{name}'; its tags: {have}") from e
     snapshot = Snapshot.from_json(data, path)
     members = json.loads(data)

@@ -101,7 +101,7 @@ def replace_tag(
     state.store.write(path, _content(state, name, snapshot_id, retained_ms))
     try:
         whole = _is_whole(state, name)
-        moved = tag_snapshot(state.store, state.paths, name).id
+        moved = tag_snapshot(state.table_files, name).id
     except NotFound:  # another process has deleted or renamed the tag since
         return
     if not whole:
@@ -174,7 +174,7 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
     except NotFound as e:
         held = next((t for t in list_tags(state) if t.snapshot.id == snapshot_id), None)
         if held is None:
-            ids = snapshot_ids(state.store, state.paths)
+            ids = snapshot_ids(state.table_files)
             raise NotFound(f"table '{state.name}' has no snapshot {snapshot_id}: {kept_words(ids)}") from e
         data = held.snapshot.to_json().encode()
     if retained_ms is None:
@@ -191,17 +191,17 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
 def _check_whole(state: TableState, name: str) -> None:
     """Take a tag back whose snapshot expired while it was made: its files may be gone."""
     if not _is_whole(state, name):
-        number = tag_snapshot(state.store, state.paths, name).id
+        number = tag_snapshot(state.table_files, name).id
         state.store.delete(state.paths.tag(name))
         raise NotFound(f"table '{state.name}': snapshot {number} expired while tag '{name}' was made of it")
 
 
 def _is_whole(state: TableState, name: str) -> bool:
     """Whether the files of a tag just written are there to stay: no expiry that began before it was seen has them."""
-    snapshot = tag_snapshot(state.store, state.paths, name)
-    if snapshot.id in load_line(state.store, state.paths).kept:
+    snapshot = tag_snapshot(state.table_files, name)
+    if snapshot.id in load_line(state.table_files).kept:
         # A rollback may have removed the snapshot, and another one may have its id.
-        found = next(existing_snapshots(state.store, state.paths, [snapshot.id]), None)
+        found = next(existing_snapshots(state.table_files, [snapshot.id]), None)
         if found is not None and found.uuid == snapshot.uuid:
             return True
     return any(t.name != name and t.snapshot.id == snapshot.id for t in list_tags(state))
@@ -216,15 +216,15 @@ def _clean(state: TableState, snapshot: Snapshot) -> None:
 
 def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
     """The files that only a tag of a snapshot keeps; raises :class:`NotFound` if the first snapshot goes meanwhile."""
-    store, paths = state.store, state.paths
+    table, store, paths = state.table_files, state.store, state.paths
     if store.exists(paths.snapshot(snapshot.id)):
         return []  # what it names goes when it expires
-    first = min(load_line(store, paths).kept, default=None)
-    needed = Needed.beside(store, paths, None if first is None else load_snapshot(store, paths, first))
+    first = min(load_line(table).kept, default=None)
+    needed = Needed.beside(table, None if first is None else load_snapshot(table, first))
     partitions = PartitionReader(state.schema, paths)
-    files = [e for e in live_files(store, paths, snapshot) if not needed.data_file(e)]
+    files = [e for e in live_files(table, snapshot) if not needed.data_file(e)]
     data = [path for e in files for path in partitions.file_paths(e)]
-    return [*data, *metadata_files(store, paths, state.schema, snapshot, needed)]
+    return [*data, *metadata_files(table, state.schema, snapshot, needed)]
 
 
 log = logging.getLogger("bitlake")
@@ -314,7 +314,7 @@ def move_batch_tag(state: TableState) -> str | None:
     most = options.of(to.NUM_RETAINED)
     if most is not None:
         # By Paimon's documentation only such tags are counted; its code counts, and deletes, the users' own as well.
-        made = sorted(n for n in tag_names(state.store, state.paths) if n.startswith(_BATCH_PREFIX))
+        made = sorted(n for n in tag_names(state.table_files) if n.startswith(_BATCH_PREFIX))
         for old in made[: max(0, len(made) - most)]:
             delete_tag(state, old, if_exists=True)
     return name
@@ -346,10 +346,10 @@ def create_automatic_tags(state: TableState) -> list[str]:
     last = _last(state, periods)
     due, first = (None, 0) if last is None else (last[0] + periods.length, last[1] + 1)
     made = []
-    for number in snapshot_ids(state.store, state.paths):
+    for number in snapshot_ids(state.table_files):
         if number < first:
             continue
-        time = _time(load_snapshot(state.store, state.paths, number), mode, zone)
+        time = _time(load_snapshot(state.table_files, number), mode, zone)
         if time is None or (due is not None and time - delay < due + periods.length):
             continue
         start = due if due is not None and options.of(to.COMPLETION) else periods.before(time)
@@ -370,7 +370,7 @@ def _last(state: TableState, periods: Periods) -> tuple[datetime, int] | None:
 
 
 def _tags(state: TableState, periods: Periods) -> list[tuple[str, datetime]]:
-    starts = ((name, periods.start(name)) for name in tag_names(state.store, state.paths))
+    starts = ((name, periods.start(name)) for name in tag_names(state.table_files))
     return [(name, start) for name, start in starts if start is not None]
 
 

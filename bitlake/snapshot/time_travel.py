@@ -65,10 +65,10 @@ def state_at_time(state: TableState, millis: int) -> TableState:
     """The table as it was at a time (ms since the epoch); raises :class:`NotFound` if all snapshots are younger."""
     found = snapshot_at_time(state, millis)
     if found is None:
-        ids = snapshot_ids(state.store, state.paths)
+        ids = snapshot_ids(state.table_files)
         if not ids:
             raise NotFound(f"table '{state.name}' has no snapshot yet")
-        first = time_text(load_snapshot(state.store, state.paths, ids[0]).time_millis)
+        first = time_text(load_snapshot(state.table_files, ids[0]).time_millis)
         raise NotFound(
             f"table '{state.name}' has no snapshot as old as {time_text(millis)}: the first one kept, {ids[0]}, "
             f"is of {first}; ask for a later time, or a tag"
@@ -79,13 +79,13 @@ def state_at_time(state: TableState, millis: int) -> TableState:
 def state_at_version(state: TableState, version: str | int) -> TableState:
     """The table at a version; raises :class:`NotFound` naming the tags and snapshots that there are."""
     text = str(version).strip()
-    if text in tag_names(state.store, state.paths):
+    if text in tag_names(state.table_files):
         return state_at_tag(state, text)
     if text.startswith(_WATERMARK) and text.removeprefix(_WATERMARK).lstrip("-").isdigit():
         return state_at_watermark(state, int(text.removeprefix(_WATERMARK)))
     if text.isdigit() and text.isascii():
         return state_at(state, int(text))
-    have = ", ".join(tag_names(state.store, state.paths)) or "none"
+    have = ", ".join(tag_names(state.table_files)) or "none"
     raise NotFound(
         f"table '{state.name}' has no version '{text}': a version is a tag (there are: {have}), a snapshot's id, "
         "or watermark-<number>"
@@ -94,9 +94,9 @@ def state_at_version(state: TableState, version: str | int) -> TableState:
 
 def state_at_watermark(state: TableState, watermark: int) -> TableState:
     """The table at the first snapshot whose watermark is not below this one."""
-    ids = snapshot_ids(state.store, state.paths)
+    ids = snapshot_ids(state.table_files)
     for number in ids:
-        snapshot = load_snapshot(state.store, state.paths, number)
+        snapshot = load_snapshot(state.table_files, number)
         if snapshot.watermark is not None and snapshot.watermark >= watermark:
             return state_of(state, snapshot)
     raise NotFound(f"table '{state.name}' has no snapshot with a watermark of {watermark} or more")
@@ -104,16 +104,16 @@ def state_at_watermark(state: TableState, watermark: int) -> TableState:
 
 def snapshot_at_time(state: TableState, millis: int) -> Snapshot | None:
     """The last snapshot committed at or before a time (ms since the epoch); found by halving, not by reading all."""
-    ids = snapshot_ids(state.store, state.paths)
+    ids = snapshot_ids(state.table_files)
     at = bisect.bisect_right(ids, millis, key=_times(state))
-    return load_snapshot(state.store, state.paths, ids[at - 1]) if at else None
+    return load_snapshot(state.table_files, ids[at - 1]) if at else None
 
 
 def first_snapshot_from(state: TableState, millis: int) -> Snapshot | None:
     """The first snapshot committed at or after a time (ms since the epoch)."""
-    ids = snapshot_ids(state.store, state.paths)
+    ids = snapshot_ids(state.table_files)
     at = bisect.bisect_left(ids, millis, key=_times(state))
-    return load_snapshot(state.store, state.paths, ids[at]) if at < len(ids) else None
+    return load_snapshot(state.table_files, ids[at]) if at < len(ids) else None
 
 
 def epoch_millis(value: Time, timezone: str) -> int:
@@ -134,7 +134,7 @@ def epoch_millis(value: Time, timezone: str) -> int:
 
 
 def _times(state: TableState) -> Callable[[int], int]:
-    return lambda number: load_snapshot(state.store, state.paths, number).time_millis
+    return lambda number: load_snapshot(state.table_files, number).time_millis
 
 
 def time_text(millis: int) -> str:

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from bitlake.errors import CorruptError, NotFound
 from bitlake.io import Store
 from bitlake.metadata.java_json import JSON_BYTES
-from bitlake.metadata.paths import HINT_BYTES, TablePaths, parse_hint, parse_id
+from bitlake.metadata.paths import HINT_BYTES, parse_hint, parse_id
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import Cache
 from bitlake.snapshot.removal_markers import load_line, steadily
+from bitlake.snapshot.table_files import TableFiles
 
 JOURNAL = ".fast-forward"
 """The file in the snapshot folder of a table whose fast-forward (:mod:`bitlake.snapshot.fast_forward`) is under way."""
@@ -32,29 +33,33 @@ def clear_versions() -> None:
 # --- snapshots --------------------------------------------------------------------------------------------------------
 
 
-def snapshot_ids(store: Store, paths: TablePaths) -> list[int]:
+def snapshot_ids(table: TableFiles) -> list[int]:
     """The ids of all snapshot files, ascending, without strays (:mod:`bitlake.snapshot.removal_markers`)."""
-    return list(load_line(store, paths).ids)
+    return list(load_line(table).ids)
 
 
-def latest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+def latest_snapshot_id(table: TableFiles) -> int | None:
     """The last snapshot's id, None before the first.
 
     The LATEST hint is believed only if its snapshot exists and the next one does not; else the folder is listed.
     (Paimon believes it without the first check: a hint too high makes a table unreadable there, here it is harmless.)
     """
-    hint = read_hint(store, paths.latest_hint)
-    if hint and not store.exists(paths.snapshot(hint + 1)) and store.exists(paths.snapshot(hint)):
+    hint = read_hint(table.store, table.paths.latest_hint)
+    if (
+        hint
+        and not table.store.exists(table.paths.snapshot(hint + 1))
+        and table.store.exists(table.paths.snapshot(hint))
+    ):
         return hint
-    return max(snapshot_ids(store, paths), default=None)
+    return max(snapshot_ids(table), default=None)
 
 
-def earliest_snapshot_id(store: Store, paths: TablePaths) -> int | None:
+def earliest_snapshot_id(table: TableFiles) -> int | None:
     """The first snapshot's id, None if there is none; the EARLIEST hint is believed if its snapshot exists."""
-    hint = read_hint(store, paths.earliest_hint)
-    if hint and store.exists(paths.snapshot(hint)):
+    hint = read_hint(table.store, table.paths.earliest_hint)
+    if hint and table.store.exists(table.paths.snapshot(hint)):
         return hint
-    return min(snapshot_ids(store, paths), default=None)
+    return min(snapshot_ids(table), default=None)
 
 
 def read_hint(store: Store, path: str) -> int | None:
@@ -65,34 +70,34 @@ def read_hint(store: Store, path: str) -> int | None:
         return None
 
 
-def load_snapshot(store: Store, paths: TablePaths, snapshot_id: int) -> Snapshot:
+def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
     """One snapshot; raises :class:`NotFound`, and :class:`CorruptError` for a file of another number's snapshot.
 
     The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
     """
-    path = paths.snapshot(snapshot_id)
-    data = store.read(path, JSON_BYTES)
+    path = table.paths.snapshot(snapshot_id)
+    data = table.store.read(path, JSON_BYTES)
     snapshot = _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
     if snapshot.id != snapshot_id:  # a commit would look for its base under another name, again and again
         raise CorruptError(f"'id' is {snapshot.id}, and the file is of snapshot {snapshot_id}", None, path)
     return snapshot
 
 
-def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
+def latest_snapshot(table: TableFiles) -> Snapshot | None:
     """The table as it is now; None before the first commit.
 
     Believes the hint as :func:`latest_snapshot_id` does; that its snapshot exists shows when it is read.
     """
-    hint = read_hint(store, paths.latest_hint)
-    if hint and not store.exists(paths.snapshot(hint + 1)):
+    hint = read_hint(table.store, table.paths.latest_hint)
+    if hint and not table.store.exists(table.paths.snapshot(hint + 1)):
         try:
-            return load_snapshot(store, paths, hint)
+            return load_snapshot(table, hint)
         except NotFound:
             pass
 
     def listed() -> Snapshot | None:
-        latest = max(snapshot_ids(store, paths), default=None)
-        return None if latest is None else load_snapshot(store, paths, latest)
+        latest = max(snapshot_ids(table), default=None)
+        return None if latest is None else load_snapshot(table, latest)
 
     return steadily(listed)  # a rollback may delete it between listing and reading
 
@@ -100,45 +105,45 @@ def latest_snapshot(store: Store, paths: TablePaths) -> Snapshot | None:
 # --- schemas ----------------------------------------------------------------------------------------------------------
 
 
-def schema_ids(store: Store, paths: TablePaths) -> list[int]:
+def schema_ids(table: TableFiles) -> list[int]:
     """The ids of a table's or branch's schemas, ascending."""
-    found = (parse_id(name, "schema-") for name in store.names(paths.schema_dir))
+    found = (parse_id(name, "schema-") for name in table.store.names(table.paths.schema_dir))
     return sorted(i for i in found if i is not None)
 
 
-def latest_schema_id(store: Store, paths: TablePaths) -> int | None:
+def latest_schema_id(table: TableFiles) -> int | None:
     """The highest schema id; None if the table has no schema, that is, does not exist."""
-    return max(schema_ids(store, paths), default=None)
+    return max(schema_ids(table), default=None)
 
 
-def has_schema(store: Store, paths: TablePaths) -> bool:
+def has_schema(table: TableFiles) -> bool:
     """Whether a table or branch exists; what a death in mid-write leaves beside the schemas is none."""
-    return latest_schema_id(store, paths) is not None
+    return latest_schema_id(table) is not None
 
 
-def is_same_table(store: Store, paths: TablePaths, schema: TableSchema) -> bool:
+def is_same_table(table: TableFiles, schema: TableSchema) -> bool:
     """Whether a schema that was read before is still there: the table was not dropped, renamed or replaced since."""
     try:
-        return load_schema(store, paths, schema.id).is_version(schema)
+        return load_schema(table, schema.id).is_version(schema)
     except NotFound:
         return False
 
 
-def load_schema(store: Store, paths: TablePaths, schema_id: int) -> TableSchema:
+def load_schema(table: TableFiles, schema_id: int) -> TableSchema:
     """One schema version; raises :class:`NotFound`.
 
     The file is read each time and only its parsing is cached, by content: a table dropped and made anew has other
     schemas under the same names.
     """
-    path = paths.schema(schema_id)
-    data = store.read(path, JSON_BYTES)
+    path = table.paths.schema(schema_id)
+    data = table.store.read(path, JSON_BYTES)
     return _schemas.get_or((path, data), lambda: TableSchema.from_json(data, path), lambda _: len(data))
 
 
-def latest_schema(store: Store, paths: TablePaths) -> TableSchema | None:
+def latest_schema(table: TableFiles) -> TableSchema | None:
     """The current schema; None if the table does not exist."""
-    latest = latest_schema_id(store, paths)
-    return None if latest is None else load_schema(store, paths, latest)
+    latest = latest_schema_id(table)
+    return None if latest is None else load_schema(table, latest)
 
 
 def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str] = ()) -> str:
@@ -154,24 +159,26 @@ def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str]
 # --- tags and branches ------------------------------------------------------------------------------------------------
 
 
-def existing_snapshots(store: Store, paths: TablePaths, ids: Iterable[int]) -> Iterator[Snapshot]:
+def existing_snapshots(table: TableFiles, ids: Iterable[int]) -> Iterator[Snapshot]:
     """The snapshots of these ids that are still there."""
     for number in ids:
         with contextlib.suppress(NotFound):
-            yield load_snapshot(store, paths, number)
+            yield load_snapshot(table, number)
 
 
-def tag_names(store: Store, paths: TablePaths) -> list[str]:
+def tag_names(table: TableFiles) -> list[str]:
     """The names of a table's (or branch's) tags."""
-    return sorted(f.name.removeprefix("tag-") for f in store.list(paths.tag_dir) if f.name.startswith("tag-"))
+    return sorted(
+        f.name.removeprefix("tag-") for f in table.store.list(table.paths.tag_dir) if f.name.startswith("tag-")
+    )
 
 
-def tag_snapshot(store: Store, paths: TablePaths, name: str) -> Snapshot:
+def tag_snapshot(table: TableFiles, name: str) -> Snapshot:
     """The snapshot a tag holds; raises :class:`NotFound`, and :class:`CorruptError` if it cannot be read."""
-    return Snapshot.from_json(store.read(paths.tag(name), JSON_BYTES), paths.tag(name))
+    return Snapshot.from_json(table.store.read(table.paths.tag(name), JSON_BYTES), table.paths.tag(name))
 
 
-def branch_names(store: Store, paths: TablePaths) -> list[str]:
+def branch_names(table: TableFiles) -> list[str]:
     """The names of a table's branches, without main."""
-    found = (f.name for f in store.list(f"{paths.root}/branch"))
+    found = (f.name for f in table.store.list(f"{table.paths.root}/branch"))
     return sorted(n.removeprefix("branch-") for n in found if n.startswith("branch-"))

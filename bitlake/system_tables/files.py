@@ -223,7 +223,7 @@ def _deleted(state: TableState) -> dict[bytes, int | None]:
     out: dict[bytes, int | None] = {}
     if not state.schema.opts.of(opt.DV_ENABLED):
         return out
-    for entry in index_entries(state.store, state.paths, state.snapshot):
+    for entry in index_entries(state.table_files, state.snapshot):
         if entry.index_type != DELETION_VECTORS:
             continue
         for place in entry.ranges or ():
@@ -250,9 +250,9 @@ def _manifests(state: TableState) -> Mapping[str, Any]:
     fields = state.schema.partition_fields
     types = [f.type for f in fields]
 
-    metas = snapshot_manifests(state.store, state.paths, state.snapshot)
+    metas = snapshot_manifests(state.table_files, state.snapshot)
     if state.snapshot.changelog_manifest_list is not None:
-        metas += read_manifest_list(state.store, state.paths, state.snapshot.changelog_manifest_list)
+        metas += read_manifest_list(state.table_files, state.snapshot.changelog_manifest_list)
 
     def bound(raw: bytes) -> str:
         return as_text(fields, decode_row(types, raw)) if raw != EMPTY_ROW or not fields else "{}"

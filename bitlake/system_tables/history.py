@@ -65,7 +65,7 @@ _CONSUMERS = columns("consumer_id STRING NOT NULL", "next_snapshot_id BIGINT NOT
 
 
 def _snapshots(state: TableState) -> Mapping[str, Any]:
-    ids = snapshot_ids(state.store, state.paths)
+    ids = snapshot_ids(state.table_files)
     return by_rows(
         _SNAPSHOTS,
         (
@@ -87,7 +87,7 @@ def _snapshots(state: TableState) -> Mapping[str, Any]:
                 s.operation,
                 s.writer_version,
             )
-            for s in existing_snapshots(state.store, state.paths, ids)
+            for s in existing_snapshots(state.table_files, ids)
         ),
     )
 
@@ -97,7 +97,7 @@ def _schemas(state: TableState) -> Mapping[str, Any]:
 
 
 def _all_schemas(state: TableState) -> list[TableSchema]:
-    return [load_schema(state.store, state.paths, i) for i in schema_ids(state.store, state.paths)]
+    return [load_schema(state.table_files, i) for i in schema_ids(state.table_files)]
 
 
 def _schema_row(s: TableSchema) -> tuple[Any, ...]:
@@ -154,7 +154,7 @@ def _branches(state: TableState) -> Mapping[str, Any]:
 
 
 def _consumers(state: TableState) -> Mapping[str, Any]:
-    return by_rows(_CONSUMERS, sorted(consumers(state.store, state.paths).items()))
+    return by_rows(_CONSUMERS, sorted(consumers(state.table_files).items()))
 
 
 HISTORY_TABLES = {

@@ -72,7 +72,7 @@ def _table_indexes(state: TableState) -> Mapping[str, Any]:
     names = {f.id: f.name for f in state.schema.fields}
 
     def rows() -> Iterator[Sequence[Any]]:
-        for e in index_entries(state.store, state.paths, state.snapshot):
+        for e in index_entries(state.table_files, state.snapshot):
             ranges = None if e.ranges is None else [_range(r) for r in e.ranges]
             g = e.global_index
             own = (None,) * 4 if g is None else (g.row_range_start, g.row_range_end, g.index_field_id, _names(g, names))
@@ -137,7 +137,7 @@ def _vectors(state: TableState) -> Mapping[str, Any]:
     live = {e.file.file_name: e for e in state.entries()}
     reader = PartitionReader(state.schema, state.paths)
     fields = state.schema.partition_fields
-    named = read_index_manifest(state.store, state.paths, state.snapshot.index_manifest)
+    named = read_index_manifest(state.table_files, state.snapshot.index_manifest)
     files = [e for e in named if e.ranges and any(r.data_file in live for r in e.ranges)]
 
     def look(index: IndexFileEntry) -> list[tuple[Any, ...]]:

@@ -60,10 +60,10 @@ class TableHistory:
         try:
             yield state
         except BitlakeError as e:
-            if not has_schema(state.store, state.paths):
+            if not has_schema(state.table_files):
                 raise self._gone_meanwhile() from e
             raise
-        if not has_schema(state.store, state.paths):
+        if not has_schema(state.table_files):
             raise self._gone_meanwhile()
 
     def _gone_meanwhile(self) -> StorageUnavailable:
@@ -105,7 +105,7 @@ class TableHistory:
     ) -> Scan:
         """As :meth:`changes`, of the snapshots committed after one time up to another."""
         state = self.state()
-        ids = snapshot_ids(state.store, state.paths)
+        ids = snapshot_ids(state.table_files)
         if not ids:
             return self._changed(state, of_files(state, (), merged=False), None, kinds, packed)
         first = snapshot_at_time(state, epoch_millis(start, self._timezone))
@@ -161,7 +161,7 @@ class TableHistory:
         return ChangeScan.of(base, None if before is None else self.scan_of(before), kinded=kinds, packed=packed)
 
     def _between(self, state: TableState, start: Moment, end: Moment | None) -> Between:
-        names = set(tag_names(state.store, state.paths))
+        names = set(tag_names(state.table_files))
         if isinstance(start, str) and isinstance(end, str) and start in names and end in names:
             old, new = load_tag(state, start).snapshot, load_tag(state, end).snapshot
             return Between(old.id, new.id, (old, new))
@@ -283,7 +283,7 @@ class TableHistory:
         if sum(x is not None for x in (snapshot, tag, timestamp)) != 1:
             raise InvalidRequest(f"table '{self.name}': roll back to one of snapshot, tag and timestamp")
         with self._changing_history() as state:
-            latest = latest_snapshot_id(state.store, state.paths)
+            latest = latest_snapshot_id(state.table_files)
             if latest is None:
                 raise NotFound(f"table '{self.name}' has no snapshot to go back from")
             wanted = When(snapshot, tag, timestamp).of(state, self._timezone).snapshot
@@ -294,4 +294,4 @@ class TableHistory:
     def snapshots(self) -> list[Snapshot]:
         """The snapshots that are kept, the first one first."""
         state = self.state()
-        return list(existing_snapshots(state.store, state.paths, snapshot_ids(state.store, state.paths)))
+        return list(existing_snapshots(state.table_files, snapshot_ids(state.table_files)))

@@ -26,6 +26,7 @@ from bitlake.snapshot.orphan_files import STAGING, Orphan, find_orphans
 from bitlake.snapshot.partitions import PartitionReader, files_by_partition, mark_done
 from bitlake.snapshot.removal_markers import delete_strays, load_line
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tags import create_automatic_tags
 from bitlake.snapshot.versions import branch_names, earliest_snapshot_id, snapshot_ids, tag_names
 from bitlake.table.history import TableHistory
@@ -147,15 +148,15 @@ class TableMaintenance(TableHistory):
         if not dry_run:
             delete_files(state.store, [o.path for o in found], runner, state.paths.roots)
             self._remove_empty(state.store, f"{state.paths.root}/{STAGING}")
-            for branch in (None, *branch_names(state.store, state.paths)):
+            for branch in (None, *branch_names(state.table_files)):
                 self._remove_records(state.store, state.paths.on_branch(branch), limit)
         return found
 
     def _remove_records(self, store: Store, paths: TablePaths, older_than_ms: int) -> None:
-        line = load_line(store, paths)
+        line = load_line(TableFiles(store, paths))
         if line.records:
             check_history(store, paths)
-            delete_strays(store, paths, line.announced, older_than_ms)
+            delete_strays(TableFiles(store, paths), line.announced, older_than_ms)
 
     def _remove_empty(self, store: Store, folder: str) -> None:
         """Delete staging folders that nothing is in."""
@@ -205,9 +206,9 @@ class TableMaintenance(TableHistory):
             raise InvalidRequest(f"table '{self.name}': purge_files is for the whole table; open it without a branch")
         self.check_writable(state, keyed=True)
         check_history(state.store, state.paths)
-        for name in branch_names(state.store, state.paths):
+        for name in branch_names(state.table_files):
             branches.delete_branch(state, name)
-        for name in tag_names(state.store, state.paths):
+        for name in tag_names(state.table_files):
             tags.delete_tag(state, name, if_exists=True)
         state.store.delete_dir(f"{state.paths.root}/consumer")
         if state.snapshot is not None:
@@ -219,7 +220,7 @@ class TableMaintenance(TableHistory):
     def repair_hints(self) -> tuple[int, int] | None:
         """Write the hints of the first and last snapshot anew from the snapshots that are there; returns both ids."""
         state = self.state()
-        ids = snapshot_ids(state.store, state.paths)
+        ids = snapshot_ids(state.table_files)
         if not ids:
             return None
         state.store.write(state.paths.latest_hint, str(ids[-1]).encode())
@@ -233,8 +234,8 @@ class TableMaintenance(TableHistory):
         and all after it are there, and it is not before the first that is known.
         """
         state = self.state()
-        previous = earliest_snapshot_id(state.store, state.paths)
-        ids = snapshot_ids(state.store, state.paths)
+        previous = earliest_snapshot_id(state.table_files)
+        ids = snapshot_ids(state.table_files)
         if previous is None or not ids:
             raise InvalidRequest(f"table '{self.name}' has no snapshots")
         missing = sorted(set(range(snapshot_id, ids[-1] + 1)) - set(ids))
@@ -257,7 +258,7 @@ class TableMaintenance(TableHistory):
             return None
         schema = state.schema.with_options(options) if options else state.schema
         target = schema.opts.of(opt.MANIFEST_TARGET_SIZE)
-        metas = snapshot_manifests(state.store, state.paths, state.snapshot)
+        metas = snapshot_manifests(state.table_files, state.snapshot)
         if sum(m.num_deleted_files > 0 or m.file_size < target for m in metas) < 2:
             return None
         made = {**schema.options, opt.FORCE_SNAPSHOT.name: "true", opt.MANIFEST_FULL_SIZE.name: "1 b"}
@@ -304,7 +305,7 @@ def _without_vectors(state: TableState, gone: Sequence[ManifestEntry]) -> tuple[
     if not state.schema.opts.of(opt.DV_ENABLED):
         return ()
     indexes: dict[Bucket, list[IndexFileEntry]] = {}
-    for entry in index_entries(state.store, state.paths, state.snapshot):
+    for entry in index_entries(state.table_files, state.snapshot):
         if entry.index_type == DELETION_VECTORS:
             indexes.setdefault((entry.partition, entry.bucket), []).append(entry)
     lost: dict[Bucket, set[str]] = {}

@@ -47,6 +47,7 @@ from bitlake.snapshot.expiry import Expiry, Retention, expire, plan_expiry
 from bitlake.snapshot.partitions import files_of_partitions
 from bitlake.snapshot.schema_commit import check_postponed, write_schema
 from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.time_travel import Time
 from bitlake.snapshot.versions import branch_names
 from bitlake.table.history import Moment, When
@@ -131,9 +132,9 @@ class Table(TableWrites, TableMaintenance):
 
     def stored_state(self) -> TableState:
         """The table now under its own options, without those of :meth:`with_options`."""
-        state = load_state(self.name, self._paths, self.store)
+        state = load_state(self.name, TableFiles(self.store, self._paths))
         if state is None and self._paths.branch is not None:
-            names = ", ".join(branch_names(self.store, self._paths)) or "only main"
+            names = ", ".join(branch_names(TableFiles(self.store, self._paths))) or "only main"
             raise NotFound(f"table '{self.name}': there is no branch '{self._paths.branch}'; its branches: {names}")
         if state is None:
             raise NotFound(f"table '{self.name}' does not exist: {self._paths.root} holds no schema")
@@ -279,7 +280,7 @@ class Table(TableWrites, TableMaintenance):
         state = self.state()
         schema = state.schema.with_options(options) if options else state.schema
         work = plan_expiry if dry_run else expire
-        return work(self.store, state.paths, schema, retention or Retention())
+        return work(state.table_files, schema, retention or Retention())
 
     # --- options -----------------------------------------------------------------------------------------------------
 

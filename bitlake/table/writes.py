@@ -236,7 +236,7 @@ class TableWrites:
 
     def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
         """Delete new data files, and their indexes, that no commit will name, as well as can be."""
-        discard_entries(self.store, state.paths, state.schema, files)
+        discard_entries(state.table_files, state.schema, files)
 
     def check_writable(self, state: TableState, keyed: bool = False) -> None:
         """Raise for tables that this version can read but must not write; ``keyed`` allows those with a primary key."""

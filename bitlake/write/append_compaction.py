@@ -258,7 +258,7 @@ def _compact_batch(
 
     def discard() -> None:
         for group in rewritten:
-            discard_entries(state.store, state.paths, state.schema, group.after)
+            discard_entries(state.table_files, state.schema, group.after)
         discard_index_files(state, [e for c in changes for e in c.new])
 
     for tries_left in range(_TRIES - 1, -1, -1):
@@ -311,7 +311,7 @@ def commit_replacement(
     changes = _drop_vectors(state, before)
 
     def discard() -> None:
-        discard_entries(state.store, state.paths, state.schema, after)
+        discard_entries(state.table_files, state.schema, after)
         discard_index_files(state, [e for c in changes for e in c.new])
 
     plan = CommitPlan(
@@ -342,7 +342,7 @@ def _reusable_work(
         if len(files) == len(group.before) and now == then and group.schema_id == state.schema.id:
             reusable.append(group)
             continue
-        discard_entries(state.store, state.paths, state.schema, group.after)
+        discard_entries(state.table_files, state.schema, group.after)
         # Rewriting a single file without deleted rows would not change it.
         to_rewrite.append(files if len(files) > 1 or now else ())
     return reusable, [g for g in to_rewrite if g]

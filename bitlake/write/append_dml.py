@@ -260,7 +260,7 @@ def vector_index_files(state: TableState) -> list[IndexFileEntry]:
     """Return the index files of the deletion vectors that readers of a table apply."""
     if not state.schema.opts.of(opt.DV_ENABLED):
         return []
-    return [e for e in index_entries(state.store, state.paths, state.snapshot) if e.index_type == DELETION_VECTORS]
+    return [e for e in index_entries(state.table_files, state.snapshot) if e.index_type == DELETION_VECTORS]
 
 
 def _hit_selection(entry: ManifestEntry, hits: Hits) -> Selection:
@@ -300,7 +300,7 @@ class RowsGone:
 
     def discard(self, state: TableState) -> None:
         """Delete the files written for the deletion; failures to delete are ignored."""
-        discard_entries(state.store, state.paths, state.schema, self.adds)
+        discard_entries(state.table_files, state.schema, self.adds)
         discard_index_files(state, [e for c in self.index for e in c.new])
 
 
@@ -379,7 +379,7 @@ def read_vectors_of(
     state: TableState, entries: Sequence[IndexFileEntry], row_counts: Mapping[str, int]
 ) -> dict[str, DeletionVector]:
     """Read all deletion vectors of index files, by data file name; ``row_counts`` are those of the data files."""
-    read = partial(read_vectors, state.store, state.paths, state.schema, row_counts=row_counts)
+    read = partial(read_vectors, state.table_files, state.schema, row_counts=row_counts)
     with reading_table(state.name):
         parts = LocalRunner().run(list(entries), read)
     return {name: vector for part in parts for name, vector in part.items()}
@@ -392,7 +392,7 @@ def vector_change(
     vectors: Mapping[str, DeletionVector],
 ) -> IndexChange:
     """Write deletion vectors into new index files that replace ``base``; returns the change for the commit."""
-    arguments = (state.store, state.paths, state.schema, *slot, vectors)
+    arguments = (state.table_files, state.schema, *slot, vectors)
     new = write_vectors_rolling(*arguments) if is_bucket_unaware(state.schema) else (write_vectors(*arguments),)
     return IndexChange(*slot, DELETION_VECTORS, base, new)
 
@@ -422,7 +422,7 @@ def retrying(now: Callable[[], TableState], step: Callable[[TableState], Result]
             if not left:
                 raise
         except NotFound:
-            if not left or not has_expired(state.store, state.paths, state.snapshot_id):
+            if not left or not has_expired(state.table_files, state.snapshot_id):
                 raise
     raise AssertionError("the last try returns or raises")
 
@@ -459,7 +459,7 @@ def update_rows(scan: Scan, values: Mapping[str, NewValue], runner: Runner, comm
 def discard_all(state: TableState, deletion: RowsGone, files: Sequence[ManifestEntry]) -> None:
     """Delete the files that a statement wrote and no commit will name."""
     deletion.discard(state)
-    discard_entries(state.store, state.paths, state.schema, files)
+    discard_entries(state.table_files, state.schema, files)
 
 
 def resolve_assignments(schema: TableSchema, values: Mapping[str, NewValue]) -> dict[str, NewValue]:

@@ -66,6 +66,7 @@ from bitlake.snapshot.manifests import ManifestWriter, snapshot_manifests
 from bitlake.snapshot.partitions import mark_written
 from bitlake.snapshot.removal_markers import create_snapshot, has_expired, load_line, on_base
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tags import tag_commit
 from bitlake.snapshot.versions import (
     is_same_table,
@@ -163,6 +164,11 @@ class _Committer:
     """The entries last written as delta manifests, and those manifests: a lost race seldom changes them."""
 
     @property
+    def table_files(self) -> TableFiles:
+        """The store and the paths of the table."""
+        return self.resolver.table_files
+
+    @property
     def store(self) -> Store:
         """The table's store."""
         return self.resolver.store
@@ -176,7 +182,7 @@ class _Committer:
         check_history(self.store, self.paths)
         self.resolver.check_plan()
         types = [f.type for f in self.resolver.schema.partition_fields]
-        writer = ManifestWriter(self.store, self.paths, types, self.options)
+        writer = ManifestWriter(self.table_files, types, self.options)
         started, failures, races = _clock.now_ms(), 0, 0
         # Seeded by the commit's own id, so that writers do not wait in step.
         jitter = random.Random(self.uuid)
@@ -242,7 +248,7 @@ class _Committer:
         try:
             return self._attempt_once(writer, merge=merge)
         except NotFound as e:
-            if self.uncertain or not has_expired(self.store, self.paths, None if self.base is None else self.base.id):
+            if self.uncertain or not has_expired(self.table_files, None if self.base is None else self.base.id):
                 raise
             self._discard_all(writer)
             raise _Lost from e  # others committed, and expired the snapshot that this attempt was based on
@@ -254,7 +260,7 @@ class _Committer:
                 self._confirm(published)
                 return published
             self.uncertain = False  # every id tried is free or taken by another commit
-        self.base = latest = latest_snapshot(self.store, self.paths)
+        self.base = latest = latest_snapshot(self.table_files)
         schema_id = self._schema_id()
         if not self._is_same_table():
             raise CommitConflict(
@@ -315,7 +321,7 @@ class _Committer:
     ) -> Snapshot:
         assert self.delta is not None
         plan = self.resolver.plan
-        before = [] if latest is None else snapshot_manifests(self.store, self.paths, latest)
+        before = [] if latest is None else snapshot_manifests(self.table_files, latest)
         base, base_size = writer.write_list(writer.merge(before) if merge else before)
         changes, changes_size = writer.write_list(self.delta[1])
         changelog, changelog_size = writer.write_list(writer.write(plan.changelog)) if plan.changelog else (None, None)
@@ -357,7 +363,7 @@ class _Committer:
         if self._is_past(snapshot.id):
             raise _Lost
         try:
-            if create_snapshot(self.store, self.paths, snapshot, self.base):
+            if create_snapshot(self.table_files, snapshot, self.base):
                 return
         except (AccessDenied, StorageFull):
             raise  # a store that refuses a write has not performed it
@@ -371,12 +377,12 @@ class _Committer:
     def _find_ours(self) -> Snapshot | None:
         for snapshot_id in self.tried:
             if self._is_ours(snapshot_id):
-                return load_snapshot(self.store, self.paths, snapshot_id)
+                return load_snapshot(self.table_files, snapshot_id)
         return None
 
     def _is_ours(self, snapshot_id: int) -> bool:
         try:
-            snapshot = load_snapshot(self.store, self.paths, snapshot_id)
+            snapshot = load_snapshot(self.table_files, snapshot_id)
         except NotFound:
             return False
         return snapshot.uuid == self.uuid and snapshot.commit_user == self.user
@@ -423,9 +429,9 @@ class _Committer:
         if base is None:
             return self._is_same_table()
         try:
-            return load_snapshot(self.store, self.paths, base.id) == base
+            return load_snapshot(self.table_files, base.id) == base
         except NotFound:
-            kept = load_line(self.store, self.paths).kept
+            kept = load_line(self.table_files).kept
             # Expiry deletes from the first snapshot on, and this one too if later ones exist.
             return bool(kept) and kept[0] >= snapshot.id and self._is_same_table()
 
@@ -443,17 +449,17 @@ class _Committer:
 
     def _is_same_table(self) -> bool:
         """Whether the schema that the rows were written with still exists, and is not another table's."""
-        return is_same_table(self.store, self.paths, self.resolver.schema)
+        return is_same_table(self.table_files, self.resolver.schema)
 
     def _schema_id(self) -> int:
-        latest = latest_schema_id(self.store, self.paths)
+        latest = latest_schema_id(self.table_files)
         required = self.resolver.plan.requires_schema
         if required is not None and latest is not None and latest != required:
             raise CommitConflict(
                 f"table {self.paths.root} changed from schema {required} to {latest} meanwhile; read it again and retry"
             )
         if latest is not None and latest != self.resolver.schema.id:
-            self.resolver.check_mode(load_schema(self.store, self.paths, latest))
+            self.resolver.check_mode(load_schema(self.table_files, latest))
         return self.resolver.schema.id if latest is None else max(latest, self.resolver.schema.id)
 
 
@@ -465,9 +471,9 @@ def last_identifier(state: TableState, user: str) -> int | None:
 
     One batch may create several snapshots (rows, then their compaction) with the same identifier.
     """
-    for number in reversed(snapshot_ids(state.store, state.paths)):
+    for number in reversed(snapshot_ids(state.table_files)):
         try:
-            snapshot = load_snapshot(state.store, state.paths, number)
+            snapshot = load_snapshot(state.table_files, number)
         except NotFound:  # expired meanwhile, like all before it
             return None
         if snapshot.commit_user == user and snapshot.commit_identifier != BATCH_IDENTIFIER:

@@ -30,6 +30,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.index_files import Bucket, IndexChange, IndexFiles, IndexUpdate
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import PartitionFilter, PartitionSet, live_files
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot
 
 
@@ -145,6 +146,11 @@ class PlanResolver:
     plan: CommitPlan
     schema: TableSchema
 
+    @property
+    def table_files(self) -> TableFiles:
+        """The store and the paths of the table."""
+        return TableFiles(self.store, self.paths)
+
     def check_plan(self) -> None:
         """Raise :class:`InvalidRequest` or :class:`UnsupportedFeature` for a plan that fits no state of the table."""
         plan = self.plan
@@ -218,10 +224,10 @@ class PlanResolver:
         overwrite = self.plan.overwrite
         types = [f.type for f in self.schema.partition_fields]
         if (overwrite is not None and not overwrite.dynamic) or not types:
-            return live_files(self.store, self.paths, latest)
+            return live_files(self.table_files, latest)
         touched = frozenset(partition for partition, _ in self.plan.buckets)
         touched_only = PartitionFilter(PartitionSet(touched, types).meets, touched)
-        return [e for e in live_files(self.store, self.paths, latest, touched_only) if e.partition in touched]
+        return [e for e in live_files(self.table_files, latest, touched_only) if e.partition in touched]
 
     def _deletes(self, live: Sequence[ManifestEntry]) -> list[ManifestEntry]:
         """The DELETE entries of the plan and of its overwrite; raises if a file to delete is no longer live."""
@@ -328,7 +334,7 @@ class PlanResolver:
 
     def _existing(self, number: int) -> Snapshot | None:
         try:
-            return load_snapshot(self.store, self.paths, number)
+            return load_snapshot(self.table_files, number)
         except NotFound:
             return None
 
@@ -338,7 +344,7 @@ class PlanResolver:
             return
         for number in range(once.since + 1, latest.id + 1):
             try:
-                snapshot = load_snapshot(self.store, self.paths, number)
+                snapshot = load_snapshot(self.table_files, number)
             except NotFound:
                 continue
             if snapshot.commit_user == once.user and snapshot.commit_identifier == once.identifier:
@@ -352,7 +358,7 @@ class PlanResolver:
             return
         for number in range(since + 1, latest.id + 1):
             try:
-                compacted = load_snapshot(self.store, self.paths, number).commit_kind == "COMPACT"
+                compacted = load_snapshot(self.table_files, number).commit_kind == "COMPACT"
             except NotFound:
                 compacted = False
             if not compacted:
@@ -372,7 +378,7 @@ class PlanResolver:
             return
         try:
             # 0: computed when there was no snapshot yet.
-            snapshot = load_snapshot(self.store, self.paths, since) if since else None
+            snapshot = load_snapshot(self.table_files, since) if since else None
             looked_up = {e.identity for e in self._live(snapshot)}
         except NotFound as e:
             raise CommitConflict(
@@ -401,7 +407,7 @@ class PlanResolver:
             bucket = (e.partition, e.bucket)
             if not overwritten(e.partition) and e.file.file_name not in live.get(bucket, {}):
                 removed.setdefault(bucket, set()).add(e.file.file_name)
-        entries = index_entries(self.store, self.paths, latest)
+        entries = index_entries(self.table_files, latest)
         files = IndexFiles(self.store, self.paths, self.schema)
         removed_names = {b: frozenset(names) for b, names in removed.items()}
         update = files.apply(entries, self.plan.index, live, removed_names, overwritten)

@@ -16,9 +16,10 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
-from bitlake.snapshot.branches import MAIN, branch_paths, find_branch
+from bitlake.snapshot.branches import MAIN, find_branch
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_schema, load_snapshot, snapshot_ids
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit import commit
@@ -69,8 +70,8 @@ def merge_branch(table: Branched, source: str, target: str = MAIN) -> Snapshot |
 
 def _branch(table: Branched, name: str) -> TableState:
     state = table.state()
-    paths = branch_paths(state.paths, None) if name == MAIN else find_branch(state, name)
-    branch_state = load_state(f"{table.name}$branch_{name}" if name != MAIN else table.name, paths, state.store)
+    branch = state.table_files.on_branch(None) if name == MAIN else find_branch(state, name)
+    branch_state = load_state(f"{table.name}$branch_{name}" if name != MAIN else table.name, branch)
     if branch_state is None:
         raise NotFound(f"table '{table.name}' has no schema in branch '{name}'")
     return branch_state
@@ -87,7 +88,7 @@ def _check_branches(branches: Mapping[str, TableState], prefix: str) -> None:
                 raise InvalidRequest(f"{prefix}: '{name}' has '{option.name}'")
         if state.snapshot is None:
             raise InvalidRequest(f"{prefix}: '{name}' has no snapshot")
-        if any(e.index_type == DELETION_VECTORS for e in index_entries(state.store, state.paths, state.snapshot)):
+        if any(e.index_type == DELETION_VECTORS for e in index_entries(state.table_files, state.snapshot)):
             raise InvalidRequest(f"{prefix}: rows of '{name}' are marked as deleted")
     first, second = branches.values()
     if first.schema.fields != second.schema.fields:
@@ -96,7 +97,7 @@ def _check_branches(branches: Mapping[str, TableState], prefix: str) -> None:
 
 def _check_histories(branches: Mapping[str, TableState], prefix: str) -> None:
     """Both branches must only have added files since they diverged."""
-    begin = max(snapshot_ids(s.store, s.paths)[0] for s in branches.values())
+    begin = max(snapshot_ids(s.table_files)[0] for s in branches.values())
     if begin > 1:
         first, second = (_snapshot_or_none(s, begin) for s in branches.values())
         if first is None or first != second:
@@ -118,7 +119,7 @@ def _check_histories(branches: Mapping[str, TableState], prefix: str) -> None:
 
 def _snapshot_or_none(state: TableState, number: int) -> Snapshot | None:
     try:
-        return load_snapshot(state.store, state.paths, number)
+        return load_snapshot(state.table_files, number)
     except NotFound:
         return None
 
@@ -127,10 +128,10 @@ def _check_schemas(source: TableState, target: TableState, files: list[ManifestE
     """Files name the schema they were written with by its id: it must be the same schema in the target."""
     for number in sorted({e.file.schema_id for e in files}):
         try:
-            schema = load_schema(target.store, target.paths, number)
+            schema = load_schema(target.table_files, number)
         except NotFound:
             schema = None
-        if schema is None or schema != load_schema(source.store, source.paths, number):
+        if schema is None or schema != load_schema(TableFiles(source.store, source.paths), number):
             raise InvalidRequest(
                 f"{prefix}: files were written with schema {number}, which "
                 + ("the target lacks" if schema is None else "differs in the target")

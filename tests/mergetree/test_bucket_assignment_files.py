@@ -14,6 +14,7 @@ from bitlake.io import Store
 from bitlake.mergetree.bucket_assignment import DynamicAssigner, hash_change
 from bitlake.mergetree.commit_message import BucketState, LsmContext
 from bitlake.snapshot.index_files import read_hashes
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.hash_index import java_order
 from tests.lsm_builders import context_of
 
@@ -34,13 +35,16 @@ def test_an_index_grows_by_what_is_new_in_javas_order(tmp_path: Path) -> None:
     first = hash_change(context, store, NONE, _ints(5, -7, 5, 0))
     assert first is not None and first.base == ()
     (made,) = first.new
-    assert read_hashes(store, context.paths, context.schema, made).tolist() == java_order(_ints(5, -7, 0)).tolist()
+    assert (
+        read_hashes(TableFiles(store, context.paths), context.schema, made).tolist()
+        == java_order(_ints(5, -7, 0)).tolist()
+    )
     state = replace(NONE, hashes=made)
     assert hash_change(context, store, state, _ints(0, 5)) is None
     second = hash_change(context, store, state, _ints(9, 5))
     assert second is not None and second.base == (made,)
-    restored = read_hashes(store, context.paths, context.schema, made)
-    found = read_hashes(store, context.paths, context.schema, second.new[0])
+    restored = read_hashes(TableFiles(store, context.paths), context.schema, made)
+    found = read_hashes(TableFiles(store, context.paths), context.schema, second.new[0])
     assert found.tolist() == java_order(_ints(9, 5), restored).tolist()
     assert hash_change(context, store, NONE, _ints()) is None
 

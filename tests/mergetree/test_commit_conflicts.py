@@ -17,6 +17,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan, Overwrite
@@ -107,7 +108,7 @@ def test_an_operation_that_paimon_does_not_know(tmp_path: Path) -> None:
     paths, schema = make(tmp_path / "t")
     with pytest.raises(InvalidRequest, match="operation 'COMPACT'"):
         commit(STORE, paths, CommitPlan("COMPACT", (entry("a", 0),)), schema, "me", operation="COMPACT")
-    assert manifests.latest_snapshot(STORE, paths) is None
+    assert manifests.latest_snapshot(TableFiles(STORE, paths)) is None
 
 
 def test_levels_are_for_primary_keys(tmp_path: Path) -> None:
@@ -123,8 +124,8 @@ def with_changelog() -> list[tuple[Path, int]]:
     out = []
     for folder in sorted(p.parent for p in warehouse().glob("*.db/*/schema")):
         paths = TablePaths(str(folder))
-        for number in manifests.snapshot_ids(STORE, paths):
-            if manifests.load_snapshot(STORE, paths, number).changelog_manifest_list is not None:
+        for number in manifests.snapshot_ids(TableFiles(STORE, paths)):
+            if manifests.load_snapshot(TableFiles(STORE, paths), number).changelog_manifest_list is not None:
                 out.append((folder, number))
     return out
 
@@ -135,13 +136,13 @@ def test_changelogs_of_paimon_are_published_again_as_they_were(tmp_path: Path) -
     assert len(found) == 4
     for i, (folder, number) in enumerate(found):
         theirs = TablePaths(str(folder))
-        schema = manifests.latest_schema(STORE, theirs)
+        schema = manifests.latest_schema(TableFiles(STORE, theirs))
         assert schema is not None
-        old = manifests.load_snapshot(STORE, theirs, number)
+        old = manifests.load_snapshot(TableFiles(STORE, theirs), number)
         assert old.changelog_manifest_list is not None
-        metas = manifests.read_manifest_list(STORE, theirs, old.changelog_manifest_list)
+        metas = manifests.read_manifest_list(TableFiles(STORE, theirs), old.changelog_manifest_list)
         assert old.changelog_manifest_list_size == STORE.size(theirs.manifest(old.changelog_manifest_list))
-        entries = tuple(e for m in metas for e in manifests.read_manifest(STORE, theirs, m.file_name))
+        entries = tuple(e for m in metas for e in manifests.read_manifest(TableFiles(STORE, theirs), m.file_name))
         assert old.changelog_record_count == sum(e.file.row_count for e in entries)
         assert {e.kind for e in entries} == {EntryKind.ADD}
 
@@ -156,8 +157,10 @@ def test_changelogs_of_paimon_are_published_again_as_they_were(tmp_path: Path) -
         assert order == [m for m in theirs_text if "hangelog" in m]
         assert order == ["changelogManifestList", "changelogManifestListSize", "changelogRecordCount"]
         assert text["changelogManifestListSize"] == STORE.size(paths.manifest(text["changelogManifestList"]))
-        again = manifests.read_manifest_list(STORE, paths, text["changelogManifestList"])
-        assert tuple(e for m in again for e in manifests.read_manifest(STORE, paths, m.file_name)) == entries
+        again = manifests.read_manifest_list(TableFiles(STORE, paths), text["changelogManifestList"])
+        assert (
+            tuple(e for m in again for e in manifests.read_manifest(TableFiles(STORE, paths), m.file_name)) == entries
+        )
         # Names and sizes (Avro's header) are each writer's own; all else says the same.
         plain = [dataclasses.replace(m, file_name="", file_size=0) for m in again]
         assert plain == [dataclasses.replace(m, file_name="", file_size=0) for m in metas]

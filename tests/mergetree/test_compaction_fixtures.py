@@ -21,6 +21,7 @@ from bitlake.snapshot.index_files import read_vectors
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import read_manifest, read_manifest_list
 from bitlake.snapshot.state import load_state, state_at
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 
 STORE = LocalStore()
@@ -44,7 +45,7 @@ def told(context: LsmContext, entries: list[ManifestEntry], made: list[ManifestE
 def vectors_of(context: LsmContext, entry: IndexFileEntry | None) -> dict[str, list[int]]:
     if entry is None:
         return {}
-    found = read_vectors(STORE, context.paths, context.schema, entry)
+    found = read_vectors(TableFiles(STORE, context.paths), context.schema, entry)
     return {n: v.positions().tolist() for n, v in found.items()}
 
 
@@ -52,28 +53,28 @@ def vectors_of(context: LsmContext, entry: IndexFileEntry | None) -> dict[str, l
 def test_what_paimon_made_is_made(table: str, tmp_path: Path) -> None:
     root = fixtures.copy_warehouse(tmp_path, table)
     paths = TablePaths(str(root / "default.db" / table))
-    state = load_state(table, paths, STORE)
+    state = load_state(table, TableFiles(STORE, paths))
     assert state is not None
-    ids = snapshot_ids(STORE, paths)
+    ids = snapshot_ids(TableFiles(STORE, paths))
     for snapshot_id in ids[1:]:
-        snapshot = load_snapshot(STORE, paths, snapshot_id)
+        snapshot = load_snapshot(TableFiles(STORE, paths), snapshot_id)
         if snapshot.commit_kind != "COMPACT":
             continue
         delta = [
             e
-            for m in read_manifest_list(STORE, paths, snapshot.delta_manifest_list)
-            for e in read_manifest(STORE, paths, m.file_name)
+            for m in read_manifest_list(TableFiles(STORE, paths), snapshot.delta_manifest_list)
+            for e in read_manifest(TableFiles(STORE, paths), m.file_name)
         ]
         changelog: list[ManifestEntry] = []
         if snapshot.changelog_manifest_list is not None:
-            for m in read_manifest_list(STORE, paths, snapshot.changelog_manifest_list):
-                changelog += read_manifest(STORE, paths, m.file_name)
+            for m in read_manifest_list(TableFiles(STORE, paths), snapshot.changelog_manifest_list):
+                changelog += read_manifest(TableFiles(STORE, paths), m.file_name)
         before = state_at(state, snapshot_id - 1)
         context = lsm_context(before)
         asked = table == "pk_dv_full_compacted" and snapshot_id == max(ids)
         index = {
             (i.partition, i.bucket): i
-            for i in index_entries(STORE, paths, snapshot)
+            for i in index_entries(TableFiles(STORE, paths), snapshot)
             if i.index_type == DELETION_VECTORS
         }
         for slot, bucket in bucket_states(before).items():

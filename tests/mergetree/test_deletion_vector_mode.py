@@ -170,7 +170,7 @@ def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
         some_rounds(table, model, range(2, 4))
         state = dataclasses.replace(table.state(), schema=old)
         with monkeypatch.context() as patched:
-            patched.setattr("bitlake.write.commit.latest_schema_id", lambda store, paths: old.id)
+            patched.setattr("bitlake.write.commit.latest_schema_id", lambda table: old.id)
             assert dml.compact(table, state, state.entries(), False) is not None
         got = table.scan().to_arrow().to_pydict()
         wrong.append(dict(zip(got["k"], got["v"], strict=True)) if len(set(got["k"])) == len(got["k"]) else {})
@@ -194,14 +194,14 @@ def test_vectors_that_another_engine_left_behind_are_not_applied_again(tmp_path:
     (entry,) = state.entries()
     place = (entry.partition, entry.bucket)
     vector = DeletionVector.of(pa.array([0]).to_numpy())
-    new = write_vectors(table.store, state.paths, state.schema, *place, {entry.file.file_name: vector})
+    new = write_vectors(state.table_files, state.schema, *place, {entry.file.file_name: vector})
     plan = CommitPlan("COMPACT", index=(IndexChange(*place, "DELETION_VECTORS", (), (new,)),))
     assert commit(table.store, state.paths, plan, state.schema, "other") is not None
     assert rows_of(table) == {1: 1, 2: 2, 3: 3}
     table.enable_deletion_vectors()
     assert rows_of(table) == {1: 1, 2: 2, 3: 3}
     state = table.state()
-    assert not any(e.ranges for e in index_entries(table.store, state.paths, state.snapshot))
+    assert not any(e.ranges for e in index_entries(state.table_files, state.snapshot))
 
 
 def test_a_writer_goes_on_while_the_mode_changes(tmp_path: Path) -> None:

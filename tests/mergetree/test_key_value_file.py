@@ -27,6 +27,7 @@ from bitlake.schema.merge_spec import KEY_PREFIX, file_fields, row_schema
 from bitlake.snapshot.manifests import read_manifest, read_manifest_list
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.types import arrow_schema
 
@@ -35,7 +36,7 @@ TABLES = sorted(p.name for p in (fixtures.warehouse() / "default.db").iterdir() 
 
 
 def opened(table: str) -> TableState:
-    state = load_state(table, TablePaths(str(fixtures.warehouse() / "default.db" / table)), STORE)
+    state = load_state(table, TableFiles(STORE, TablePaths(str(fixtures.warehouse() / "default.db" / table))))
     assert state is not None
     return state
 
@@ -43,10 +44,10 @@ def opened(table: str) -> TableState:
 def entries_ever(state: TableState) -> Iterator[ManifestEntry]:
     """Every ADD entry of every snapshot still there whose file is."""
     partitions, seen = PartitionReader(state.schema, state.paths), set()
-    for snapshot_id in snapshot_ids(STORE, state.paths):
-        snapshot = load_snapshot(STORE, state.paths, snapshot_id)
-        for meta in read_manifest_list(STORE, state.paths, snapshot.delta_manifest_list):
-            for entry in read_manifest(STORE, state.paths, meta.file_name):
+    for snapshot_id in snapshot_ids(TableFiles(STORE, state.paths)):
+        snapshot = load_snapshot(TableFiles(STORE, state.paths), snapshot_id)
+        for meta in read_manifest_list(TableFiles(STORE, state.paths), snapshot.delta_manifest_list):
+            for entry in read_manifest(TableFiles(STORE, state.paths), meta.file_name):
                 if entry.kind == 0 and entry.identity not in seen and os.path.exists(partitions.data_path(entry)):
                     seen.add(entry.identity)
                     yield entry

@@ -25,6 +25,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan.index_reader import forget_all
 from bitlake.schema.merge_spec import encode_key
 from bitlake.snapshot.index_files import read_vectors
+from bitlake.snapshot.table_files import TableFiles
 
 START = datetime(2020, 1, 1)
 MAKE: dict[str, Any] = {
@@ -90,7 +91,7 @@ def test_keys_are_found_where_brute_force_finds_them(made: str, types: tuple[str
                     where[number] = (entry.file.file_name, at)
     state = state_of(context, store, files, vectors)
     assert state.vectors is not None
-    read = read_vectors(store, context.paths, context.schema, state.vectors)
+    read = read_vectors(TableFiles(store, context.paths), context.schema, state.vectors)
     reader = BucketReader(context, store, EMPTY_ROW, read)
     chance.shuffle(files)
     for count in (0, 1, 5, 60, N):

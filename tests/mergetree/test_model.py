@@ -186,7 +186,7 @@ class PrimaryKeyTable(RuleBasedStateMachine):
 
     def expire(self) -> None:
         self.table.expire_snapshots(Retention(self.rng.randrange(1, 8), 1, 0, 1000))
-        ids = set(snapshot_ids(self.table.store, self.table.state().paths))
+        ids = set(snapshot_ids(self.table.state().table_files))
         self.kept = {i: rows for i, rows in self.kept.items() if i in ids}
 
     def reopen(self) -> None:

@@ -22,6 +22,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import needs_lookup
 from bitlake.snapshot.manifests import live_files, read_manifest, read_manifest_list
 from bitlake.snapshot.state import load_state
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 
 STORE = LocalStore()
@@ -32,16 +33,16 @@ def test_what_paimon_compacted_is_picked() -> None:
     predicted = 0
     for table in TABLES:
         paths = TablePaths(str(fixtures.warehouse() / "default.db" / table))
-        state = load_state(table, paths, STORE)
+        state = load_state(table, TableFiles(STORE, paths))
         assert state is not None
-        for snapshot_id in snapshot_ids(STORE, paths):
-            snapshot = load_snapshot(STORE, paths, snapshot_id)
+        for snapshot_id in snapshot_ids(TableFiles(STORE, paths)):
+            snapshot = load_snapshot(TableFiles(STORE, paths), snapshot_id)
             if snapshot.commit_kind != "COMPACT" or snapshot_id == 1:
                 continue
-            metas = read_manifest_list(STORE, paths, snapshot.delta_manifest_list)
-            delta = [e for m in metas for e in read_manifest(STORE, paths, m.file_name)]
-            before = live_files(STORE, paths, load_snapshot(STORE, paths, snapshot_id - 1))
-            asked = table == "pk_dv_full_compacted" and snapshot_id == max(snapshot_ids(STORE, paths))
+            metas = read_manifest_list(TableFiles(STORE, paths), snapshot.delta_manifest_list)
+            delta = [e for m in metas for e in read_manifest(TableFiles(STORE, paths), m.file_name)]
+            before = live_files(TableFiles(STORE, paths), load_snapshot(TableFiles(STORE, paths), snapshot_id - 1))
+            asked = table == "pk_dv_full_compacted" and snapshot_id == max(snapshot_ids(TableFiles(STORE, paths)))
             for where in {(e.partition, e.bucket) for e in delta}:
                 here = [e for e in delta if (e.partition, e.bucket) == where]
                 runs = sorted_runs([e for e in before if (e.partition, e.bucket) == where], state.schema)
@@ -62,7 +63,7 @@ def test_what_paimon_compacted_is_picked() -> None:
 
 
 def schema(**options: str) -> TableSchema:
-    fields = load_state("t", TablePaths(str(fixtures.warehouse() / "default.db" / "pk_mor")), STORE)
+    fields = load_state("t", TableFiles(STORE, TablePaths(str(fixtures.warehouse() / "default.db" / "pk_mor"))))
     assert fields is not None
     return replace(fields.schema, options={k.replace("_", "-").replace("--", "."): v for k, v in options.items()})
 

@@ -64,7 +64,7 @@ def check(table: Table) -> None:
     check_level_overlap(state.schema, "t", [], entries)
     live = {e.file.file_name: e.file.row_count for e in entries}
     seen = set()
-    for index in index_entries(table.store, state.paths, state.snapshot):
+    for index in index_entries(state.table_files, state.snapshot):
         slot = (index.partition, index.bucket, index.index_type)
         assert slot not in seen
         seen.add(slot)
@@ -213,7 +213,7 @@ def test_append_and_compact_snapshots(tmp_path: Path) -> None:
     table.append(rows_of([row(i) for i in range(10)]))
     state = table.state()
     assert state.snapshot is not None
-    first = load_snapshot(table.store, state.paths, 1)
+    first = load_snapshot(state.table_files, 1)
     assert [s.commit_kind for s in (first, state.snapshot)] == ["APPEND", "COMPACT"]
     assert (first.commit_user, first.commit_identifier) == (state.snapshot.commit_user, first.commit_identifier)
     assert [s.operation for s in (first, state.snapshot)] == ["WRITE", "WRITE"]
@@ -240,8 +240,8 @@ def test_input_changelog_has_every_row(tmp_path: Path) -> None:
     assert snapshot is not None and snapshot.changelog_manifest_list is not None
     assert snapshot.changelog_record_count == 4
     state = table.state()
-    (meta,) = read_manifest_list(table.store, state.paths, snapshot.changelog_manifest_list)
-    (entry,) = read_manifest(table.store, state.paths, meta.file_name)
+    (meta,) = read_manifest_list(state.table_files, snapshot.changelog_manifest_list)
+    (entry,) = read_manifest(state.table_files, meta.file_name)
     assert entry.file.file_name.startswith("changelog-")
     path = PartitionReader(state.schema, state.paths).data_path(entry)
     with table.store.open_input(path) as source:

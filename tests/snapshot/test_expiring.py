@@ -27,6 +27,7 @@ from bitlake.snapshot.manifests import clear_caches
 from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.references import listed_entries
 from bitlake.snapshot.removal_markers import load_line
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -97,7 +98,7 @@ def ids(table: Table, **moment: Any) -> list[int]:
 
 def expiry(table: Table) -> Callable[[Store], object]:
     state = table.state()
-    return lambda store: expire(store, state.paths, state.schema, ALL)
+    return lambda store: expire(TableFiles(store, state.paths), state.schema, ALL)
 
 
 def test_a_tag_made_at_any_moment_of_an_expiry_is_whole(table: Table, tmp_path: Path) -> None:
@@ -108,7 +109,7 @@ def test_a_tag_made_at_any_moment_of_an_expiry_is_whole(table: Table, tmp_path: 
             assert ids(table, tag="new") == [0, 10]
         assert ids(table, tag="old") == [1, 11] and ids(table) == [2, 12]
         table.expire_snapshots(ALL)
-        assert load_line(table.store, table.state().paths).ids == (3,)
+        assert load_line(table.state().table_files).ids == (3,)
     assert made > 3
 
 
@@ -133,7 +134,7 @@ def test_a_consumer_that_comes_at_any_moment_of_an_expiry_can_read(table: Table,
 
     held = 0
     for _ in moments(table, tmp_path, expiry(table), hold):
-        if consumers.consumers(table.store, table.state().paths):
+        if consumers.consumers(table.state().table_files):
             held += 1
             assert ids(table, snapshot=2) == [1, 11]
             assert table.expire_snapshots(ALL).end <= 2
@@ -212,16 +213,16 @@ def test_orphans_are_looked_for_again_while_a_tag_is_taken_back(table: Table, mo
 def test_what_a_killed_expiry_announced_goes_whatever_is_asked_next(table: Table) -> None:
     state = table.state()
     with pytest.raises(StorageUnavailable):
-        expire(FaultyStore(table.store, 5, dead=True, only=WRITES), state.paths, state.schema, ALL)
+        expire(TableFiles(FaultyStore(table.store, 5, dead=True, only=WRITES), state.paths), state.schema, ALL)
     clear_caches()
-    assert load_line(table.store, state.paths).kept == [3]
+    assert load_line(state.table_files).kept == [3]
     with pytest.raises(NotFound, match="expired while"):
         table.create_tag("late", 1)
     assert "late" not in table.tags()
     with pytest.raises(NotFound, match="only snapshot 3 is kept"):
         consumers.reset_consumer(state, "late", 1)
     done = table.expire_snapshots(Retention(retain_max=100, retain_min=100))
-    assert done.snapshots == (1, 2) and load_line(table.store, state.paths).markers == ()
+    assert done.snapshots == (1, 2) and load_line(state.table_files).markers == ()
     assert sorted(p.name for p in Path(table.path, "snapshot").iterdir()) == ["EARLIEST", "LATEST", "snapshot-3"]
 
 
@@ -233,7 +234,7 @@ def test_an_expiry_that_gives_up_takes_back_no_others_word(table: Table, monkeyp
     def after_the_other(store: Store, *rest: Any) -> str:
         monkeypatch.setattr(expire_module, "_announce", announce)
         with pytest.raises(StorageUnavailable):
-            expire(FaultyStore(table.store, 5, dead=True, only=WRITES), state.paths, state.schema, ALL)
+            expire(TableFiles(FaultyStore(table.store, 5, dead=True, only=WRITES), state.paths), state.schema, ALL)
         monkeypatch.setattr(expire_module, "_plan", late)
         return announce(store, *rest)
 
@@ -242,9 +243,9 @@ def test_an_expiry_that_gives_up_takes_back_no_others_word(table: Table, monkeyp
 
     monkeypatch.setattr(expire_module, "_announce", after_the_other)
     with pytest.raises(StorageUnavailable, match="the other"):
-        expire(table.store, state.paths, state.schema, ALL)
+        expire(state.table_files, state.schema, ALL)
     clear_caches()
-    assert load_line(table.store, state.paths).kept == [3], "those that are half gone are not offered"
+    assert load_line(state.table_files).kept == [3], "those that are half gone are not offered"
 
 
 def test_changelogs_that_outlive_their_snapshots_keep_their_files(tmp_path: Path) -> None:
@@ -264,5 +265,5 @@ def test_changelogs_that_outlive_their_snapshots_keep_their_files(tmp_path: Path
     table.remove_orphan_files(1 << 60)
     told = Snapshot.from_json(first, "changelog-1").changelog_manifest_list
     assert told is not None
-    files = [e.file.file_name for e in listed_entries(table.store, state.paths, told)]
+    files = [e.file.file_name for e in listed_entries(state.table_files, told)]
     assert files and all(list(Path(table.path).rglob(name)) for name in files)

@@ -14,6 +14,7 @@ from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
 from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.snapshot.expiry import Retention, expire
 from bitlake.snapshot.manifests import clear_caches
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import snapshot_ids
 from bitlake.table.table import Table
 
@@ -44,7 +45,7 @@ def files_of(table: Table) -> set[str]:
 
 
 def contents(table: Table) -> dict[int, list[int]]:
-    ids = snapshot_ids(table.store, table.state().paths)
+    ids = snapshot_ids(table.state().table_files)
     return {i: sorted(table.scan(snapshot=i).to_arrow().column("id").to_pylist()) for i in ids}
 
 
@@ -154,7 +155,7 @@ def test_killed_at_any_step_it_goes_on_the_next_time(table: Table, tmp_path: Pat
         state = table.state()
         store = FaultyStore(table.store, fail_at=step, dead=True, only=WRITES)
         try:
-            expire(store, state.paths, state.schema, EVERYTHING)
+            expire(TableFiles(store, state.paths), state.schema, EVERYTHING)
             break
         except StorageUnavailable:
             steps += 1

@@ -84,10 +84,10 @@ def killed(template: Path, folder: Path, work: Callable[[Table], object]) -> Ite
 def check(table: Table, latest: list[Rows]) -> None:
     """What is kept is readable and as it was; the latest snapshot has one of these sets of rows."""
     assert ids(table) in latest
-    line = load_line(table.store, table.state().paths)
+    line = load_line(table.state().table_files)
     assert line.kept and line.kept[-1] == line.ids[-1]
     for number in line.kept:
-        uuid = load_snapshot(table.store, table.state().paths, number).uuid
+        uuid = load_snapshot(table.state().table_files, number).uuid
         if uuid in UUIDS:  # else it was made later, under the id of one that was rolled back
             assert ids(table, snapshot=number) == UUIDS[uuid]
     for tag in table.tags():
@@ -99,7 +99,7 @@ def expire(table: Table) -> None:
 
 
 def rollback(table: Table, to: int = 4) -> None:
-    if to in load_line(table.store, table.state().paths).ids:
+    if to in load_line(table.state().table_files).ids:
         table.rollback(to)
 
 
@@ -115,7 +115,7 @@ def append(table: Table) -> None:
 
 def tag_earliest(table: Table) -> None:
     """A tag of a snapshot that is going is refused."""
-    if 2 in load_line(table.store, table.state().paths).ids:
+    if 2 in load_line(table.state().table_files).ids:
         table.create_tag("again", 2)
 
 
@@ -175,7 +175,7 @@ def test_rollback_to_a_snapshot_whose_expiry_was_killed(tmp_path: Path) -> None:
     table.remove_orphan_files(SOON)
     assert ids(table) == [*range(12), 50]
     table.expire_snapshots()
-    assert load_line(table.store, table.state().paths).ids == (12, 13)
+    assert load_line(table.state().table_files).ids == (12, 13)
 
 
 def test_an_announcement_beyond_the_latest_snapshot(tmp_path: Path) -> None:

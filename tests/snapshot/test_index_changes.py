@@ -25,6 +25,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_files import IndexChange, read_vectors, write_hashes, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type
 from bitlake.write.commit import commit
@@ -66,10 +67,12 @@ class T:
 
     def vectors(self, marks: Positions, p: int | None = None) -> IndexFileEntry:
         given = {n: DeletionVector.of(np.array(sorted(v), np.int64)) for n, v in marks.items()}
-        return write_vectors(STORE, self.paths, self.schema, self.partition(p), 0, given)
+        return write_vectors(TableFiles(STORE, self.paths), self.schema, self.partition(p), 0, given)
 
     def hashes(self, *hashes: int, p: int | None = None) -> IndexFileEntry:
-        return write_hashes(STORE, self.paths, self.schema, self.partition(p), 0, np.array(hashes, np.int32))
+        return write_hashes(
+            TableFiles(STORE, self.paths), self.schema, self.partition(p), 0, np.array(hashes, np.int32)
+        )
 
     def change(self, base: list[IndexFileEntry], *new: IndexFileEntry) -> IndexChange:
         one = (base or new)[0]
@@ -87,20 +90,22 @@ class T:
         return self.commit(CommitPlan(kind, index=(self.change(base, *new),)))
 
     def entries(self) -> list[IndexFileEntry]:
-        return index_entries(STORE, self.paths, manifests.latest_snapshot(STORE, self.paths))
+        return index_entries(TableFiles(STORE, self.paths), manifests.latest_snapshot(TableFiles(STORE, self.paths)))
 
     def marks(self) -> dict[str, set[int]]:
         out: dict[str, set[int]] = {}
         for e in self.entries():
-            for name, v in read_vectors(STORE, self.paths, self.schema, e).items():
+            for name, v in read_vectors(TableFiles(STORE, self.paths), self.schema, e).items():
                 assert name not in out
                 out[name] = set(v.positions().tolist())
         return out
 
     def files(self) -> set[str]:
-        snapshot = manifests.latest_snapshot(STORE, self.paths)
+        snapshot = manifests.latest_snapshot(TableFiles(STORE, self.paths))
         return (
-            set() if snapshot is None else {e.file.file_name for e in manifests.live_files(STORE, self.paths, snapshot)}
+            set()
+            if snapshot is None
+            else {e.file.file_name for e in manifests.live_files(TableFiles(STORE, self.paths), snapshot)}
         )
 
     def on_disk(self) -> set[str]:
@@ -130,7 +135,7 @@ def test_a_buckets_file_is_replaced_and_others_stay(tmp_path: Path) -> None:
     first, other = t.vectors({"a": {1}}, 1), t.vectors({"b": {2}}, 2)
     made = t.commit(CommitPlan("COMPACT", index=(t.change([], first), t.change([], other))))
     assert (made.commit_kind, made.delta_record_count, made.total_record_count) == ("COMPACT", 0, 2 * ROWS)
-    assert manifests.read_manifest_list(STORE, t.paths, made.delta_manifest_list) == ()
+    assert manifests.read_manifest_list(TableFiles(STORE, t.paths), made.delta_manifest_list) == ()
     hashes = t.hashes(1, 2, p=1)
     assert t.mark([], hashes, kind="APPEND").commit_kind == "APPEND"
     second = t.vectors({"a": {1, 5}}, 1)
@@ -140,7 +145,7 @@ def test_a_buckets_file_is_replaced_and_others_stay(tmp_path: Path) -> None:
     t.mark([second], empty)
     assert empty in t.entries()
     unchanged = t.add(t.file("c", 1))
-    assert index_entries(STORE, t.paths, unchanged) == t.entries()
+    assert index_entries(TableFiles(STORE, t.paths), unchanged) == t.entries()
     assert t.mark([other]).index_manifest is not None
     assert other not in t.entries()
 
@@ -286,7 +291,7 @@ def test_an_unaware_bucket_has_many_files_and_changes_meet_by_data_file(tmp_path
     small = t.schema.with_options({"deletion-vector.index-file.target-size": "1 b"})
     t.add(*(t.file(n) for n in "abcd"))
     marks = {n: DeletionVector.of(np.array([1])) for n in "abc"}
-    a, b, c = write_vectors_rolling(STORE, t.paths, small, EMPTY_ROW, 0, marks)
+    a, b, c = write_vectors_rolling(TableFiles(STORE, t.paths), small, EMPTY_ROW, 0, marks)
     t.mark([], a, b, c)
     t.mark([a], a2 := t.vectors({"a": {1, 2}}))
     t.mark([b], b2 := t.vectors({"b": {1, 3}, "d": {9}}))
@@ -340,7 +345,7 @@ def test_the_loser_of_a_race_merges(tmp_path: Path) -> None:
     used = {
         e.file_name
         for s in range(1, 5)
-        for e in index_entries(STORE, t.paths, manifests.load_snapshot(STORE, t.paths, s))
+        for e in index_entries(TableFiles(STORE, t.paths), manifests.load_snapshot(TableFiles(STORE, t.paths), s))
     }
     assert t.on_disk() == used, "no index file is left over"
 
@@ -357,7 +362,7 @@ def test_a_merge_that_loses_again_leaves_no_file(tmp_path: Path) -> None:
     used = {
         e.file_name
         for s in range(1, 6)
-        for e in index_entries(STORE, t.paths, manifests.load_snapshot(STORE, t.paths, s))
+        for e in index_entries(TableFiles(STORE, t.paths), manifests.load_snapshot(TableFiles(STORE, t.paths), s))
     }
     assert t.on_disk() == used
 
@@ -373,7 +378,7 @@ def test_two_committers_delete_rows_of_the_same_files_at_once(tmp_path: Path) ->
             own, both = 2 * i + (who == "odd"), 60 + i
             for row in (own, both):
                 base = t.entries()
-                old = {n: v for e in base for n, v in read_vectors(STORE, t.paths, t.schema, e).items()}
+                old = {n: v for e in base for n, v in read_vectors(TableFiles(STORE, t.paths), t.schema, e).items()}
                 marks = {n: set(v.positions().tolist()) for n, v in old.items()}
                 if row in marks.get("a", set()):
                     continue
@@ -418,8 +423,8 @@ def test_failing_each_call_in_turn_shows_the_old_vectors_or_the_new(tmp_path: Pa
         found = t.marks()
         assert found in ({"a": {1, 2}}, {"a": {1, 2, 5}})
         assert not done or found == {"a": {1, 2, 5}}
-        for n in manifests.snapshot_ids(STORE, t.paths):
-            for e in index_entries(STORE, t.paths, manifests.load_snapshot(STORE, t.paths, n)):
+        for n in manifests.snapshot_ids(TableFiles(STORE, t.paths)):
+            for e in index_entries(TableFiles(STORE, t.paths), manifests.load_snapshot(TableFiles(STORE, t.paths), n)):
                 assert e.file_name in t.on_disk()
         if not store.failed:
             break

@@ -21,6 +21,7 @@ from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_files import read_hashes, read_vectors, write_hashes, write_vectors, write_vectors_rolling
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.types import parse_type
 
@@ -46,20 +47,22 @@ def test_every_index_file_of_every_snapshot_that_paimon_wrote() -> None:
     seen = {DELETION_VECTORS: 0, HASH: 0}
     for folder in fixture_tables():
         paths = TablePaths(str(folder))
-        schema = manifests.latest_schema(STORE, paths)
+        schema = manifests.latest_schema(TableFiles(STORE, paths))
         assert schema is not None
-        for number in manifests.snapshot_ids(STORE, paths):
-            snapshot = manifests.load_snapshot(STORE, paths, number)
-            rows = {e.file.file_name: e.file.row_count for e in manifests.live_files(STORE, paths, snapshot)}
-            for entry in index_entries(STORE, paths, snapshot):
+        for number in manifests.snapshot_ids(TableFiles(STORE, paths)):
+            snapshot = manifests.load_snapshot(TableFiles(STORE, paths), number)
+            rows = {
+                e.file.file_name: e.file.row_count for e in manifests.live_files(TableFiles(STORE, paths), snapshot)
+            }
+            for entry in index_entries(TableFiles(STORE, paths), snapshot):
                 seen[entry.index_type] += 1
                 data = STORE.read(index_path(paths, schema, entry))
                 assert len(data) == entry.file_size
                 if entry.index_type == HASH:
-                    hashes = read_hashes(STORE, paths, schema, entry)
+                    hashes = read_hashes(TableFiles(STORE, paths), schema, entry)
                     assert hashes.astype(">i4").tobytes() == data
                     continue
-                found = read_vectors(STORE, paths, schema, entry, rows)
+                found = read_vectors(TableFiles(STORE, paths), schema, entry, rows)
                 assert list(found) == [r.data_file for r in entry.ranges or ()]
                 assert [v.cardinality for v in found.values()] == [r.cardinality for r in entry.ranges or ()]
     assert min(seen.values()) > 10
@@ -69,17 +72,17 @@ def test_vectors_are_written_in_one_file_and_read_again(tmp_path: Path) -> None:
     paths, schema = table(tmp_path / "t")
     partition = encode_row_with_arity([parse_type("INT")], [7])
     made = write_vectors(
-        STORE, paths, schema, partition, 3, {"a": vector(1, 5), "none": vector(), "b": vector(0, wide=True)}
+        TableFiles(STORE, paths), schema, partition, 3, {"a": vector(1, 5), "none": vector(), "b": vector(0, wide=True)}
     )
     assert (made.index_type, made.row_count, made.bucket, made.partition) == (DELETION_VECTORS, 2, 3, partition)
     assert index_path(paths, schema, made) == f"{tmp_path}/t/index/{made.file_name}"
     assert made.file_name.startswith("index-") and made.file_name.endswith("-0")
-    found = read_vectors(STORE, paths, schema, made, {"a": 6})
+    found = read_vectors(TableFiles(STORE, paths), schema, made, {"a": 6})
     assert {n: (v.positions().tolist(), v.wide) for n, v in found.items()} == {"a": ([1, 5], False), "b": ([0], False)}
     beside = schema.with_options({"index-file-in-data-file-dir": "true", "deletion-vectors.bitmap64": "true"})
-    made = write_vectors(STORE, paths, beside, partition, 3, found)
+    made = write_vectors(TableFiles(STORE, paths), beside, partition, 3, found)
     assert index_path(paths, beside, made) == f"{tmp_path}/t/k=7/bucket-3/{made.file_name}"
-    again = read_vectors(STORE, paths, beside, made)
+    again = read_vectors(TableFiles(STORE, paths), beside, made)
     assert {n: (v.positions().tolist(), v.wide) for n, v in again.items()} == {"a": ([1, 5], True), "b": ([0], True)}
     outside = dataclasses.replace(made, external_path="file:/elsewhere/x")
     allowed = dataclasses.replace(paths, external_roots=("file:/elsewhere",))
@@ -90,11 +93,11 @@ def test_vectors_are_written_in_one_file_and_read_again(tmp_path: Path) -> None:
 
 def test_no_vectors_are_one_byte_or_no_file(tmp_path: Path) -> None:
     paths, schema = table(tmp_path / "t")
-    made = write_vectors(STORE, paths, schema, EMPTY_ROW, 0, {"a": vector()})
+    made = write_vectors(TableFiles(STORE, paths), schema, EMPTY_ROW, 0, {"a": vector()})
     assert (made.file_size, made.row_count, made.ranges) == (1, 0, ())
     assert STORE.read(index_path(paths, schema, made)) == b"\x01"
-    assert read_vectors(STORE, paths, schema, made) == {}
-    assert write_vectors_rolling(STORE, paths, schema, EMPTY_ROW, 0, {"a": vector()}) == ()
+    assert read_vectors(TableFiles(STORE, paths), schema, made) == {}
+    assert write_vectors_rolling(TableFiles(STORE, paths), schema, EMPTY_ROW, 0, {"a": vector()}) == ()
 
 
 @settings(max_examples=40, deadline=None)
@@ -108,11 +111,11 @@ def test_rolling_ends_a_file_with_the_vector_that_makes_it_too_large(
     paths, schema = table(tmp_path_factory.mktemp("t"))
     schema = schema.with_options({"deletion-vector.index-file.target-size": str(target)})
     vectors = {f"f{i}": vector(*range(0, 7 * n, 7)) for i, n in enumerate(sizes)}
-    made = write_vectors_rolling(STORE, paths, schema, EMPTY_ROW, 0, vectors)
+    made = write_vectors_rolling(TableFiles(STORE, paths), schema, EMPTY_ROW, 0, vectors)
     assert len({m.file_name for m in made}) == len(made)
     found: dict[str, DeletionVector] = {}
     for entry in made:
-        found |= read_vectors(STORE, paths, schema, entry)
+        found |= read_vectors(TableFiles(STORE, paths), schema, entry)
         last = (entry.ranges or ())[-1]
         assert last.offset <= target, "an earlier vector already made the file larger"
         assert entry is made[-1] or entry.file_size > target
@@ -122,13 +125,13 @@ def test_rolling_ends_a_file_with_the_vector_that_makes_it_too_large(
 def test_hashes(tmp_path: Path) -> None:
     paths, schema = table(tmp_path / "t")
     hashes = np.array([5, -1, 2**31 - 1], np.int32)
-    made = write_hashes(STORE, paths, schema, EMPTY_ROW, 1, hashes)
+    made = write_hashes(TableFiles(STORE, paths), schema, EMPTY_ROW, 1, hashes)
     assert (made.index_type, made.row_count, made.file_size, made.ranges) == (HASH, 3, 12, None)
-    assert read_hashes(STORE, paths, schema, made).tolist() == hashes.tolist()
+    assert read_hashes(TableFiles(STORE, paths), schema, made).tolist() == hashes.tolist()
     with pytest.raises(InvalidRequest, match="every hash once"):
-        write_hashes(STORE, paths, schema, EMPTY_ROW, 1, np.array([5, 5], np.int32))
+        write_hashes(TableFiles(STORE, paths), schema, EMPTY_ROW, 1, np.array([5, 5], np.int32))
     with pytest.raises(InvalidRequest, match="HASH and not DELETION_VECTORS"):
-        read_vectors(STORE, paths, schema, made)
+        read_vectors(TableFiles(STORE, paths), schema, made)
 
 
 def _damaged(path: str, change: str) -> None:
@@ -145,37 +148,37 @@ def _damaged(path: str, change: str) -> None:
 @pytest.mark.parametrize("change", ["cut", "longer", "flip"])
 def test_damage_names_the_file(tmp_path: Path, change: str) -> None:
     paths, schema = table(tmp_path / "t")
-    made = write_vectors(STORE, paths, schema, EMPTY_ROW, 0, {"a": vector(1, 5)})
+    made = write_vectors(TableFiles(STORE, paths), schema, EMPTY_ROW, 0, {"a": vector(1, 5)})
     path = index_path(paths, schema, made)
     _damaged(path, change)
     with pytest.raises(CorruptError, match=made.file_name):
-        read_vectors(STORE, paths, schema, made)
+        read_vectors(TableFiles(STORE, paths), schema, made)
     Path(path).unlink()
     with pytest.raises(NotFound):
-        read_vectors(STORE, paths, schema, made)
+        read_vectors(TableFiles(STORE, paths), schema, made)
 
 
 def test_a_position_beyond_the_data_file_is_damage(tmp_path: Path) -> None:
     paths, schema = table(tmp_path / "t")
-    made = write_vectors(STORE, paths, schema, EMPTY_ROW, 0, {"a": vector(1, 5)})
+    made = write_vectors(TableFiles(STORE, paths), schema, EMPTY_ROW, 0, {"a": vector(1, 5)})
     with pytest.raises(CorruptError, match="a"):
-        read_vectors(STORE, paths, schema, made, {"a": 5})
+        read_vectors(TableFiles(STORE, paths), schema, made, {"a": 5})
 
 
 def test_a_hash_that_is_there_twice_is_damage(tmp_path: Path) -> None:
     paths, schema = table(tmp_path / "t")
-    made = write_hashes(STORE, paths, schema, EMPTY_ROW, 0, np.array([5, 6], np.int32))
+    made = write_hashes(TableFiles(STORE, paths), schema, EMPTY_ROW, 0, np.array([5, 6], np.int32))
     Path(index_path(paths, schema, made)).write_bytes(np.array([5, 5], ">i4").tobytes())
     with pytest.raises(CorruptError, match=rf"twice.*{made.file_name}"):
-        read_hashes(STORE, paths, schema, made)
+        read_hashes(TableFiles(STORE, paths), schema, made)
 
 
 def test_index_manifests_are_read_once(tmp_path: Path) -> None:
     clear_index_manifests()
-    assert index_entries(STORE, TablePaths(str(tmp_path)), None) == []
+    assert index_entries(TableFiles(STORE, TablePaths(str(tmp_path))), None) == []
     folder = warehouse() / "default.db/append_dv"
     paths = TablePaths(str(folder))
-    snapshot = manifests.latest_snapshot(STORE, paths)
+    snapshot = manifests.latest_snapshot(TableFiles(STORE, paths))
     assert snapshot is not None
 
     class Counting(LocalStore):
@@ -186,6 +189,6 @@ def test_index_manifests_are_read_once(tmp_path: Path) -> None:
             return super().read(path, limit)
 
     store = Counting()
-    first: list[IndexFileEntry] = index_entries(store, paths, snapshot)
-    assert index_entries(store, paths, snapshot) == first != []
+    first: list[IndexFileEntry] = index_entries(TableFiles(store, paths), snapshot)
+    assert index_entries(TableFiles(store, paths), snapshot) == first != []
     assert store.reads == 1

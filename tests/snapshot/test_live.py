@@ -14,6 +14,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot import manifests as live
 from bitlake.snapshot.manifests import PartitionSet, manifest_meta, merged_entries
+from bitlake.snapshot.table_files import TableFiles
 
 STORE = LocalStore()
 
@@ -26,9 +27,9 @@ def test_totals_and_deltas_of_every_fixture_snapshot_add_up() -> None:
     seen = 0
     for table in tables():
         paths = TablePaths(str(table))
-        for number in live.snapshot_ids(STORE, paths):
-            snapshot = live.load_snapshot(STORE, paths, number)
-            files = live.live_files(STORE, paths, snapshot)
+        for number in live.snapshot_ids(TableFiles(STORE, paths)):
+            snapshot = live.load_snapshot(TableFiles(STORE, paths), number)
+            files = live.live_files(TableFiles(STORE, paths), snapshot)
             assert sum(e.file.row_count for e in files) == snapshot.total_record_count
             seen += 1
     assert seen >= 150
@@ -56,82 +57,82 @@ def test_a_second_plan_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     live.clear_caches()
     paths = TablePaths(str(copy_warehouse(tmp_path, "partitioned") / "default.db/partitioned"))
     store = CountingStore(STORE)
-    snapshot = live.latest_snapshot(store, paths)
+    snapshot = live.latest_snapshot(TableFiles(store, paths))
     assert snapshot is not None
-    first = live.live_files(store, paths, snapshot)
+    first = live.live_files(TableFiles(store, paths), snapshot)
     store.reset()
-    assert live.live_files(store, paths, snapshot) == first
+    assert live.live_files(TableFiles(store, paths), snapshot) == first
     partition = first[0].partition
-    schema = live.latest_schema(store, paths)
+    schema = live.latest_schema(TableFiles(store, paths))
     assert schema is not None
     held = PartitionSet([partition], [f.type for f in schema.partition_fields])
     wanted = live.PartitionFilter(held.meets, frozenset([partition]))
     store.reset()
-    assert live.live_files(store, paths, snapshot, wanted) is first
+    assert live.live_files(TableFiles(store, paths), snapshot, wanted) is first
     assert not store.calls
     some = tuple(e for e in first if e.partition == partition)
     monkeypatch.setattr(live, "MANY_ENTRIES", 1)
     for rows in (wanted.rows, None):
         live.clear_caches()
-        found = live.live_files(store, paths, snapshot, live.PartitionFilter(held.meets, rows))
+        found = live.live_files(TableFiles(store, paths), snapshot, live.PartitionFilter(held.meets, rows))
         assert tuple(e for e in found if e.partition == partition) == some
         assert not live.is_cached(paths, snapshot)
         if rows is not None:
             store.reset()
-            assert found == some and live.live_files(store, paths, snapshot, wanted) is found
+            assert found == some and live.live_files(TableFiles(store, paths), snapshot, wanted) is found
             assert not store.calls
 
 
 def test_hints(tmp_path: Path) -> None:
     root = copy_warehouse(tmp_path, "time_travel") / "default.db/time_travel"
     paths = TablePaths(str(root))
-    true_latest = max(live.snapshot_ids(STORE, paths))
-    first = min(live.snapshot_ids(STORE, paths))
+    true_latest = max(live.snapshot_ids(TableFiles(STORE, paths)))
+    first = min(live.snapshot_ids(TableFiles(STORE, paths)))
     for text in (b"1", b"garbage", b"", b"999", b"-3", str(true_latest).encode()):
         STORE.write(paths.latest_hint, text)
         STORE.write(paths.earliest_hint, text)
-        assert live.latest_snapshot_id(STORE, paths) == true_latest
-        assert live.earliest_snapshot_id(STORE, paths) in (first, true_latest)
+        assert live.latest_snapshot_id(TableFiles(STORE, paths)) == true_latest
+        assert live.earliest_snapshot_id(TableFiles(STORE, paths)) in (first, true_latest)
     STORE.delete(paths.latest_hint)
     STORE.delete(paths.earliest_hint)
     STORE.write(paths.snapshot_dir + "/snapshot-x", b"")
-    assert live.latest_snapshot_id(STORE, paths) == true_latest
-    assert live.earliest_snapshot_id(STORE, paths) == first
+    assert live.latest_snapshot_id(TableFiles(STORE, paths)) == true_latest
+    assert live.earliest_snapshot_id(TableFiles(STORE, paths)) == first
 
 
 def test_missing_table_and_new_schema_under_an_old_name(tmp_path: Path) -> None:
     paths = TablePaths(f"{tmp_path}/t")
-    assert live.latest_snapshot(STORE, paths) is None
-    assert live.latest_schema(STORE, paths) is None
+    assert live.latest_snapshot(TableFiles(STORE, paths)) is None
+    assert live.latest_schema(TableFiles(STORE, paths)) is None
     for name in ("append_plain", "partitioned"):
         shutil.copytree(warehouse() / "default.db" / name, tmp_path / "t")
-        schema = live.latest_schema(STORE, paths)
+        schema = live.latest_schema(TableFiles(STORE, paths))
         assert schema is not None
         assert schema.to_json().encode() == STORE.read(paths.schema(schema.id))
         shutil.rmtree(tmp_path / "t")
     with pytest.raises(NotFound):
-        live.load_schema(STORE, paths, 0)
+        live.load_schema(TableFiles(STORE, paths), 0)
 
 
 def test_damaged_manifest_is_named(tmp_path: Path) -> None:
     root = copy_warehouse(tmp_path, "append_plain") / "default.db/append_plain"
     paths = TablePaths(str(root))
-    snapshot = live.latest_snapshot(STORE, paths)
+    snapshot = live.latest_snapshot(TableFiles(STORE, paths))
     assert snapshot is not None
-    name = live.snapshot_manifests(STORE, paths, snapshot)[0].file_name
+    name = live.snapshot_manifests(TableFiles(STORE, paths), snapshot)[0].file_name
     STORE.write(paths.manifest(name), b"garbage")
     with pytest.raises(CorruptError, match=name):
-        live.live_files(STORE, paths, snapshot)
+        live.live_files(TableFiles(STORE, paths), snapshot)
 
 
 def test_merging_keeps_what_is_live() -> None:
     for table in tables():
         paths = TablePaths(str(table))
-        latest = live.latest_snapshot(STORE, paths)
+        latest = live.latest_snapshot(TableFiles(STORE, paths))
         if latest is None:
             continue
-        metas = live.snapshot_manifests(STORE, paths, latest)
-        manifests = live.read_manifests(STORE, paths, metas)
+        metas = live.snapshot_manifests(TableFiles(STORE, paths), latest)
+        manifests = live.read_manifests(TableFiles(STORE, paths), metas)
         whole = live.live_entries(manifests)
         merged = merged_entries(manifests)
         assert set(merged) == set(whole)

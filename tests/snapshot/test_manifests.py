@@ -16,6 +16,7 @@ from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, Mani
 from bitlake.metadata.options import Options
 from bitlake.metadata.paths import TablePaths
 from bitlake.snapshot.manifests import ManifestWriter, PartitionSet, manifest_meta, partition_stats, read_manifests
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 
 STORE = LocalStore()
@@ -31,11 +32,11 @@ def entry(
 
 def writer(root: Path, **options: str) -> ManifestWriter:
     named = {f"manifest.{k.replace('_', '-')}": v for k, v in options.items()}
-    return ManifestWriter(STORE, TablePaths(str(root)), INT, Options(named))
+    return ManifestWriter(TableFiles(STORE, TablePaths(str(root))), INT, Options(named))
 
 
 def entries_of(root: Path, metas: list[ManifestFileMeta]) -> list[list[ManifestEntry]]:
-    return [list(e) for e in read_manifests(STORE, TablePaths(str(root)), metas)]
+    return [list(e) for e in read_manifests(TableFiles(STORE, TablePaths(str(root))), metas)]
 
 
 def test_a_list_describes_its_manifests() -> None:

@@ -26,6 +26,7 @@ from bitlake.errors import BitlakeError, CorruptError
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.snapshot.removal_markers import BASE, REMOVED, find_strays, load_line
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.table.table import Table
 
 EACH = (1, 1) if "BITLAKE_HISTORY" in os.environ else (7, 4)
@@ -198,7 +199,7 @@ def left_behind(root: Path) -> Table:
 def test_a_stray_is_no_part_of_the_table(tmp_path: Path) -> None:
     table = left_behind(tmp_path)
     paths = table.state().paths
-    assert load_line(table.store, paths).ids == (1, 2)
+    assert load_line(TableFiles(table.store, paths)).ids == (1, 2)
     assert [s.id for s in table.snapshots()] == [1, 2]
     assert not [f for f in table.verify().findings if f.severity == "error"]
     check_later(tmp_path, "a stray")
@@ -268,7 +269,7 @@ def test_a_snapshot_that_a_branch_kept_is_no_stray(tmp_path: Path) -> None:
     table.rollback(2)
     table.fast_forward("b")
     assert look(tmp_path)["t"][0] == {1, 2, 3, 4, 40}
-    assert load_line(table.store, table.state().paths).ids == (1, 2, 3, 4, 5)
+    assert load_line(table.state().table_files).ids == (1, 2, 3, 4, 5)
     check_later(tmp_path, "a branch")
 
 
@@ -286,7 +287,7 @@ def test_a_writer_beside_a_fast_forward_to_a_branch_that_begins_later(tmp_path: 
         if not store.done:
             return
         assert look(root)["t"][0] in ({1, 2, 3, 4, 50}, {1, 2, 3, 4}), at
-        line = load_line(plain.store, plain.state().paths).ids
+        line = load_line(plain.state().table_files).ids
         assert line == tuple(range(1, len(line) + 1))
         # The append was told that it took place: it did so before the fast-forward, or after.
         assert 50 in look(root)["t"][0] or "snapshot-2" in os.listdir(Path(plain.path, "snapshot"))
@@ -310,7 +311,7 @@ def test_snapshots_without_a_base_are_no_strays(tmp_path: Path) -> None:
     path = Path(table.path, "snapshot", "snapshot-5")
     names = os.listdir(path.parent)
     paths = table.state().paths
-    assert list(find_strays(table.store, paths, names, [1, 2, 5], 0)) == [5]
-    assert find_strays(table.store, paths, names, [1, 2, 5], 5) == {}, "its base expires"
+    assert list(find_strays(TableFiles(table.store, paths), names, [1, 2, 5], 0)) == [5]
+    assert find_strays(TableFiles(table.store, paths), names, [1, 2, 5], 5) == {}, "its base expires"
     path.write_text(path.read_text().replace(BASE, "other"))
-    assert find_strays(table.store, paths, names, [1, 2, 5], 0) == {}
+    assert find_strays(TableFiles(table.store, paths), names, [1, 2, 5], 0) == {}

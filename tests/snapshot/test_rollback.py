@@ -166,7 +166,7 @@ def check(table: Table, wanted: list[Rows], why: str, seen: set[Any]) -> None:
     """
     found = ids(table)
     assert found in wanted, why
-    line = load_line(table.store, table.state().paths)
+    line = load_line(table.state().table_files)
     hint = read_hint(table.store, table.state().paths.latest_hint)
     state = (tuple(found), line.ids, len(line.holds), hint, tuple(table.tags()))
     if state in seen:
@@ -269,17 +269,17 @@ def test_commits_after_a_killed_rollback(template: Path, tmp_path: Path) -> None
     with pytest.raises(StorageUnavailable):
         dying.rollback(4)
     assert ids(plain) == [3, 4]
-    line = load_line(plain.store, plain.state().paths)
+    line = load_line(plain.state().table_files)
     assert line.ids == tuple(range(1, 8)) and line.held == 4
     plain.append(rows(99))
     expire(plain)
-    assert load_line(plain.store, plain.state().paths).ids == (4, 5, 6, 7, 8)
+    assert load_line(plain.state().table_files).ids == (4, 5, 6, 7, 8)
     plain.remove_orphan_files(_clock.now_ms() - DAY_MS)
     assert ids(plain) == [3, 4, 99] and ids(plain, snapshot=7) == [3, 4]
     with pytest.raises(NotFound, match="snapshot 5 was rolled back"):
         plain.rollback(5)
     assert plain.rollback(4) == (8, 4)
-    assert ids(plain) == [3, 4] and load_line(plain.store, plain.state().paths).ids == (4,)
+    assert ids(plain) == [3, 4] and load_line(plain.state().table_files).ids == (4,)
 
 
 def test_changes_over_the_ids_that_a_rollback_left_unused(template: Path, tmp_path: Path) -> None:
@@ -291,7 +291,7 @@ def test_changes_over_the_ids_that_a_rollback_left_unused(template: Path, tmp_pa
     with pytest.raises(StorageUnavailable):
         dying.rollback(4)
     plain.append(rows(99))
-    assert load_line(plain.store, plain.state().paths).ids == (1, 2, 3, 4, 5, 7, 8)
+    assert load_line(plain.state().table_files).ids == (1, 2, 3, 4, 5, 7, 8)
     assert not plain.verify().findings
     assert plain.changes(4, 8, kinds=False).to_arrow().column("id").to_pylist() == [99]
     feed = Feed(plain, kinds=False)
@@ -314,10 +314,10 @@ def test_a_hold_is_ignored_after_a_day(template: Path, tmp_path: Path, monkeypat
     now = _clock.now_ms()
     monkeypatch.setattr(_clock, "now_ms", lambda: now + DAY_MS + 1)
     table.expire_snapshots(Retention(4, 4, 1 << 60, 1000))
-    assert load_line(table.store, table.state().paths).ids == (5, 6, 7, 8)
+    assert load_line(table.state().table_files).ids == (5, 6, 7, 8)
     assert ids(table, snapshot=7) == [1, 2] and ids(table) == [1, 2, 99]
     expire(table)
-    line = load_line(table.store, table.state().paths)
+    line = load_line(table.state().table_files)
     assert line.ids == (8,) and not line.holds
     table.remove_orphan_files()
     assert ids(table) == [1, 2, 99]
@@ -343,11 +343,11 @@ def test_a_suspended_rollback_stops_before_its_hold_is_ignored(
                 refused += 1
             else:
                 assert ids(table) == [3]
-                cut_short += load_line(table.store, table.state().paths).ids != (1, 2, 3)
+                cut_short += load_line(table.state().table_files).ids != (1, 2, 3)
         if not store.done:
             break
         table.rollback(3)
-        assert ids(table) == [3] and load_line(table.store, table.state().paths).ids[:3] == (1, 2, 3)
+        assert ids(table) == [3] and load_line(table.state().table_files).ids[:3] == (1, 2, 3)
         shutil.rmtree(root)
     assert refused >= 1 and cut_short >= 4
 

@@ -17,6 +17,7 @@ from bitlake.snapshot import branches, tags
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.manifests import clear_caches, snapshot_manifests
 from bitlake.snapshot.rollback import rollback
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_snapshot, load_snapshot, snapshot_ids
 from bitlake.table.table import Table
 
@@ -58,7 +59,7 @@ def test_a_tag_keeps_its_snapshot_readable_until_it_is_deleted(table: Table) -> 
     names = {p.name for p in Path(table.path, "manifest").iterdir()}
     latest = table.state().snapshot
     assert latest is not None
-    listed = {m.file_name for m in snapshot_manifests(table.store, table.state().paths, latest)}
+    listed = {m.file_name for m in snapshot_manifests(table.state().table_files, latest)}
     assert names == {latest.base_manifest_list, latest.delta_manifest_list, *listed}
 
 
@@ -112,15 +113,15 @@ def test_a_branch_of_a_tag_outlives_tag_and_expiry(table: Table) -> None:
     branches.create_branch(table.state(), "dev", "two")
     tags.delete_tag(table.state(), "two")
     table.expire_snapshots(ALL)
-    paths = branches.find_branch(table.state(), "dev")
-    snapshot = latest_snapshot(table.store, paths)
+    paths = branches.find_branch(table.state(), "dev").paths
+    snapshot = latest_snapshot(TableFiles(table.store, paths))
     assert snapshot is not None and read(table, snapshot) == [1, 11]
     branches.rename_branch(table.state(), "dev", "next")
     with pytest.raises(NotFound, match="its branches: next"):
         branches.find_branch(table.state(), "dev")
     branches.fast_forward(table.state(), "next")
     clear_caches()
-    assert snapshot_ids(table.store, table.state().paths) == [2]
+    assert snapshot_ids(table.state().table_files) == [2]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 11]
     table.append(pa.table({"id": [99]}, schema=SCHEMA))
     assert table.scan().count() == 3
@@ -144,10 +145,10 @@ def test_branches_that_cannot_be_made(table: Table) -> None:
 
 def test_rollback_makes_an_earlier_snapshot_the_latest(table: Table) -> None:
     state = table.state()
-    assert rollback(state, load_snapshot(table.store, state.paths, 2)) == [3, 4]
+    assert rollback(state, load_snapshot(state.table_files, 2)) == [3, 4]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 11]
     table.append(pa.table({"id": [5]}, schema=SCHEMA))
-    assert snapshot_ids(table.store, state.paths) == [1, 2, 3] and table.scan().count() == 3
+    assert snapshot_ids(state.table_files) == [1, 2, 3] and table.scan().count() == 3
 
 
 def test_rollback_to_a_tag_whose_snapshot_has_expired(table: Table) -> None:
@@ -162,5 +163,5 @@ def test_rollback_to_a_tag_whose_snapshot_has_expired(table: Table) -> None:
 def test_rollback_past_a_tag_is_refused(table: Table) -> None:
     tags.create_tag(table.state(), "three", 3)
     with pytest.raises(InvalidRequest, match="tags three hold later ones"):
-        rollback(table.state(), load_snapshot(table.store, table.state().paths, 2))
-    assert table.scan().count() == 2 and len(snapshot_ids(table.store, table.state().paths)) == 4
+        rollback(table.state(), load_snapshot(table.state().table_files, 2))
+    assert table.scan().count() == 2 and len(snapshot_ids(table.state().table_files)) == 4

@@ -93,7 +93,7 @@ def test_an_assigner_knows_the_buckets_that_are_there(tmp_path: Path, asked: lis
     day = b"".join(sorted({p for p, _ in hash_buckets(state)})[:1])
     known = [b for (p, _), b in hash_buckets(state).items() if p == day]
     assert len(known) > 2
-    hashes = [read_hashes(state.store, state.paths, state.schema, b.hashes) for b in known if b.hashes is not None]
+    hashes = [read_hashes(state.table_files, state.schema, b.hashes) for b in known if b.hashes is not None]
     wanted = np.repeat([b.bucket for b in known], [len(h) for h in hashes])
     every = np.concatenate(hashes)
     batch = (pa.array(np.zeros(len(every), np.int32)), pa.array(every), pa.array(["d0"] * len(every)))

@@ -150,9 +150,9 @@ def test_a_consumer_follows_and_is_followed(plain: bitlake.Lake) -> None:
     reader = reader_of(plain, consumer_id="me")
     start = reader.initialOffset()
     reader.commit({"snapshot": 3, "index": 1, "full": 1})
-    assert consumers(state.store, state.paths) == {}, "the first, full snapshot is not done"
+    assert consumers(state.table_files) == {}, "the first, full snapshot is not done"
     reader.commit({"snapshot": 2, "index": 0, "full": 0})
-    assert consumers(state.store, state.paths) == {"me": 2}
+    assert consumers(state.table_files) == {"me": 2}
     again = reader_of(plain, consumer_id="me")
     assert again.initialOffset() == {"snapshot": 2, "index": 0, "full": 0}
     fresh = reader_of(plain, consumer_id="me", **{"consumer.ignore-progress": "true"})

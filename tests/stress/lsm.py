@@ -20,6 +20,7 @@ import pyarrow as pa
 import bitlake
 from bitlake.errors import CommitConflict
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.table.table import Table
 
@@ -97,7 +98,7 @@ def run(mode: str, seconds: float) -> str:
         counts = [int(number) for number, _ in said]
         users = {said[w][1]: w for w in range(2)}
         check(table, users, counts[:2])
-        last = snapshot_ids(table.store, table.state().paths)[-1]
+        last = snapshot_ids(table.state().table_files)[-1]
         return f"{mode}: {counts[0]} + {counts[1]} upserts, {counts[2]} compactions, {last} snapshots: nothing lost"
 
 
@@ -123,8 +124,8 @@ def check(table: Table, users: dict[str, int], counts: list[int]) -> None:
 
 def _snapshots(table: Table) -> Iterator[Snapshot]:
     paths = table.state().paths
-    for number in snapshot_ids(table.store, paths):
-        yield load_snapshot(table.store, paths, number)
+    for number in snapshot_ids(TableFiles(table.store, paths)):
+        yield load_snapshot(TableFiles(table.store, paths), number)
 
 
 def _apply(model: Model, rows: pa.Table, kinds: list[str]) -> None:

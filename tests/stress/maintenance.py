@@ -117,7 +117,7 @@ def look(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Itera
     while True:
         kind = rng.choice(["latest", "latest", "snapshot", "tag", "tag", "branch", "consumer"])
         known = ledger.written()
-        line = load_line(table.store, table.state().paths)
+        line = load_line(table.state().table_files)
         scan, kept = None, _always
         if kind == "latest":
             scan = table.scan()
@@ -165,7 +165,7 @@ def look(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Itera
 
 
 def _held(table: Table, number: int | None) -> Callable[[], bool]:
-    return lambda: number in load_line(table.store, table.state().paths).kept
+    return lambda: number in load_line(table.state().table_files).kept
 
 
 def _still_tagged(table: Table, name: str) -> Callable[[], bool]:
@@ -187,7 +187,7 @@ def tag(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Iterat
     while True:
         made += 1
         names, branches = sorted(table.tags()), table.branches()
-        kept = load_line(table.store, table.state().paths).kept
+        kept = load_line(table.state().table_files).kept
         name = f"{os.getpid()}-{made}"
         choice = rng.random()
         try:

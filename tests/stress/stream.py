@@ -23,6 +23,7 @@ import pyarrow as pa
 
 import bitlake
 from bitlake.metadata.snapshot import Snapshot
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_snapshot_id
 from bitlake.table.table import Table
 
@@ -90,14 +91,14 @@ def _command(root: str, way: str) -> list[str]:
 def _killed(root: str, way: str, output: Table, rng: random.Random) -> bool:
     """Start the process, and kill it after up to three snapshots and a moment; False if it had finished before."""
     paths = output.state().paths
-    wanted = (latest_snapshot_id(output.store, paths) or 0) + rng.randint(0, 3)
+    wanted = (latest_snapshot_id(TableFiles(output.store, paths)) or 0) + rng.randint(0, 3)
     process = subprocess.Popen(
         _command(root, way), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     until = time.time() + MOST_SECONDS
     checkpoint = Path(root, "checkpoint", "offsets")
     while process.poll() is None and (
-        (latest_snapshot_id(output.store, paths) or 0) < wanted or not checkpoint.exists()
+        (latest_snapshot_id(TableFiles(output.store, paths)) or 0) < wanted or not checkpoint.exists()
     ):
         assert time.time() < until, f"{way}: the stream is stuck"
         time.sleep(0.02)

@@ -154,7 +154,7 @@ def test_two_processes_lose_no_commit(s3_endpoint: str) -> None:
     found = table.scan().to_arrow()
     pairs = zip(found.column("who").to_pylist(), found.column("id").to_pylist(), strict=True)
     assert Counter(pairs) == Counter((f"w{w}", i) for w in range(2) for i in range(APPENDS * BATCH))
-    assert manifests.latest_snapshot_id(table.store, table.state().paths) == 2 * APPENDS
+    assert manifests.latest_snapshot_id(table.state().table_files) == 2 * APPENDS
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, tr
         assert snapshot is not None and snapshot.id == i + 1
     assert len(hurt) == 3
     assert ids(table) == [0, 1, 2]
-    assert manifests.latest_snapshot_id(table.store, table.state().paths) == 3
+    assert manifests.latest_snapshot_id(table.state().table_files) == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -209,7 +209,7 @@ def test_a_commit_that_stays_unknown_says_so(proxy: flaky_proxy.Proxy) -> None:
     assert s3_server.SECRET not in str(e.value)
     proxy.plan = lambda method, path, number: PASS
     assert ids(table) == [1, 2], "it did, and its files are there"
-    found = manifests.latest_snapshot(table.store, table.state().paths)
+    found = manifests.latest_snapshot(table.state().table_files)
     assert found is not None and found.uuid == e.value.uuid
 
 

@@ -68,7 +68,7 @@ def test_a_file_goes_when_its_last_row_does(tmp_path: Path) -> None:
     assert len(table.state().entries()) == 2
     table.delete("v IS NOT NULL AND id = 19")
     assert len(table.state().entries()) == 1
-    assert not any(e.ranges for e in index_entries(table.store, table.state().paths, table.snapshot))
+    assert not any(e.ranges for e in index_entries(table.state().table_files, table.snapshot))
 
 
 def test_only_the_conditions_columns_are_read(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_bucket_has_one_index_file(tmp_path: Path) -> None:
 
 
 def _indexes(table: Table) -> list[Any]:
-    return index_entries(table.store, table.state().paths, table.snapshot)
+    return index_entries(table.state().table_files, table.snapshot)
 
 
 # --- UPDATE -----------------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema, assign_ids
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot import manifests
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Once, Overwrite
@@ -53,8 +54,12 @@ def append(paths: TablePaths, schema: TableSchema, *entries: ManifestEntry, stor
 
 def names(paths: TablePaths) -> set[str]:
     manifests.clear_caches()
-    snapshot = manifests.latest_snapshot(STORE, paths)
-    return set() if snapshot is None else {e.file.file_name for e in manifests.live_files(STORE, paths, snapshot)}
+    snapshot = manifests.latest_snapshot(TableFiles(STORE, paths))
+    return (
+        set()
+        if snapshot is None
+        else {e.file.file_name for e in manifests.live_files(TableFiles(STORE, paths), snapshot)}
+    )
 
 
 def check_table(paths: TablePaths) -> None:
@@ -62,11 +67,11 @@ def check_table(paths: TablePaths) -> None:
     manifests.clear_caches()
     referenced = set()
     total = 0
-    ids = manifests.snapshot_ids(STORE, paths)
+    ids = manifests.snapshot_ids(TableFiles(STORE, paths))
     assert ids == list(range(1, len(ids) + 1))
     for number in ids:
-        s = manifests.load_snapshot(STORE, paths, number)
-        files = manifests.live_files(STORE, paths, s)
+        s = manifests.load_snapshot(TableFiles(STORE, paths), number)
+        files = manifests.live_files(TableFiles(STORE, paths), s)
         total += s.delta_record_count
         assert s.total_record_count == total == sum(e.file.row_count for e in files)
         for name, size in (
@@ -74,7 +79,7 @@ def check_table(paths: TablePaths) -> None:
             (s.delta_manifest_list, s.delta_manifest_list_size),
         ):
             assert STORE.size(paths.manifest(name)) == size
-            metas = manifests.read_manifest_list(STORE, paths, name)
+            metas = manifests.read_manifest_list(TableFiles(STORE, paths), name)
             referenced |= {name, *(m.file_name for m in metas)}
             for m in metas:
                 assert STORE.size(paths.manifest(m.file_name)) == m.file_size
@@ -86,12 +91,12 @@ def test_first_and_second_append(tmp_path: Path) -> None:
     paths, schema = make_table(tmp_path / "t")
     first = append(paths, schema, entry("a"), entry("b", rows=5))
     assert (first.id, first.commit_kind, first.total_record_count, first.delta_record_count) == (1, "APPEND", 15, 15)
-    assert manifests.read_manifest_list(STORE, paths, first.base_manifest_list) == ()
+    assert manifests.read_manifest_list(TableFiles(STORE, paths), first.base_manifest_list) == ()
     second = append(paths, schema, entry("c"))
     assert (second.id, second.total_record_count) == (2, 25)
-    assert manifests.read_manifest_list(STORE, paths, second.base_manifest_list) == manifests.read_manifest_list(
-        STORE, paths, first.delta_manifest_list
-    )
+    assert manifests.read_manifest_list(
+        TableFiles(STORE, paths), second.base_manifest_list
+    ) == manifests.read_manifest_list(TableFiles(STORE, paths), first.delta_manifest_list)
     assert names(paths) == {"a", "b", "c"}
     assert (STORE.read(paths.latest_hint), STORE.read(paths.earliest_hint)) == (b"2", b"1")
     assert second.commit_identifier == 2**63 - 1
@@ -123,8 +128,8 @@ def test_overwrites(tmp_path: Path) -> None:
         assert made.commit_kind == "OVERWRITE"
         delta = [
             e.kind
-            for m in manifests.read_manifest_list(STORE, paths, made.delta_manifest_list)
-            for e in manifests.read_manifest(STORE, paths, m.file_name)
+            for m in manifests.read_manifest_list(TableFiles(STORE, paths), made.delta_manifest_list)
+            for e in manifests.read_manifest(TableFiles(STORE, paths), m.file_name)
         ]
         assert delta == sorted(delta, reverse=True)  # DELETE before ADD
         return names(paths)
@@ -155,9 +160,9 @@ def test_replacing_files_conflicts_when_they_are_gone(tmp_path: Path) -> None:
     made = commit(STORE, paths, CommitPlan("COMPACT", (new,), (old,)), schema, "me")
     assert made is not None
     assert (made.commit_kind, made.delta_record_count, made.total_record_count) == ("COMPACT", 0, 10)
-    snapshot = manifests.latest_snapshot(STORE, paths)
+    snapshot = manifests.latest_snapshot(TableFiles(STORE, paths))
     assert snapshot is not None
-    assert manifests.live_files(STORE, paths, snapshot) == (new,)
+    assert manifests.live_files(TableFiles(STORE, paths), snapshot) == (new,)
     with pytest.raises(CommitConflict, match="no longer live"):
         commit(STORE, paths, CommitPlan("COMPACT", (entry("z"),), (old,)), schema, "me")
     with pytest.raises(CommitConflict, match=r"live in .* already"):
@@ -200,11 +205,11 @@ def test_tables_this_version_cannot_write(tmp_path: Path) -> None:
         append(paths, schema.with_options({"row-tracking.enabled": "true"}), entry("a"))
     root = copy_warehouse(tmp_path, "append_dv") / "default.db/append_dv"
     dv = TablePaths(str(root))
-    dv_schema = manifests.latest_schema(STORE, dv)
-    latest = manifests.latest_snapshot(STORE, dv)
+    dv_schema = manifests.latest_schema(TableFiles(STORE, dv))
+    latest = manifests.latest_snapshot(TableFiles(STORE, dv))
     assert dv_schema is not None
     assert latest is not None
-    files = manifests.live_files(STORE, dv, latest)
+    files = manifests.live_files(TableFiles(STORE, dv), latest)
     with pytest.raises(CommitConflict, match="has deleted rows that the commit replacing it does not know of"):
         commit(STORE, dv, CommitPlan("OVERWRITE", deletes=tuple(files[:1])), dv_schema, "me")
     kept = commit(STORE, dv, CommitPlan("APPEND", (entry("x"),)), dv_schema, "me")
@@ -220,7 +225,7 @@ def test_small_manifests_are_merged(tmp_path: Path) -> None:
     schema = schema.with_options({"manifest.merge-min-count": "5"})
     for i in range(23):
         last = append(paths, schema, entry(f"f{i}"))
-        assert len(manifests.snapshot_manifests(STORE, paths, last)) <= 6
+        assert len(manifests.snapshot_manifests(TableFiles(STORE, paths), last)) <= 6
     assert names(paths) == {f"f{i}" for i in range(23)}
     check_table(paths)
 
@@ -232,7 +237,7 @@ def test_full_merge_drops_what_was_deleted(tmp_path: Path) -> None:
     commit(STORE, paths, CommitPlan("OVERWRITE", overwrite=Overwrite({"k": 1})), schema, "me")
     small = schema.with_options({"manifest.full-compaction-threshold-size": "1 kb"})
     last = append(paths, small, entry("g", 5))
-    base = manifests.read_manifest_list(STORE, paths, last.base_manifest_list)
+    base = manifests.read_manifest_list(TableFiles(STORE, paths), last.base_manifest_list)
     assert [(m.num_added_files, m.num_deleted_files) for m in base] == [(3, 0)]
     assert names(paths) == {"f0", "f2", "f4", "g"}
     check_table(paths)
@@ -262,7 +267,7 @@ def test_two_processes_appending_lose_nothing(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", _WRITER, paths.root, who], env=env) for who in "ab"]
     assert [w.wait(120) for w in writers] == [0, 0]
     assert names(paths) == {f"{who}-{i}" for who in "ab" for i in range(50)}
-    assert manifests.latest_snapshot_id(STORE, paths) == 100
+    assert manifests.latest_snapshot_id(TableFiles(STORE, paths)) == 100
     check_table(paths)
 
 
@@ -355,8 +360,10 @@ def test_failing_each_call_in_turn_shows_the_old_table_or_the_new(tmp_path: Path
         assert found in ({"a", "b"}, {"b", "new"})
         if done:
             assert found == {"b", "new"}
-        for snapshot_id in manifests.snapshot_ids(STORE, paths):
-            files = manifests.live_files(STORE, paths, manifests.load_snapshot(STORE, paths, snapshot_id))
+        for snapshot_id in manifests.snapshot_ids(TableFiles(STORE, paths)):
+            files = manifests.live_files(
+                TableFiles(STORE, paths), manifests.load_snapshot(TableFiles(STORE, paths), snapshot_id)
+            )
             assert len(files) in (1, 2)
         # Whatever happened, the next writer goes on.
         append(paths, schema, entry("next"))

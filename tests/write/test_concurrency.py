@@ -17,6 +17,7 @@ from long import long
 import bitlake
 from bitlake.snapshot import manifests
 from bitlake.snapshot.partitions import PartitionReader
+from bitlake.snapshot.table_files import TableFiles
 
 APPENDS, BATCH = 50, 20
 
@@ -90,11 +91,11 @@ def check(table: bitlake.Table) -> None:
     state = table.state()
     store, paths = table.store, state.paths
     partitions = PartitionReader(state.schema, paths)
-    ids = manifests.snapshot_ids(store, paths)
+    ids = manifests.snapshot_ids(TableFiles(store, paths))
     assert ids == list(range(1, len(ids) + 1))
     for number in ids:
-        snapshot = manifests.load_snapshot(store, paths, number)
-        entries = manifests.live_files(store, paths, snapshot)
+        snapshot = manifests.load_snapshot(TableFiles(store, paths), number)
+        entries = manifests.live_files(TableFiles(store, paths), snapshot)
         assert snapshot.total_record_count == sum(e.file.row_count for e in entries)
         for e in entries:
             path = partitions.data_path(e)
@@ -123,7 +124,7 @@ def test_two_processes_append_fifty_times_each(tmp_path: Path, full: bool) -> No
     found = Counter(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
     wanted = Counter(f"appender{w}-{n}-{i}" for w in range(2) for n in range(APPENDS) for i in range(BATCH))
     assert found == wanted
-    assert manifests.latest_snapshot_id(table.store, table.state().paths) == 2 * APPENDS
+    assert manifests.latest_snapshot_id(table.state().table_files) == 2 * APPENDS
     check(table)
     for key in ("appender0-49-7", "appender1-0-0"):
         scan = table.scan(columns=["id"], where=f"id = '{key}'")

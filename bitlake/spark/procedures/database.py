@@ -132,7 +132,7 @@ def _manifest_facts(table: Table, options: dict[str, str]) -> str:
     state = table.state()
     if state.snapshot is None:
         return f"table '{table.name}' has no manifests"
-    metas = snapshot_manifests(state.store, state.paths, state.snapshot)
+    metas = snapshot_manifests(state.table_files, state.snapshot)
     target = state.schema.with_options(options).opts.of(opt.MANIFEST_TARGET_SIZE)
     due = [m for m in metas if m.num_deleted_files > 0 or m.file_size < target]
     size = sum(m.file_size for m in metas)

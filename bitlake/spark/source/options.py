@@ -19,6 +19,7 @@ from bitlake.io.object_options import KINDS
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan.sort_order import OrderItem
 from bitlake.schema.evolution import PREFIX
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import has_schema
 from bitlake.sql.parser import parse_table_name
 from bitlake.table.opening import open_table
@@ -230,7 +231,7 @@ class SourceOptions:
             if (self.get(option) or there).strip("`").lower() != there.lower():
                 raise InvalidRequest(f"option '{option}' = '{self.get(option)}', and the path is of '{there}'")
         branch = self._branch(relation.branch)
-        if not has_schema(store, TablePaths(f"{parent}/{name}")):
+        if not has_schema(TableFiles(store, TablePaths(f"{parent}/{name}"))):
             raise NotFound(f"there is no table at {parent}/{name}: it has no schema; is it the table's own folder?")
         made = Table(
             shown, f"{parent}/{name}", store, timezone=self.timezone, branch=branch, external_roots=self.external_paths

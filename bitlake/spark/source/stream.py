@@ -103,7 +103,7 @@ class _StreamReader(DataSourceStreamReader):
         consumer = options.get("consumer-id")
         if consumer is not None and not options.flag("consumer.ignore-progress"):
             state = self._table.state()
-            following = consumers(state.store, state.paths).get(consumer)
+            following = consumers(state.table_files).get(consumer)
             if following is not None:
                 return feed.at(following)
         start = (options.get("start") or "default").lower()

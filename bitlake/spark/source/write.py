@@ -178,8 +178,8 @@ def _exactly(table: Table, user: str) -> Table:
 def _names_none(state: TableState, user: str) -> bool:
     """Whether no snapshot after a state is of a user; False if that cannot be told."""
     try:
-        ids = [i for i in snapshot_ids(state.store, state.paths) if i > (state.snapshot_id or 0)]
-        return all(load_snapshot(state.store, state.paths, i).commit_user != user for i in ids)
+        ids = [i for i in snapshot_ids(state.table_files) if i > (state.snapshot_id or 0)]
+        return all(load_snapshot(state.table_files, i).commit_user != user for i in ids)
     except BitlakeError:
         return False
 

@@ -55,6 +55,7 @@ from bitlake.schema.data_paths import DataPaths
 from bitlake.snapshot.orphan_files import STAGING
 from bitlake.snapshot.partitions import PartitionReader, discard_entries
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
@@ -165,7 +166,7 @@ class SparkWriter:
         entries = [entry for adopted in done for entry in adopted.entries]
         failed = [adopted.error for adopted in done if adopted.error is not None]
         if failed:
-            discard_entries(self._store, context.paths, schema, entries)
+            discard_entries(TableFiles(self._store, context.paths), schema, entries)
             raise failed[0]
         for problem in (p for adopted in done for p in adopted.problems):
             log.warning("%s", problem)
@@ -268,7 +269,7 @@ def write_files(
     error = next((error for error, _ in results if error is not None), None)
     if error is not None:
         if staging is None:
-            discard_entries(store, context.paths, schema, entries)
+            discard_entries(TableFiles(store, context.paths), schema, entries)
         raise error
     for problem in (p for _, problems in done for p in problems):
         log.warning("%s", problem)

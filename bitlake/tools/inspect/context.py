@@ -18,6 +18,7 @@ from bitlake.metadata.partition import render_value
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.snapshot.state import TableState, load_state
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import latest_schema, load_schema
 from bitlake.tools.inspect.tree import Source, plain
 from bitlake.types import AtomicType, DataField
@@ -60,7 +61,7 @@ class TableContext:
     def latest(self) -> TableSchema | None:
         """The table's latest schema."""
         paths = self.paths
-        return None if paths is None else _quiet(lambda: latest_schema(self.store, paths))
+        return None if paths is None else _quiet(lambda: latest_schema(TableFiles(self.store, paths)))
 
     def schema(self, schema_id: int) -> TableSchema | None:
         """A schema by id."""
@@ -68,7 +69,7 @@ class TableContext:
         if paths is None:
             return None
         if schema_id not in self._schemas:
-            self._schemas[schema_id] = _quiet(lambda: load_schema(self.store, paths, schema_id))
+            self._schemas[schema_id] = _quiet(lambda: load_schema(TableFiles(self.store, paths), schema_id))
         return self._schemas[schema_id]
 
     @property
@@ -94,7 +95,11 @@ class TableContext:
     def state(self) -> TableState | None:
         """The table now."""
         paths = self.paths
-        return None if paths is None else _quiet(lambda: load_state(paths.root.rsplit("/", 1)[-1], paths, self.store))
+        return (
+            None
+            if paths is None
+            else _quiet(lambda: load_state(paths.root.rsplit("/", 1)[-1], TableFiles(self.store, paths)))
+        )
 
     @cached_property
     def files(self) -> Mapping[str, tuple[str, ManifestEntry]]:

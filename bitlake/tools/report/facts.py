@@ -39,6 +39,7 @@ from bitlake.snapshot.manifests import snapshot_manifests
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tag_files import list_tags
 from bitlake.snapshot.versions import branch_names, existing_snapshots
 from bitlake.tools.scan_log import ScanRecord
@@ -409,7 +410,7 @@ def gather(
     entries = state.entries()
     target = target_file_size(state.schema)
     small = int(target * state.schema.opts.of(lsm.SMALL_FILE_RATIO))
-    tables = index_entries(store, paths, snapshot)
+    tables = index_entries(TableFiles(store, paths), snapshot)
     gone = {name: place.cardinality for name, (_, place) in vectors_by_file(tables).items()}
     parts = _parts(state, entries, small, gone)
     ordered = sorted(parts, key=lambda p: (-p.size, p.name))
@@ -418,9 +419,9 @@ def gather(
     vectors = [t.file_size for t in tables if t.index_type == DELETION_VECTORS]
     hashes = [t.file_size for t in tables if t.index_type != DELETION_VECTORS]
     indexes, sample, problems = _indexes(state, entries)
-    metas = [] if snapshot is None else snapshot_manifests(store, paths, snapshot)
-    ids = load_line(store, paths).kept
-    read = list(existing_snapshots(store, paths, ids[-_SNAPSHOTS:]))
+    metas = [] if snapshot is None else snapshot_manifests(TableFiles(store, paths), snapshot)
+    ids = load_line(TableFiles(store, paths)).kept
+    read = list(existing_snapshots(TableFiles(store, paths), ids[-_SNAPSHOTS:]))
     kinds, span = _timeline(read)
     found = TableReport(
         name=state.name,
@@ -455,7 +456,7 @@ def gather(
         timeline=kinds,
         timeline_span=span,
         tags=len(list_tags(state)),
-        branches=len(branch_names(store, paths)),
+        branches=len(branch_names(TableFiles(store, paths))),
         scans=scan_facts(scans),
         thresholds=limits,
     )

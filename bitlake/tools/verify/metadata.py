@@ -36,6 +36,7 @@ from bitlake.metadata.snapshot import KINDS, OPERATIONS, Snapshot
 from bitlake.snapshot.fast_forward import unfinished_branch
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.rollback import are_unused
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import JOURNAL, branch_names, existing_snapshots, schema_ids, tag_names
 from bitlake.tools.verify.findings import MOST_FINDINGS, Book, Finding, of_error
 from bitlake.types import ArrayType, DataType, MapType, MultisetType, RowType
@@ -86,7 +87,7 @@ def read_lines(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
     if wanted is not None:
         return [_read_line(store, paths, wanted, book)]
     lines = [_read_line(store, paths.on_branch(None), None, book)]
-    for name in branch_names(store, paths):
+    for name in branch_names(TableFiles(store, paths)):
         book.count("branches")
         lines.append(_read_line(store, paths.on_branch(name), None, book))
     return lines
@@ -95,7 +96,7 @@ def read_lines(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
 def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, book: Book) -> Line:
     line = Line(paths.branch or "main", paths)
     _read_schemas(store, line, book)
-    ids = load_line(store, paths).kept  # of the others, files may be missing
+    ids = load_line(TableFiles(store, paths)).kept  # of the others, files may be missing
     if wanted is None:
         first = ids[0] if ids else 0
         _check_fast_forward(store, line, book)
@@ -115,7 +116,7 @@ def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
 
 
 def _read_schemas(store: Store, line: Line, book: Book) -> None:
-    found = schema_ids(store, line.paths)
+    found = schema_ids(TableFiles(store, line.paths))
     if not found and line.paths.branch is not None:
         book.add(Finding("branch-wrong", line.paths.branch_root, f"branch '{line.name}' has no schema"))
     elif not found:
@@ -172,7 +173,7 @@ def _check_fast_forward(store: Store, line: Line, book: Book) -> None:
         return
     path = f"{line.paths.snapshot_dir}/{JOURNAL}"
     try:
-        branch = unfinished_branch(store, line.paths)
+        branch = unfinished_branch(TableFiles(store, line.paths))
     except BitlakeError as e:
         book.add(of_error("fast-forward-unfinished", path, e))
         return
@@ -187,7 +188,7 @@ def _check_gaps(store: Store, line: Line, ids: list[int], book: Book) -> None:
     for before, after in pairwise(ids):
         if after == before + 1:
             continue
-        if any(are_unused(s, before + 1) for s in existing_snapshots(store, line.paths, [after])):
+        if any(are_unused(s, before + 1) for s in existing_snapshots(TableFiles(store, line.paths), [after])):
             continue
         # One that expired while the folder was listed is no gap: then the first ones are gone as well.
         if store.exists(line.paths.snapshot(ids[0])):
@@ -222,7 +223,7 @@ def _read_snapshots(store: Store, line: Line, ids: list[int], book: Book, inheri
 
 def _read_tags(store: Store, line: Line, ids: list[int], book: Book) -> None:
     own = {m.snapshot.id: m.snapshot for m in line.moments}
-    for tag in tag_names(store, line.paths):
+    for tag in tag_names(TableFiles(store, line.paths)):
         path = line.paths.tag(tag)
         book.count("tags")
         try:
@@ -276,7 +277,7 @@ def _wrong_hints(store: Store, line: Line) -> list[Finding]:
             data = store.read(path)
         except NotFound:
             continue  # a write-only table has no EARLIEST, and readers list the folder
-        now = load_line(store, paths)
+        now = load_line(TableFiles(store, paths))
         ids = now.ids
         told = parse_hint(data)
         end, word = (ids[-1], "last") if ids and latest else (ids[0], "first") if ids else (0, "first")

@@ -26,12 +26,12 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import Runner
 from bitlake.scan.index_reader import INDEX_SUFFIX
-from bitlake.snapshot.branches import branch_paths
 from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import branch_names
 from bitlake.tableindex.hash_index import java_order
 from bitlake.tools.verify.findings import Finding, VerifyReport
@@ -173,7 +173,7 @@ class _Work:
                 by_path[f"{folder}/{extra}"] = path, e
         hashes = {
             index_path(state.paths, state.schema, i): (i.partition, i.bucket)
-            for i in index_entries(state.store, state.paths, state.snapshot)
+            for i in index_entries(state.table_files, state.snapshot)
             if i.index_type == HASH
         }
         bad = {p.rsplit("/", 1)[0] for p in unsound}
@@ -202,12 +202,12 @@ def _is_now(finding: Finding, state: TableState, report: VerifyReport) -> bool:
 
 
 def _write_hints(store: Store, paths: TablePaths, wrong: set[str]) -> None:
-    for name in (None, *branch_names(store, paths)):
-        line = branch_paths(paths, name)
+    for name in (None, *branch_names(TableFiles(store, paths))):
+        line = paths.on_branch(name)
         for path, end in ((line.latest_hint, -1), (line.earliest_hint, 0)):
             if path not in wrong:
                 continue
-            ids = load_line(store, line).kept
+            ids = load_line(TableFiles(store, line)).kept
             if ids:
                 store.write(path, str(ids[end]).encode())
             else:
@@ -260,12 +260,12 @@ def _new_hashes(state: TableState, slot: tuple[bytes, int]) -> IndexChange:
     partitions = PartitionReader(schema, paths)
     base: tuple[IndexFileEntry, ...] = tuple(
         i
-        for i in index_entries(store, paths, state.snapshot)
+        for i in index_entries(TableFiles(store, paths), state.snapshot)
         if i.index_type == HASH and (i.partition, i.bucket) == slot
     )
     parts = [np.zeros(0, np.int32), *_readable(state, base)]
     parts += [key_hashes(store, KeyFile(partitions.data_path(e), schemas[e.file.schema_id])) for e in entries]
-    made = write_hashes(store, paths, schema, *slot, java_order(np.unique(np.concatenate(parts))))
+    made = write_hashes(TableFiles(store, paths), schema, *slot, java_order(np.unique(np.concatenate(parts))))
     return IndexChange(*slot, HASH, base, (made,))
 
 
@@ -274,7 +274,7 @@ def _readable(state: TableState, entries: Iterable[IndexFileEntry]) -> list[Any]
     out = []
     for e in entries:
         try:
-            out.append(read_hashes(state.store, state.paths, state.schema, e))
+            out.append(read_hashes(state.table_files, state.schema, e))
         except BitlakeError:
             continue
     return out

@@ -20,6 +20,7 @@ from bitlake.snapshot.orphan_files import find_orphans
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.removal_markers import load_line
 from bitlake.snapshot.state import TableState
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.tools.verify.data import DataTask, check_data_file
 from bitlake.tools.verify.findings import Book, Finding, VerifyReport, by_severity
 from bitlake.tools.verify.history import Files, HistoryCheck, Known, LiveSet, Slot
@@ -326,7 +327,7 @@ class _Verify:
         there = self.light.run([paths[m] for m in asked], self.store.exists) if asked else []
         gone = {m for m, here in zip(asked, there, strict=True) if not here}
         for line in lines if missing else ():
-            end = load_line(self.store, line.paths).end
+            end = load_line(TableFiles(self.store, line.paths)).end
             gone |= {m.name for m in line.moments if m.is_snapshot and m.snapshot.id < end}
         expired = {f for f in missing if all(m in gone for m in f.snapshots)} if gone else set()
         now = frozenset(_last_moments(lines))
