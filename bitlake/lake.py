@@ -70,9 +70,9 @@ def connect(
     one step, and several lakes may share it; ``rest``, at a server at ``uri`` that speaks Paimon's REST catalog, where
     ``path`` is the name of a warehouse.  ``catalog_options`` are Paimon's: ``catalog-key``, ``jdbc.user``, ``token`` ….
 
-    ``record_scans`` keeps a log of what is asked of each table and what of it is read, for ``table.advise()`` and
-    reports: True or ``"values"``, or ``"masked"`` to leave out the values that conditions compare with.  Left out, the
-    environment's ``BITLAKE_RECORD_SCANS`` says it.  ``scan_log`` is a folder for the logs instead of each table's own.
+    ``record_scans`` keeps a log of the conditions and columns of each table's scans, and of what they read, for
+    ``table.indexes.advise()`` and reports: True or ``"values"``, or ``"masked"`` to leave out the values of conditions.
+    The default is the environment's ``BITLAKE_RECORD_SCANS``.  ``scan_log``: one folder for all logs.
 
     Statements and methods that take more than a second show how far they are, in a terminal (on standard error) and in
     notebooks; nowhere if ``progress`` is False or the environment says ``BITLAKE_PROGRESS=0``.
@@ -186,7 +186,9 @@ class Lake:
         return open_state(self.catalog, self._identify(name))
 
     def _open(self, identifier: Identifier) -> Table:
-        return open_table(self.catalog, identifier, timezone=self._timezone, to_spark=self._to_spark)
+        from bitlake.table.table import Table
+
+        return Table(open_table(self.catalog, identifier, timezone=self._timezone, to_spark=self._to_spark))
 
     def create_table(
         self,
@@ -244,7 +246,7 @@ class Lake:
         sample: int | None = None,
         engine: str = "spark",
     ) -> Advice:
-        """What indexes and layout a table should have (see :meth:`Table.advise`), for these SQL queries.
+        """What indexes and layout a table should have (see :meth:`TableIndexes.advise`), for these SQL queries.
 
         ``queries``: statements of which some are about the table, or conditions on it; a text may hold several, with
         semicolons between them.  ``recorded``: the scans in the table's own log, too.  Without either, typical queries
@@ -252,7 +254,7 @@ class Lake:
         """
         from bitlake.sql.workload import advise_for
 
-        return advise_for(self.catalog, self.table(name), queries, self.database, recorded, sample, engine)
+        return advise_for(self.catalog, self.table(name)._core, queries, self.database, recorded, sample, engine)
 
     def verify(self, name: str, deep: bool = True, *, distributed: bool = False, **asked: Any) -> VerifyReport:
         """Check every file of a table; see :meth:`bitlake.table.maintenance.TableMaintenance.verify`.
@@ -275,8 +277,8 @@ class Lake:
             return verify_table(found, paths, self.catalog.store, runner, deep=deep, **asked)
 
     def report(self, name: str, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
-        """Where a table's bytes are, and what to do about it; see :meth:`bitlake.table.table.Table.report`."""
-        return self.table(name).report(path, top=top)
+        """Report where a table's bytes are and what to do about it; see ``table.maintenance.report``."""
+        return self.table(name).maintenance.report(path, top=top)
 
     # --- Spark -------------------------------------------------------------------------------------------------------
 

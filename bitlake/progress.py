@@ -153,7 +153,9 @@ def of_items(unit: str, *, each: Callable[[Any], int] | None = None, size: Calla
 class Watched(Protocol):
     """An object with methods that are jobs."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name that the job is labelled with."""
 
     @property
     def shows_progress(self) -> bool:

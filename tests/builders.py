@@ -5,8 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
+from typing import Any
 
 import pyarrow as pa
+
+from bitlake.schema.partition_age import PartitionAge
+from bitlake.snapshot.expiry import Retention
 
 UTC = dt.UTC
 
@@ -76,3 +80,23 @@ def events(rows: int = 1000, statuses: int = 4) -> pa.Table:
             "amount": pa.array([(i * 1_000_003 % 9973) / 4 for i in number], pa.float64()),
         }
     )
+
+
+def terms(retention: Retention) -> dict[str, Any]:
+    """The arguments of ``table.maintenance.expire_snapshots`` that a retention stands for."""
+    return {
+        "retain_max": retention.retain_max,
+        "retain_min": retention.retain_min,
+        "older_than": retention.older_than_ms,
+        "max_deletes": retention.max_deletes,
+    }
+
+
+def age_terms(age: PartitionAge) -> dict[str, Any]:
+    """The arguments of ``table.maintenance.expire_partitions`` that an age stands for."""
+    return {
+        "older_than": dt.timedelta(milliseconds=age.limit_ms),
+        "formatter": age.formatter,
+        "pattern": age.pattern,
+        "strategy": age.strategy,
+    }

@@ -10,6 +10,7 @@ from typing import Any
 
 import bitlake
 from bitlake.errors import StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
@@ -54,7 +55,7 @@ def each_call_failing(
         plain = bitlake.connect(str(root)).table("t")
         forget()
         store = FaultyStore(LocalStore(), 1 << 60, after=after, dead=dead)
-        table = Table(plain.name, plain.path, store)
+        table = Table(FileStoreTable(plain.name, plain.path, store))
         store.fail_at = store.count + number
         error: StorageUnavailable | None = None
         try:
@@ -101,7 +102,7 @@ def forget() -> None:
 def strays(table: Table) -> set[str]:
     """Files that no snapshot names, temporary ones included."""
     forget()
-    state, store = table.state(), LocalStore()
+    state, store = table._core.state(), LocalStore()
     paths, partitions = state.paths, PartitionReader(state.schema, state.paths)
     named = {paths.latest_hint, paths.earliest_hint, *(paths.schema(i) for i in range(10))}
     for number in manifests.snapshot_ids(TableFiles(store, paths)):

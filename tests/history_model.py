@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
+from builders import terms
 from faults import forget
 
 import bitlake
@@ -227,34 +228,42 @@ def _rename(lake: bitlake.Lake) -> None:
 
 
 WRITER = Operation("append", _append(50), (on_table(appended(50)),))
-EXPIRY = Operation("expire", lambda lake: lake.table("t").expire_snapshots(ALL), (on_table(expired),))
+EXPIRY = Operation(
+    "expire", lambda lake: lake.table("t").maintenance.expire_snapshots(**terms(ALL)), (on_table(expired),)
+)
 OPERATIONS = (
     WRITER,
     EXPIRY,
-    Operation("rollback", lambda lake: lake.table("t").rollback(4), (on_table(rolled_back(4)),)),
+    Operation("rollback", lambda lake: lake.table("t").history.rollback(4), (on_table(rolled_back(4)),)),
     Operation(
         "fast-forward",
-        lambda lake: lake.table("t").fast_forward("dev"),
+        lambda lake: lake.table("t").history.fast_forward("dev"),
         (on_table(forwarded("dev")), on_table(tagged_as("dev"))),
         partial=True,
     ),
-    Operation("create tag", lambda lake: lake.table("t").create_tag("new"), (on_table(tagged("new", None)),)),
-    Operation("replace tag", lambda lake: lake.table("t").replace_tag("a"), (on_table(tagged("a", None)),)),
+    Operation("create tag", lambda lake: lake.table("t").history.create_tag("new"), (on_table(tagged("new", None)),)),
+    Operation("replace tag", lambda lake: lake.table("t").history.replace_tag("a"), (on_table(tagged("a", None)),)),
     Operation(
         "rename tag",
-        lambda lake: lake.table("t").rename_tag("a", "c"),
+        lambda lake: lake.table("t").history.rename_tag("a", "c"),
         (on_table(tagged("c", "a")), on_table(untagged("a"))),
     ),
-    Operation("delete tag", lambda lake: lake.table("t").delete_tag("b"), (on_table(untagged("b")),)),
-    Operation("create branch", lambda lake: lake.table("t").create_branch("x", "a"), (on_table(branched("x", "a")),)),
+    Operation("delete tag", lambda lake: lake.table("t").history.delete_tag("b"), (on_table(untagged("b")),)),
     Operation(
-        "rename branch", lambda lake: lake.table("t").rename_branch("dev", "y"), (on_table(unbranched("dev", "y")),)
+        "create branch", lambda lake: lake.table("t").history.create_branch("x", "a"), (on_table(branched("x", "a")),)
     ),
-    Operation("delete branch", lambda lake: lake.table("t").delete_branch("dev"), (on_table(unbranched("dev")),)),
+    Operation(
+        "rename branch",
+        lambda lake: lake.table("t").history.rename_branch("dev", "y"),
+        (on_table(unbranched("dev", "y")),),
+    ),
+    Operation(
+        "delete branch", lambda lake: lake.table("t").history.delete_branch("dev"), (on_table(unbranched("dev")),)
+    ),
     Operation("recreate", _recreate, (dropped, created), several=True),
     Operation("rename table", _rename, (renamed,)),
     Operation("alter", lambda lake: lake.table("t").add_column("more", "INT"), (on_table(with_column),)),
-    Operation("remove orphans", lambda lake: lake.table("t").remove_orphan_files(EVER), ()),
+    Operation("remove orphans", lambda lake: lake.table("t").maintenance.remove_orphan_files(EVER), ()),
 )
 BY_NAME = {o.name: o for o in OPERATIONS}
 
@@ -270,16 +279,16 @@ def prepared(root: Path) -> Lake:
         model = appended(i)(model)
         if i in (2, 3):
             name = "ab"[i - 2]
-            table.create_tag(name)
+            table.history.create_tag(name)
             model = tagged(name, None)(model)
-    table.create_branch("dev", "a")
+    table.history.create_branch("dev", "a")
     model = branched("dev", "a")(model)
     dev = bitlake.connect(str(root)).table("t$branch_dev")
     line = Model(model.branch("dev"))
     for i in (20, 21):
         dev.append(pa.table([[i]], schema=SCHEMA))
         line = appended(i)(line)
-    dev.create_tag("d")
+    dev.history.create_tag("d")
     line = tagged("d", None)(line)
     return (("t", model.branched(dev=line.main)),)
 
@@ -308,8 +317,10 @@ def look(root: Path) -> dict[str, tuple[Rows, tuple[str, ...], dict[str, Rows], 
     found = {}
     for name in lake.tables():
         table = lake.table(name)
-        tags = {t: _rows(table.scan(["id"], tag=t).to_arrow()) for t in table.tags()}
-        branches = {b: _rows(lake.table(f"{name}$branch_{b}").scan(["id"]).to_arrow()) for b in table.branches()}
+        tags = {t: _rows(table.scan(["id"], tag=t).to_arrow()) for t in table.history.tags()}
+        branches = {
+            b: _rows(lake.table(f"{name}$branch_{b}").scan(["id"]).to_arrow()) for b in table.history.branches()
+        }
         rows = _rows(table.scan(["id"]).to_arrow())
         found[name] = rows, tuple(table.schema.field_names), tags, branches
     return found
@@ -369,8 +380,8 @@ def repeat(root: Path, operation: Operation, what: str, *, alone: bool = True) -
     lake = bitlake.connect(str(root))
     for name in before:
         lake.table(name).append(pa.table([[99 + len(before[name][0])]], schema=SCHEMA))
-        lake.table(name).expire_snapshots(ALL)
-        lake.table(name).remove_orphan_files(EVER)
+        lake.table(name).maintenance.expire_snapshots(**terms(ALL))
+        lake.table(name).maintenance.remove_orphan_files(EVER)
     after = look(root)
     for name, (rows, columns, tags, branches) in before.items():
         assert after[name] == (rows | {99 + len(rows)}, columns, tags, branches), (

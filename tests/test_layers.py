@@ -38,6 +38,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("scan",),
     ("write",),
     ("mergetree",),
+    ("file_store_table",),
     ("system_tables",),
     ("tools",),
     ("table",),

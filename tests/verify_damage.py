@@ -124,7 +124,7 @@ def of_another_table(p: Patient) -> str:
 def overlapping(p: Patient) -> str:
     """A file's key range reaches into the next one's, as its manifest says."""
     entries = sorted(
-        (e for e in p.table.state().entries() if e.file.level > 0), key=lambda e: e.file.min_key[-8:][::-1]
+        (e for e in p.table._core.state().entries() if e.file.level > 0), key=lambda e: e.file.min_key[-8:][::-1]
     )
     first, second = entries[0], entries[1]
     return p.change_file(first.file.file_name, max_key=second.file.min_key)
@@ -132,7 +132,7 @@ def overlapping(p: Patient) -> str:
 
 def moved_to_level(p: Patient) -> str:
     """A file of level 0, whose keys are also in the files of a level below, is said to be at that level."""
-    level = max(e.file.level for e in p.table.state().entries())
+    level = max(e.file.level for e in p.table._core.state().entries())
     _, entry = p.data(0, lambda e: e.file.level == 0)
     p.change_file(entry.file.file_name, level=level)
     return "data-"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import bitlake
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.metadata.index_manifest import IndexFileEntry, decode_index_manifest, encode_index_manifest
 from bitlake.metadata.manifest import (
@@ -69,10 +70,10 @@ def append(root: Path) -> Table:
     table = create(root, ROWS, {**SEPARATE, **DV}, ["p"])
     table.append(rows(0, 40))
     table.append(rows(40, 60))
-    table.create_tag("monday")
-    table.create_branch("dev", "monday")
+    table.history.create_tag("monday")
+    table.history.create_branch("dev", "monday")
     table.delete("id = 3 OR id = 44")
-    state = table.state()
+    state = table._core.state()
     save_statistics(state, 58, {"id": ColumnStatistics(distinct_count=58, min="0", max="59", null_count=0)}, "me")
     consumer = Path(table.path) / "consumer" / "consumer-c"
     consumer.parent.mkdir()
@@ -123,7 +124,7 @@ def layered(root: Path) -> Table:
     for i in range(3):
         table.upsert(keyed_rows(range(i * 3000, i * 3000 + 4000), f"round {i}"))
     table.alter_options({"write-only": "false"})
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     table.upsert(keyed_rows(range(100), "late"))
     return table
 
@@ -158,13 +159,13 @@ class Patient:
         self, which: int = 0, where: Callable[[ManifestEntry], bool] = lambda e: True
     ) -> tuple[Path, ManifestEntry]:
         """A live data file that fits, with its entry."""
-        entries = [e for e in self.table.state().entries() if where(e)]
+        entries = [e for e in self.table._core.state().entries() if where(e)]
         entry = sorted(entries, key=lambda e: (e.partition, e.bucket, -e.file.row_count, e.file.file_name))[which]
         return self.path(entry), entry
 
     def path(self, entry: ManifestEntry) -> Path:
         """Where a data file is."""
-        state = self.table.state()
+        state = self.table._core.state()
         return Path(PartitionReader(state.schema, state.paths).data_path(entry))
 
     def listed(self, kind: str = "delta") -> Path:
@@ -315,4 +316,4 @@ class Patient:
 def opened(root: Path) -> Table:
     """The table ``t`` of a lake's copy, without looking at it: it may be damaged."""
     path = root / "default.db" / "t"
-    return Table("t", str(path), LocalStore(), opened=True)
+    return Table(FileStoreTable("t", str(path), LocalStore(), opened=True))

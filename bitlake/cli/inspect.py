@@ -107,11 +107,11 @@ def verify(
     if repair and report.findings:
         target = run.table(table)
         mode: Any = "drop" if drop_indexes else "rebuild"
-        plan = target.repair(report, indexes=mode)
+        plan = target.maintenance.repair(report, indexes=mode)
         if not run.out.json:
             _show_repair(run, plan)
         if plan.actions and run.confirmed("Repair these?", yes):
-            plan = target.repair(report, dry_run=False, indexes=mode)
+            plan = target.maintenance.repair(report, dry_run=False, indexes=mode)
             sound = not any(f.severity == "error" for f in plan.left)
             if not run.out.json:
                 snapshot_text = f" in snapshot {plan.snapshot}; older snapshots are unchanged" if plan.snapshot else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def compact(run: Run, table: str, full: bool, where: str | None) -> None:
     """
     target = run.table(table)
     before = _size(target)
-    snapshot = target.compact(full=full, where=where)
+    snapshot = target.maintenance.compact(full=full, where=where)
     document = {
         "table": target.name,
         "snapshot": None if snapshot is None else snapshot.id,
@@ -72,7 +73,7 @@ def rewrite_index(run: Run, table: str, where: str | None) -> None:
     """
     target = run.table(table)
     started = time.perf_counter()
-    rewrites = target.rewrite_file_index(where)
+    rewrites = target.indexes.rebuild(where)
     built = [r for r in rewrites if r.new is not None]
     document = {
         "table": target.name,
@@ -188,7 +189,12 @@ def _snapshots(
         "data_files": list(plan.data_files),
         "metadata_files": list(plan.metadata_files),
     }
-    return _Plan(document, lambda: table().expire_snapshots(retention))
+    return _Plan(
+        document,
+        lambda: table().maintenance.expire_snapshots(
+            retain_max=retain_max, retain_min=retain_min, older_than=retention.older_than_ms
+        ),
+    )
 
 
 def _partitions(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
@@ -208,7 +214,9 @@ def _partitions(state: TableState, table: Callable[[], Table], age: int | None, 
     limit.check(state.schema.partition_keys)
     fields = state.schema.partition_fields
     specs = [partition_spec(fields, list(p.values()), legacy=False) for p in expired_partitions(state, limit)]
-    return _Plan({"partitions": specs}, lambda: table().expire_partitions(limit))
+    return _Plan(
+        {"partitions": specs}, lambda: table().maintenance.expire_partitions(timedelta(milliseconds=limit.limit_ms))
+    )
 
 
 def _tags(state: TableState, table: Callable[[], Table], age: int | None, *_: int | None) -> _Plan:
@@ -237,7 +245,7 @@ def _orphans(state: TableState, table: Callable[[], Table], age: int | None, *_:
     limit = _clock.now_ms() - (_DAY_MS if age is None else age)
     orphans = find_orphans(state, limit, LocalRunner(REQUESTS))
     document = {"orphans": [{"path": o.path, "bytes": o.size} for o in orphans]}
-    return _Plan(document, lambda: table().remove_orphan_files(limit))
+    return _Plan(document, lambda: table().maintenance.remove_orphan_files(limit))
 
 
 _PLANS: dict[Expirable, Callable[..., _Plan]] = {

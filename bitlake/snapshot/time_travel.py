@@ -16,10 +16,12 @@ from zoneinfo import ZoneInfo
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.snapshot.state import TableState, state_at
-from bitlake.snapshot.tag_files import load_tag
+from bitlake.snapshot.tag_files import Tag, load_tag
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids, tag_names
 
 Time = int | str | datetime | date
+Moment = int | str | Tag
+"""A snapshot id, the name of a tag, or a tag."""
 """A time: milliseconds since the epoch, ISO text, or a Python value; without zone it is in the table handle's."""
 
 _WATERMARK = "watermark-"

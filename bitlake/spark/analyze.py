@@ -11,10 +11,10 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, UnsupportedFeature
 from bitlake.expressions.sql_text import quoted
+from bitlake.file_store_table import FileStoreTable
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.sql import statements as st
-from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root
 from bitlake.write.analyze import ColumnStatistics, save_statistics
 
@@ -42,12 +42,12 @@ def analyze(context: EngineContext, statement: st.Analyze) -> DataFrame:
     return context.nothing()
 
 
-def analyzable(table: Table) -> tuple[str, ...]:
+def analyzable(table: FileStoreTable) -> tuple[str, ...]:
     """The columns that can have statistics."""
     return tuple(f.name for f in table.schema.fields if _kind(table, f.name) is not None)
 
 
-def analyze_table(context: EngineContext, table: Table, names: Sequence[str]) -> None:
+def analyze_table(context: EngineContext, table: FileStoreTable, names: Sequence[str]) -> None:
     """Find and keep statistics of a table and these columns; nothing is done for a table without a snapshot.
 
     Raises :class:`UnsupportedFeature` for a column whose type has no order and no length.
@@ -74,14 +74,14 @@ def analyze_table(context: EngineContext, table: Table, names: Sequence[str]) ->
     save_statistics(state, int(row[0]), facts, table.commit_user())
 
 
-def _kind(table: Table, name: str) -> Root | None:
+def _kind(table: FileStoreTable, name: str) -> Root | None:
     made = table.schema.field(name).type
     if isinstance(made, AtomicType) and (made.root in _LENGTHS or made.root in _TEXTS or made.root is Root.DECIMAL):
         return made.root
     return None
 
 
-def _aggregates(table: Table, name: str) -> list[Column]:
+def _aggregates(table: FileStoreTable, name: str) -> list[Column]:
     column = F.col(quoted(name))
     made = table.schema.field(name).type
     if not isinstance(made, AtomicType):
@@ -110,7 +110,7 @@ def _text(root: Root, bound: Column) -> Column:
     return bound.cast(T.StringType())
 
 
-def _stored(table: Table, name: str, text: str | None) -> str | None:
+def _stored(table: FileStoreTable, name: str, text: str | None) -> str | None:
     """A bound with as many digits of a second as its type has: Spark leaves out zeros at the end, Paimon does not."""
     made = table.schema.field(name).type
     if text is None or not isinstance(made, AtomicType) or made.root not in (Root.TIMESTAMP, Root.TIMESTAMP_LTZ):

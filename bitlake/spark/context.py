@@ -21,6 +21,7 @@ from bitlake.catalog.identifier import Identifier
 from bitlake.catalog.lookup import identifier_exists
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.sql_text import quoted
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.metadata.names import Names
 from bitlake.scan.fallback_branch import listed_entries
@@ -40,7 +41,6 @@ from bitlake.sql.rewrite import expand_views, normalize, take_max_pt
 from bitlake.sql.statements import TableName
 from bitlake.sql.time_travel import Relation, take_relations
 from bitlake.table.opening import open_table
-from bitlake.table.table import Table
 
 _numbers = itertools.count()
 _kept_views: weakref.WeakKeyDictionary[SparkSession, OrderedDict[int, tuple[DataFrame, str]]] = (
@@ -143,7 +143,7 @@ class EngineContext:
             )
         return self.catalog.find(Identifier(name.database or self.database, name.table), self.names)
 
-    def table(self, name: Identifier) -> Table:
+    def table(self, name: Identifier) -> FileStoreTable:
         """The table; raises :class:`bitlake.errors.NotFound`."""
         reader = SparkReader(self.spark, self.catalog.store)
         return open_table(
@@ -155,7 +155,7 @@ class EngineContext:
             names=self.names,
         )
 
-    def session_table(self, name: Identifier) -> Table:
+    def session_table(self, name: Identifier) -> FileStoreTable:
         """The table with the options that the session sets, for statements that write; time travel is for reading."""
         options = session_options(self, name.database, name.table)
         check_honoured({k: v for k, v in options.items() if k.startswith("write.")})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from datetime import timedelta
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -15,6 +16,7 @@ from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier
 from bitlake.catalog.lookup import identifier_exists, open_state
 from bitlake.catalog.view import View
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
+from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import assign_ids, near
 from bitlake.metadata.schema_change import SetTableComment
@@ -31,7 +33,7 @@ from bitlake.sql import statements as st
 from bitlake.sql.parser import parse_statement
 from bitlake.sql.rewrite import whole_names
 from bitlake.sql.statements import AlterDatabase, AlterTag, CreateTableLike, RefreshTable, TableName, TagChange
-from bitlake.table.table import Table
+from bitlake.table.history import TableHistory
 from bitlake.write.partition_spec import overwrite_scope
 
 log = logging.getLogger("bitlake")
@@ -131,31 +133,33 @@ def refresh_table(context: EngineContext, statement: RefreshTable) -> DataFrame:
 def alter_tag(context: EngineContext, statement: AlterTag) -> DataFrame:
     """ALTER TABLE … CREATE, REPLACE, DELETE or RENAME TAG."""
     table = context.table(context.identify(statement.table))
-    snapshot, retained = statement.snapshot, statement.retained_ms
+    snapshot = statement.snapshot
+    retain = None if statement.retained_ms is None else timedelta(milliseconds=statement.retained_ms)
+    history = TableHistory(table)
     match statement.change:
         case TagChange.CREATE:
-            table.create_tag(statement.tag, snapshot, retained_ms=retained, if_not_exists=statement.lenient)
+            history.create_tag(statement.tag, snapshot, retain=retain, if_not_exists=statement.lenient)
         case TagChange.REPLACE:
-            table.replace_tag(statement.tag, snapshot, retained_ms=retained)
+            history.replace_tag(statement.tag, snapshot, retain=retain)
         case TagChange.CREATE_OR_REPLACE:
-            if not table.create_tag(statement.tag, snapshot, retained_ms=retained, if_not_exists=True):
-                table.replace_tag(statement.tag, snapshot, retained_ms=retained)
+            if not history.create_tag(statement.tag, snapshot, retain=retain, if_not_exists=True):
+                history.replace_tag(statement.tag, snapshot, retain=retain)
         case TagChange.DELETE:
             delete_tags(table, statement.tag, statement.lenient)
         case TagChange.RENAME:
-            table.rename_tag(statement.tag, statement.new_name or "")
+            history.rename_tag(statement.tag, statement.new_name or "")
     return context.nothing()
 
 
-def delete_tags(table: Table, given: str, lenient: bool = False) -> None:
+def delete_tags(table: FileStoreTable, given: str, lenient: bool = False) -> None:
     """Delete tags whose names are between commas; one that does not exist is a warning, as in Paimon.
 
     ``lenient``: not even that.
     """
-    have = table.tags()
+    have = TableHistory(table).tags()
     names = [given] if given in have else [n.strip() for n in given.split(",") if n.strip()]
     for name in names:
-        if not table.delete_tag(name, if_exists=True) and not lenient:
+        if not TableHistory(table).delete_tag(name, if_exists=True) and not lenient:
             log.warning("table '%s' has no tag '%s'; its tags: %s", table.name, name, ", ".join(have) or "none")
 
 

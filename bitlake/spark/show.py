@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.sql_text import quoted
+from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.partition import escape, render_value
 from bitlake.metadata.schema import near
@@ -26,7 +27,7 @@ from bitlake.spark.types import spark_schema
 from bitlake.sql import statements as st
 from bitlake.sql.ddl_types import type_to_ddl
 from bitlake.sql.rewrite import CATALOG
-from bitlake.table.table import Table
+from bitlake.table.history import TableHistory
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.types.datatypes import TIMESTAMPS
 
@@ -216,7 +217,7 @@ def columns(context: EngineContext, statement: st.ShowColumns) -> DataFrame:
 def tags(context: EngineContext, statement: st.ShowTags) -> DataFrame:
     """SHOW TAGS."""
     table = context.table(context.identify(statement.table))
-    return context.rows([("tag", _TEXT)], [(n,) for n in sorted(table.tags())])
+    return context.rows([("tag", _TEXT)], [(n,) for n in sorted(TableHistory(table).tags())])
 
 
 def describe_database(context: EngineContext, statement: st.DescribeDatabase) -> DataFrame:
@@ -250,7 +251,7 @@ def extended(context: EngineContext, statement: st.ShowTableExtended) -> DataFra
     return context.rows(shown, rows)
 
 
-def _information(table: Table, database: str, name: str) -> str:
+def _information(table: FileStoreTable, database: str, name: str) -> str:
     schema = table.state().schema
     facts = {"Catalog": "paimon", "Namespace": database, "Table": name, "Type": "MANAGED"}
     if schema.comment is not None:
@@ -268,7 +269,7 @@ def _information(table: Table, database: str, name: str) -> str:
     return f"{text}\nSchema: {spark_schema(schema.fields).treeString()}\n"
 
 
-def _partition(context: EngineContext, table: Table, statement: st.ShowTableExtended) -> str:
+def _partition(context: EngineContext, table: FileStoreTable, statement: st.ShowTableExtended) -> str:
     state = table.state()
     given = statement.partition or {}
     keys = {context.names.key(k): k for k in state.schema.partition_keys}

@@ -9,16 +9,17 @@ from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.expressions.tree import Predicate
+from bitlake.file_store_table import FileStoreTable
 from bitlake.formatting import one_line
 from bitlake.runtime import Runner
 from bitlake.sql import statements as st
 from bitlake.sql.analyzer import Resolve, analyse_query
 from bitlake.sql.parser import parse_statement, split_statements
 from bitlake.sql.statements import TableName
-from bitlake.table.table import Table
 from bitlake.tools.advise.advice import Advice
+from bitlake.tools.advise.advisor import advise
 from bitlake.tools.advise.questions import Query, not_understood
-from bitlake.tools.scan_log import ScanRecord
+from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.types import DataField
 
 _SHORT = 80
@@ -87,7 +88,7 @@ def _uses(text: str, table: Sequence[DataField], resolve: Resolve, timezone: str
 
 def advise_for(
     catalog: Catalog,
-    table: Table,
+    table: FileStoreTable,
     queries: Sequence[str] | None,
     database: str,
     recorded: bool,
@@ -95,11 +96,11 @@ def advise_for(
     engine: str = "spark",
     runner: Runner | None = None,
 ) -> Advice:
-    """:meth:`bitlake.table.table.Table.advise` for SQL text; names without a database are of ``database``."""
+    """:meth:`bitlake.table.indexes.TableIndexes.advise` for SQL text; names without a database are of ``database``."""
     if isinstance(queries, str):
         raise InvalidRequest(f"table '{table.name}': queries are a list of texts, not one text")
     if queries is None:
-        return table.advise("recorded" if recorded else None, sample=sample, engine=engine, runner=runner)
+        return advise(table, "recorded" if recorded else None, sample, runner or table.runner(), engine)
     fields = table.schema.fields
 
     def resolve(name: TableName) -> Sequence[DataField] | None:
@@ -112,8 +113,8 @@ def advise_for(
     work = read_workload(queries, fields, resolve, table.timezone)
     asked: list[str | Predicate | Query | ScanRecord] = [*work.queries]
     if recorded:
-        asked += table.recorded_scans(None)
-    advice = table.advise(asked, sample=sample, engine=engine, runner=runner)
+        asked += scan_log_of(table).read(None)
+    advice = advise(table, asked, sample, runner or table.runner(), engine)
     notes = [not_understood(text) for text in work.unread[:10]]
     if work.elsewhere:
         notes.append(f"of other tables, and passed over: {work.elsewhere:,} of the queries")

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import pyarrow as pa
 
-from bitlake.errors import InvalidRequest
+from bitlake.errors import InvalidRequest, NotFound
 from bitlake.expressions.evaluate import filter_table
-from bitlake.expressions.tree import sources_of
+from bitlake.expressions.tree import Predicate, sources_of
+from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import retyped
 from bitlake.metadata import mergetree_options as lsm
-from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.schema import TableSchema, near
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.incremental import FilesState
 from bitlake.scan.metadata_only import Answers
 from bitlake.scan.plan import Plan, ScanMetrics
 from bitlake.scan.scan import Scan
+from bitlake.snapshot.state import TableState
+from bitlake.snapshot.time_travel import Moment, When
 from bitlake.system_tables import files, history, indexes
 from bitlake.system_tables.rows import Metadata
 
@@ -112,3 +116,94 @@ class SystemScan(Scan):
         if self.row_limit is not None:
             rows = rows.slice(0, self.row_limit)
         yield retyped(rows.select(list(self.columns)), self.schema)
+
+
+class SystemTable(FileStoreTable):
+    """``t$name``: read as any table, by :meth:`scan`; everything that writes raises :class:`InvalidRequest`."""
+
+    def __init__(self, table: FileStoreTable, system: str) -> None:
+        if system not in TABLES and system not in VIEWS:
+            known = sorted((*TABLES, *VIEWS))
+            hint = near(system, known)
+            raise NotFound(f"table '{table.name}' has no system table '{system}'{hint}; there are {', '.join(known)}")
+        self._table = table
+        self._system = system
+        super().__init__(
+            f"{table.name}${system}",
+            table.path,
+            table.store,
+            timezone=table.timezone,
+            to_spark=table.to_spark,
+            branch=table.paths.branch,
+        )
+
+    @property
+    def base(self) -> FileStoreTable:
+        """The table that it tells of."""
+        return self._table
+
+    @property
+    def system(self) -> str:
+        """What it tells: ``snapshots``, ``audit_log`` …."""
+        return self._system
+
+    def state(self) -> TableState:
+        """The system table's columns, with no files of its own."""
+        return self._virtual(self._table.state())
+
+    def _virtual(self, state: TableState) -> TableState:
+        if self._system in VIEWS:
+            schema = VIEWS[self._system](self._table.scan_of(state)).state.schema
+        else:
+            schema = TABLES[self._system].schema
+        return replace(state, name=self.name, schema=schema, snapshot=None)
+
+    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
+        """The rows at a state of the table."""
+        if self._system in VIEWS:
+            scan = VIEWS[self._system](self._table.scan_of(state))
+        else:
+            scan = self._gathered(state)
+        return scan if where is None else scan.where(where)
+
+    def _gathered(self, state: TableState) -> Scan:
+        metadata = TABLES[self._system]
+        virtual = self._virtual(state)
+        return SystemScan(
+            state=virtual,
+            store=self.store,
+            columns=virtual.schema.field_names,
+            timezone=self.timezone,
+            _to_spark=self.to_spark,
+            gather=lambda: metadata.table(state),
+        )
+
+    def at(self, when: When) -> TableState:
+        """The table below, at a moment."""
+        return when.of(self._table.state(), self.timezone)
+
+    def query_scan(self, when: When) -> Scan:
+        """The rows at a moment of the table below."""
+        return self.scan_of(self.at(when)).for_query(when)
+
+    def changes(
+        self, start: Moment, end: Moment | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
+    ) -> Scan:
+        """What changed between two moments, with all kinds of rows: of ``$audit_log`` and ``$binlog`` only."""
+        if self._system not in ("audit_log", "binlog"):
+            self._refuse()
+        return self._table.changes(start, end, mode=mode, kinds=True, packed=packed or self._system == "binlog")
+
+    def check_writable(self, state: TableState, keyed: bool = False) -> None:
+        """Raises: a system table cannot be written."""
+        self._refuse()
+
+    def _change_schema(self, step: Callable[[TableState], TableSchema]) -> TableSchema:
+        self._refuse()
+
+    def partition_files(self, state: TableState, where: str | None = None) -> NoReturn:
+        """Raises: a system table has no files."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise InvalidRequest(f"'{self.name}' is a system table, which can only be read; use '{self._table.name}'")

@@ -1,24 +1,31 @@
-"""Keeping a table tidy: files that nothing names, files that are gone, old partitions, hints."""
+"""``table.maintenance``: compact, expire, remove and repair files of a table, and report on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bitlake import _clock
 from bitlake.deletion import check_history, delete_files, first_link
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
+from bitlake.mergetree.deletion_vector_mode import switch_deletion_vectors
+from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.progress import tracked
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot import branches, tags
-from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expired_partitions
+from bitlake.snapshot.expiry import Expiry, Retention, drop_expired, expire, expired_partitions, plan_expiry
 from bitlake.snapshot.index_files import Bucket, IndexChange
 from bitlake.snapshot.index_manifest import index_entries
 from bitlake.snapshot.manifests import snapshot_manifests
@@ -28,122 +35,183 @@ from bitlake.snapshot.removal_markers import delete_strays, load_line
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.tags import create_automatic_tags
+from bitlake.snapshot.time_travel import Time, epoch_millis
 from bitlake.snapshot.versions import branch_names, earliest_snapshot_id, snapshot_ids, tag_names
-from bitlake.table.history import TableHistory
+from bitlake.tools.scan_log import scan_log_of
 from bitlake.write.append_dml import discard_index_files, read_vectors_of, replaced_index_files, vector_change
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
 
 if TYPE_CHECKING:
+    from bitlake.tools.inspect.inspection import Inspection
+    from bitlake.tools.report import TableReport
     from bitlake.tools.verify import VerifyReport
     from bitlake.tools.verify.repair import Indexes, Repair
 
 DAY_MS = 86_400_000
 
 
-class TableMaintenance(TableHistory):
-    """The part of :class:`bitlake.table.table.Table` that tidies up."""
+class TableMaintenance:
+    """The namespace ``table.maintenance``.
 
-    shows_progress: bool
+    >>> table.maintenance.compact()                                             # doctest: +SKIP
+    >>> table.maintenance.expire_snapshots(retain_max=20, older_than=timedelta(days=7))  # doctest: +SKIP
+    """
 
-    _paths: TablePaths
-    _runner: Callable[[], Runner]
+    def __init__(self, core: FileStoreTable) -> None:
+        self._core = core
 
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._core.name
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether long jobs may show a progress bar."""
+        return self._core.shows_progress
+
+    # --- rows and files ----------------------------------------------------------------------------------------------
+
+    @tracked("compacting")
+    def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
+        """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
+
+        ``where`` narrows partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
+        """
+        return self._core.compact(full, where)
+
+    @tracked("rescaling")
+    def rescale(self, buckets: int) -> None:
+        """Spread the rows over another number of fixed buckets, by an overwrite with the table's own rows.
+
+        Raises :class:`InvalidRequest` for a table without fixed buckets.
+        """
+        rescale(self._core, buckets)
+
+    @tracked("switching deletion vectors on for")
+    def enable_deletion_vectors(self) -> TableSchema:
+        """Switch deletion vectors on, with data there: compacts fully, so that readers see the same rows all along.
+
+        Raises :class:`InvalidRequest` if other options do not go with them, :class:`CommitConflict` if other writers
+        leave no moment for it.
+        """
+        return switch_deletion_vectors(self._core, True)
+
+    @tracked("switching deletion vectors off for")
+    def disable_deletion_vectors(self) -> TableSchema:
+        """Switch deletion vectors off: compacts fully, since without them deleted rows would come back."""
+        return switch_deletion_vectors(self._core, False)
+
+    # --- expiry ------------------------------------------------------------------------------------------------------
+
+    @tracked("expiring snapshots of")
     def expire_snapshots(
         self,
-        retention: Retention | None = None,
         *,
+        retain_max: int | None = None,
+        retain_min: int | None = None,
+        older_than: timedelta | Time | None = None,
+        max_deletes: int | None = None,
         dry_run: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> Expiry:
-        """Delete old snapshots."""
-        raise NotImplementedError
+        """Delete old snapshots and the files that only they need; returns what was, or with ``dry_run`` would be.
 
-    def truncate(self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any]) -> Snapshot | None:
-        """Delete all rows, or those of the partitions that match one of the specs, in one snapshot."""
-        raise NotImplementedError
-
-    def check_writable(self, state: TableState, keyed: bool = False) -> None:
-        """Raise for tables that must not be written."""
-        raise NotImplementedError
-
-    def _commit_user(self, state: TableState) -> str:
-        raise NotImplementedError
-
-    # --- verifying ---------------------------------------------------------------------------------------------------
-
-    @tracked("verifying")
-    def verify(
-        self,
-        deep: bool = True,
-        *,
-        runner: Runner | None = None,
-        snapshots: Collection[int] | None = None,
-        orphans: bool = True,
-    ) -> VerifyReport:
-        """Check that everything that snapshots, tags and branches need is there, sound, and as metadata says it is.
-
-        ``deep``: read every data file and index, and compare them with what is told of them; else only metadata, sizes
-        and footers.  ``snapshots``: only these, without tags, branches and hints.  ``orphans``: count files that
-        nothing names, which is no fault.  ``runner`` does the reading; default: the table's, threads or executors.
-        Never raises for what is in the files: that is what the report is for.
+        ``retain_max`` and ``retain_min`` are numbers of snapshots, ``older_than`` an age or a time, ``max_deletes`` the
+        most snapshots of this call.  For what is not given the options ``snapshot.*`` decide, those of ``options``
+        before the table's.
         """
-        # Loaded here: whoever reads or writes needs none of it.
-        from bitlake.tools.verify import verify_table
+        state = self._core.state()
+        schema = state.schema.with_options(options) if options else state.schema
+        work = plan_expiry if dry_run else expire
+        retention = Retention(retain_max, retain_min, self._time(older_than), max_deletes)
+        return work(state.table_files, schema, retention)
 
-        return verify_table(
-            self.name,
-            self._paths,
-            self.store,
-            runner or self._runner(),
-            deep=deep,
-            snapshots=snapshots,
-            orphans=orphans,
+    @tracked("expiring partitions of")
+    def expire_partitions(
+        self,
+        older_than: timedelta | None = None,
+        *,
+        formatter: str | None = None,
+        pattern: str | None = None,
+        strategy: str | None = None,
+        max_expires: int | None = None,
+        dry_run: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Delete the rows of partitions that are too old; returns the partitions as values by column.
+
+        A partition's age is that of its values (``strategy`` ``values-time``: ``pattern`` puts the columns together and
+        ``formatter`` parses them) or of its last write (``update-time``).  For what is not given the options
+        ``partition.expiration-*`` decide.  At most ``max_expires`` partitions; ``dry_run`` changes nothing.
+        Each partition is a commit: if interrupted, call it again to resume.
+        Raises :class:`InvalidRequest` if neither ``older_than`` nor the options give an age.
+        """
+        state = self._core.state()
+        stored = PartitionAge.of(state.schema.options)
+        if older_than is None and stored is None:
+            raise InvalidRequest(
+                f"table '{self.name}' has no partition age: give older_than, or set the option "
+                "'partition.expiration-time'"
+            )
+        age = stored or PartitionAge(0)
+        age = PartitionAge(
+            age.limit_ms if older_than is None else older_than // timedelta(milliseconds=1),
+            formatter or age.formatter,
+            pattern or age.pattern,
+            strategy or age.strategy,
         )
-
-    @tracked("repairing")
-    def repair(
-        self,
-        report: VerifyReport | None = None,
-        *,
-        dry_run: bool = True,
-        indexes: Indexes = "rebuild",
-        runner: Runner | None = None,
-    ) -> Repair:
-        """Repair what can be made anew from what is sound, in a new snapshot: hints, file indexes, HASH indexes.
-
-        ``report``: of :meth:`verify`; None: it is made now.  With ``dry_run`` (the default) nothing is changed: the
-        result says what would be.  ``indexes``: ``rebuild`` damaged file indexes as the options ask for, or ``drop``
-        them.  No row is touched, ever.  Raises :class:`CommitConflict` if another writer changed the same files
-        meanwhile, and what reading the table raises if its latest snapshot cannot be read.
-        """
-        from bitlake.tools.verify.repair import carry_out, plan_repair
-
-        found = self.verify(runner=runner, orphans=False) if report is None else report
-        state = self.state()
         if dry_run:
-            return plan_repair(state, found, indexes)
-        self.check_writable(state, keyed=True)
-        return carry_out(state, found, indexes, runner or self._runner(), self._commit_user(state))
+            return expired_partitions(state, age, max_expires)
+        return drop_expired(self._core.state, self._core.truncate, age, max_expires)
 
-    def commit_user(self) -> str:
-        """Who this table handle's commits are by."""
-        return self._commit_user(self.state())
+    def expire_tags(self, older_than: timedelta | Time | None = None, *, dry_run: bool = False) -> list[str]:
+        """Delete the tags whose retention is over, or those created before a time; returns their names.
 
-    # --- files -------------------------------------------------------------------------------------------------------
+        ``dry_run`` changes nothing.
+        """
+        millis = self._time(older_than)
+        if millis is not None:
+            # Tags store the local wall clock of their creation.
+            millis += _clock.local_ms() - _clock.now_ms()
+        with self._core.changing_history() as state:
+            return tags.expire_tags(state, millis, dry_run=dry_run)
+
+    def create_automatic_tags(self) -> list[str]:
+        """Make the tags that are due by the options ``tag.*``; returns their names."""
+        return create_automatic_tags(self._core.state())
+
+    def mark_partition_done(self, values: Mapping[str, Any]) -> str:
+        """Put a file ``_SUCCESS`` into a partition's folder, which says that it is complete; returns its path.
+
+        ``values`` are physical, of all partition columns.  Raises :class:`NotFound` for a partition without rows.
+        """
+        state = self._core.state()
+        keys = state.schema.partition_keys
+        if not keys or set(values) != set(keys):
+            raise InvalidRequest(f"table '{self.name}': a partition has values of {', '.join(keys) or 'no column'}")
+        found = files_by_partition(state).get(tuple(values[k] for k in keys))
+        if found is None:
+            shown = ", ".join(f"{k}={v}" for k, v in values.items())
+            raise NotFound(f"table '{self.name}' has no partition {shown}")
+        return mark_done(state, found[0].partition)
+
+    # --- orphans, lost files, manifests, hints -----------------------------------------------------------------------
 
     @tracked("removing orphan files of")
     def remove_orphan_files(
-        self, older_than_ms: int | None = None, *, dry_run: bool = False, runner: Runner | None = None
+        self, older_than: timedelta | Time | None = None, *, dry_run: bool = False, runner: Runner | None = None
     ) -> list[Orphan]:
-        """Delete files that no snapshot, tag or branch names, last changed before a time (default: a day ago).
+        """Delete files that no snapshot, tag or branch names and that are older than an age or time (default: a day).
 
-        Returns them; ``dry_run`` only looks.  A time that is younger than the oldest write under way would take that
-        writer's files: leave a day, or know that nobody writes.  ``runner`` lists, reads and deletes; default: threads.
+        Returns them; ``dry_run`` changes nothing.  A limit that is younger than the oldest running write would delete
+        that writer's files: leave a day, or be sure that nobody writes.  ``runner`` lists, reads and deletes; default:
+        threads.
         """
-        state = self.state()
+        state = self._core.state()
         runner = runner or LocalRunner(REQUESTS)
-        limit = _clock.now_ms() - DAY_MS if older_than_ms is None else older_than_ms
+        limit = self._time(timedelta(days=1) if older_than is None else older_than)
+        assert limit is not None
         found = find_orphans(state, limit, runner)
         if not dry_run:
             delete_files(state.store, [o.path for o in found], runner, state.paths.roots)
@@ -173,8 +241,8 @@ class TableMaintenance(TableHistory):
         What this is for: a file was deleted by hand, and reading the table fails since.  ``runner`` looks for them;
         default: threads.
         """
-        state = self.state()
-        self.check_writable(state, keyed=True)
+        state = self._core.state()
+        self._core.check_writable(state, keyed=True)
         entries = state.entries()
         reader = PartitionReader(state.schema, state.paths)
         paths = [reader.data_path(e) for e in entries]
@@ -189,7 +257,7 @@ class TableMaintenance(TableHistory):
                 state.paths,
                 plan,
                 state.schema,
-                self._commit_user(state),
+                self._core.commit_user(state),
                 operation="DELETE",
                 on_failure=lambda: discard_index_files(state, [e for c in changes for e in c.new]),
             )
@@ -201,10 +269,10 @@ class TableMaintenance(TableHistory):
 
         Nobody may write meanwhile: what they wrote would go too.
         """
-        state = self.state()
+        state = self._core.state()
         if state.paths.branch is not None:
             raise InvalidRequest(f"table '{self.name}': purge_files is for the whole table; open it without a branch")
-        self.check_writable(state, keyed=True)
+        self._core.check_writable(state, keyed=True)
         check_history(state.store, state.paths)
         for name in branch_names(state.table_files):
             branches.delete_branch(state, name)
@@ -212,14 +280,35 @@ class TableMaintenance(TableHistory):
             tags.delete_tag(state, name, if_exists=True)
         state.store.delete_dir(f"{state.paths.root}/consumer")
         if state.snapshot is not None:
-            self.truncate()
-            self.expire_snapshots(Retention(1, 1, _clock.now_ms() + DAY_MS, 2**31 - 1))
-        return len(self.remove_orphan_files(_clock.now_ms() + DAY_MS))
+            self._core.truncate()
+            self.expire_snapshots(retain_max=1, retain_min=1, older_than=-timedelta(days=1), max_deletes=2**31 - 1)
+        return len(self.remove_orphan_files(-timedelta(days=1)))
+
+    @tracked("compacting the manifests of")
+    def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:
+        """Write the manifests anew that are small or hold deletions, so that planning opens few.
+
+        ``options`` go before the table's (``manifest.target-file-size``, say).
+        Returns the COMPACT snapshot that has them; None if there is nothing to do.
+        """
+        state = self._core.state()
+        self._core.check_writable(state, keyed=True)
+        if state.snapshot is None:
+            return None
+        schema = state.schema.with_options(options) if options else state.schema
+        target = schema.opts.of(opt.MANIFEST_TARGET_SIZE)
+        metas = snapshot_manifests(state.table_files, state.snapshot)
+        if sum(m.num_deleted_files > 0 or m.file_size < target for m in metas) < 2:
+            return None
+        made = {**schema.options, opt.FORCE_SNAPSHOT.name: "true", opt.MANIFEST_FULL_SIZE.name: "1 b"}
+        return commit(
+            state.store, state.paths, CommitPlan("COMPACT"), state.schema, self._core.commit_user(state), options=made
+        )
 
     @tracked("repairing")
     def repair_hints(self) -> tuple[int, int] | None:
         """Write the hints of the first and last snapshot anew from the snapshots that are there; returns both ids."""
-        state = self.state()
+        state = self._core.state()
         ids = snapshot_ids(state.table_files)
         if not ids:
             return None
@@ -233,7 +322,7 @@ class TableMaintenance(TableHistory):
         Returns the first snapshot as it was said before, and now.  Raises :class:`InvalidRequest` unless that snapshot
         and all after it are there, and it is not before the first that is known.
         """
-        state = self.state()
+        state = self._core.state()
         previous = earliest_snapshot_id(state.table_files)
         ids = snapshot_ids(state.table_files)
         if previous is None or not ids:
@@ -245,59 +334,92 @@ class TableMaintenance(TableHistory):
         state.store.write(state.paths.earliest_hint, str(snapshot_id).encode())
         return previous, snapshot_id
 
-    @tracked("compacting the manifests of")
-    def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:
-        """Write the manifests anew that are small or hold deletions, so that planning opens few.
+    # --- verify, repair, report --------------------------------------------------------------------------------------
 
-        ``options`` go before the table's (``manifest.target-file-size``, say).
-        Returns the COMPACT snapshot that has them; None if there is nothing to do.
+    @tracked("verifying")
+    def verify(
+        self,
+        deep: bool = True,
+        *,
+        runner: Runner | None = None,
+        snapshots: Collection[int] | None = None,
+        orphans: bool = True,
+    ) -> VerifyReport:
+        """Check that everything that snapshots, tags and branches need is there, sound, and as metadata says it is.
+
+        ``deep``: read every data file and index, and compare them with what is told of them; else only metadata, sizes
+        and footers.  ``snapshots``: only these, without tags, branches and hints.  ``orphans``: count files that
+        nothing names, which is no fault.  ``runner`` does the reading; default: the table's, threads or executors.
+        Never raises for what is in the files: that is what the report is for.
         """
-        state = self.state()
-        self.check_writable(state, keyed=True)
-        if state.snapshot is None:
-            return None
-        schema = state.schema.with_options(options) if options else state.schema
-        target = schema.opts.of(opt.MANIFEST_TARGET_SIZE)
-        metas = snapshot_manifests(state.table_files, state.snapshot)
-        if sum(m.num_deleted_files > 0 or m.file_size < target for m in metas) < 2:
-            return None
-        made = {**schema.options, opt.FORCE_SNAPSHOT.name: "true", opt.MANIFEST_FULL_SIZE.name: "1 b"}
-        return commit(
-            state.store, state.paths, CommitPlan("COMPACT"), state.schema, self._commit_user(state), options=made
+        # Loaded here: whoever reads or writes needs none of it.
+        from bitlake.tools.verify import verify_table
+
+        return verify_table(
+            self.name,
+            self._core.paths,
+            self._core.store,
+            runner or self._core.runner(),
+            deep=deep,
+            snapshots=snapshots,
+            orphans=orphans,
         )
 
-    def create_automatic_tags(self) -> list[str]:
-        """Make the tags that are due by the options ``tag.*``; returns their names."""
-        return create_automatic_tags(self.state())
+    @tracked("repairing")
+    def repair(
+        self,
+        report: VerifyReport | None = None,
+        *,
+        dry_run: bool = True,
+        indexes: Indexes = "rebuild",
+        runner: Runner | None = None,
+    ) -> Repair:
+        """Repair what can be made anew from what is sound, in a new snapshot: hints, file indexes, HASH indexes.
 
-    # --- partitions --------------------------------------------------------------------------------------------------
-
-    @tracked("expiring partitions of")
-    def expire_partitions(
-        self, age: PartitionAge, most: int | None = None, *, dry_run: bool = False
-    ) -> list[dict[str, Any]]:
-        """Delete the rows of partitions that are too old, at most so many; returns them as values by column.
-
-        ``dry_run`` only looks.  Each partition is a commit: killed on the way, the next call goes on with the others.
+        ``report``: of :meth:`verify`; None: it is made now.  With ``dry_run`` (the default) nothing is changed: the
+        result says what would be.  ``indexes``: ``rebuild`` damaged file indexes as the options ask for, or ``drop``
+        them.  No row is touched, ever.  Raises :class:`CommitConflict` if another writer changed the same files
+        meanwhile, and what reading the table raises if its latest snapshot cannot be read.
         """
+        from bitlake.tools.verify.repair import carry_out, plan_repair
+
+        found = self.verify(runner=runner, orphans=False) if report is None else report
+        state = self._core.state()
         if dry_run:
-            return expired_partitions(self.state(), age, most)
-        return drop_expired(self.state, self.truncate, age, most)
+            return plan_repair(state, found, indexes)
+        self._core.check_writable(state, keyed=True)
+        return carry_out(state, found, indexes, runner or self._core.runner(), self._core.commit_user(state))
 
-    def mark_partition_done(self, values: Mapping[str, Any]) -> str:
-        """Put a file ``_SUCCESS`` into a partition's folder, which says that it is complete; returns its path.
+    def report(self, path: str | os.PathLike[str] | None = None, *, top: int = 15) -> TableReport:
+        """Where this table's bytes are, and what to do about it: ``to_html()``, ``to_dict()``; of metadata alone.
 
-        ``values`` are physical, of all partition columns.  Raises :class:`NotFound` for a partition without rows.
+        ``path``: a local file to save the page in.  ``top``: how many partitions are named.
         """
-        state = self.state()
-        keys = state.schema.partition_keys
-        if not keys or set(values) != set(keys):
-            raise InvalidRequest(f"table '{self.name}': a partition has values of {', '.join(keys) or 'no column'}")
-        found = files_by_partition(state).get(tuple(values[k] for k in keys))
-        if found is None:
-            shown = ", ".join(f"{k}={v}" for k, v in values.items())
-            raise NotFound(f"table '{self.name}' has no partition {shown}")
-        return mark_done(state, found[0].partition)
+        from bitlake.tools.report import gather
+
+        found = gather(self._core.state(), scan_log_of(self._core).read(1000), top=top)
+        if path is not None:
+            Path(path).write_text(found.to_html(), encoding="utf-8")
+        return found
+
+    def inspect(self, path: str, **asked: Any) -> Inspection:
+        """What is in a file of the table: a path, one relative to the table's folder, or just a name.
+
+        ``asked``: ``offset`` and ``limit`` of the entries to show, ``column``, ``value``, ``hex``; see
+        :func:`bitlake.tools.inspect.inspection.inspect_file`.
+        """
+        from bitlake.tools.inspect.inspection import inspect_file
+
+        asked = {"timezone": self._core.timezone, **asked}
+        return inspect_file(path, store=self._core.store, table=self._core.paths, **asked)
+
+    def _time(self, given: timedelta | Time | None) -> int | None:
+        """An age or a time as milliseconds since the epoch."""
+        if given is None:
+            return None
+        if isinstance(given, timedelta):
+            return _clock.now_ms() - given // timedelta(milliseconds=1)
+        return epoch_millis(given, self._core.timezone)
 
 
 def _without_vectors(state: TableState, gone: Sequence[ManifestEntry]) -> tuple[IndexChange, ...]:

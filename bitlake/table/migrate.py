@@ -20,6 +20,7 @@ from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.parquet.footer import read_footer
 from bitlake.formats.parquet.statistics import footer_stats
@@ -33,7 +34,6 @@ from bitlake.progress import job, of_items
 from bitlake.runtime import REQUESTS, LocalRunner, Runner
 from bitlake.schema.create import ColumnSpec
 from bitlake.table.opening import open_table
-from bitlake.table.table import Table
 from bitlake.types import AtomicType, NextId, arrow_type, from_arrow
 from bitlake.write.commit import OutcomeUnknown, commit
 from bitlake.write.commit_plan import CommitPlan
@@ -57,7 +57,7 @@ def migrate_folder(
     target: Identifier,
     options: Mapping[str, str] | None = None,
     runner: Runner | None = None,
-) -> Table:
+) -> FileStoreTable:
     """Make a table of a folder's Parquet files, which are moved out of it.
 
     Columns are those of the files, which must agree; partition columns are INT where all values are, else STRING.
@@ -75,7 +75,7 @@ def _migrate(
     target: Identifier,
     options: Mapping[str, str] | None,
     runner: Runner | None,
-) -> Table:
+) -> FileStoreTable:
     store, root = catalog.store, folder.rstrip("/")
     runner = runner or LocalRunner(REQUESTS)
     files = list(_walk(store, root, ()))
@@ -160,7 +160,7 @@ def _partition_type(files: list[_Found], at: int) -> pa.DataType:
     return pa.int32() if values and whole else pa.string()
 
 
-def _adopt(table: Table, files: list[_Found], runner: Runner) -> None:
+def _adopt(table: FileStoreTable, files: list[_Found], runner: Runner) -> None:
     state = table.state()
     store, schema = state.store, state.schema
     maker = DataFileFactory(state.paths, schema, store)

@@ -12,8 +12,8 @@ from bitlake.metadata.names import Names
 from bitlake.runtime import LocalRunner, Runner
 
 if TYPE_CHECKING:
+    from bitlake.file_store_table import FileStoreTable
     from bitlake.scan.scan import ToSpark
-    from bitlake.table.table import Table
 
 
 def open_table(
@@ -24,20 +24,20 @@ def open_table(
     to_spark: ToSpark | None = None,
     runner: Callable[[], Runner] = LocalRunner,
     names: Names = Names.FOLDED,
-) -> Table:
+) -> FileStoreTable:
     """The table of a name, in which ``$`` may stand (see :mod:`bitlake.catalog.identifier`).
 
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
     # Loaded here: reading and writing take long to import, and who only asks what a table is needs neither.
-    from bitlake.table.table import Table
+    from bitlake.file_store_table import FileStoreTable
 
     found, branch, system = resolve(catalog, name, names)
     catalog.load_schema(found)
     shown = display_name(found, branch)
     path, store = catalog.table_path(found), catalog.store
     there = branch is None  # its schema was read just now
-    table = Table(
+    table = FileStoreTable(
         shown,
         path,
         store,
@@ -52,6 +52,6 @@ def open_table(
     table.shows_progress = catalog.shows_progress
     if system is None:
         return table
-    from bitlake.table.system_table import SystemTable
+    from bitlake.system_tables.tables import SystemTable
 
     return SystemTable(table, system)

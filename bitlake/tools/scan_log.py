@@ -28,6 +28,7 @@ from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths, is_scan_log, scan_log_name
 from bitlake.scan.plan import Plan
@@ -418,3 +419,12 @@ def open_recorder(wanted: bool | str | None, folder: str | None = None) -> ScanR
     if not _WORDS[word]:
         return None
     return ScanRecorder(masked=word == "masked", folder=folder, store=None if folder is None else open_store(folder))
+
+
+def scan_log_of(table: FileStoreTable) -> ScanLog:
+    """The log of a table's scans; scans that wait to be stored are stored first."""
+    if table.recorder is None:
+        return default_log(table.paths, table.store)
+    table.recorder.flush()
+    log: ScanLog = table.recorder.log_of(table.name, table.paths, table.store)
+    return log

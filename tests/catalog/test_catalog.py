@@ -118,8 +118,8 @@ def test_tables_are_created_written_and_read(lake: bitlake.Lake, tmp_path: Path)
 def test_branches_and_system_tables_are_resolved(lake: bitlake.Lake) -> None:
     table = lake.create_table("t", SCHEMA)
     table.append(ROWS)
-    table.create_tag("one")
-    table.create_branch("dev", tag="one")
+    table.history.create_tag("one")
+    table.history.create_branch("dev", tag="one")
     lake.table("t$branch_dev").append(ROWS)
     assert (
         lake.table("t$branch_dev").scan().to_arrow().num_rows == 6 and lake.table("t").scan().to_arrow().num_rows == 3

@@ -19,7 +19,6 @@ from bitlake.errors import (
 )
 from bitlake.io.rest import rest_options
 from bitlake.lake import Lake, connect
-from bitlake.snapshot.expiry import Retention
 from bitlake.write.commit import OutcomeUnknown
 
 OPTIONS = {"token.provider": "bear", "token": rest_server.TOKEN}
@@ -153,7 +152,7 @@ def test_keys_and_compaction(lake: Lake, server: rest_server.Server) -> None:
     table = lake.create_table("t", ROWS, primary_key=["id"], options={"bucket": "2"})
     table.upsert(rows(1, 2, p="old"))
     table.upsert(rows(2, 3, p="new"))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     found = lake_of(server).table("t").scan().to_arrow()
     assert dict(zip(found["id"].to_pylist(), found["p"].to_pylist())) == {1: "old", 2: "new", 3: "new"}
 
@@ -276,14 +275,14 @@ def test_history_is_for_the_server_to_change(lake: Lake, server: rest_server.Ser
     for i in range(4):
         table.append(rows(i))
     for attempt in (
-        lambda: table.create_tag("x"),
-        lambda: table.create_branch("b"),
-        lambda: table.rollback(1),
+        lambda: table.history.create_tag("x"),
+        lambda: table.history.create_branch("b"),
+        lambda: table.history.rollback(1),
     ):
         with pytest.raises(UnsupportedFeature, match="only its server changes"):
             attempt()
         assert ids(lake) == [0, 1, 2, 3]
-    assert table.expire_snapshots(Retention(retain_max=2, retain_min=1)).snapshots == (1, 2)
+    assert table.maintenance.expire_snapshots(retain_max=2, retain_min=1).snapshots == (1, 2)
     assert ids(lake) == [0, 1, 2, 3]
 
 
@@ -292,11 +291,11 @@ def test_external_tables_commit_by_files_and_alter_through_the_server(lake: Lake
     server.tables["default", "t"].external = True
     table = lake.table("t")
     table.append(rows(1))
-    table.create_tag("one")
+    table.history.create_tag("one")
     table.append(rows(2))
     table.add_column("n", "INT")
     assert ids(lake) == [1, 2] and table.scan(tag="one").to_arrow()["id"].to_pylist() == [1]
-    table.rollback(1)
+    table.history.rollback(1)
     assert ids(lake) == [1] and not server.commits
     assert [c["action"] for c in server.changes] == ["addColumn"]
 

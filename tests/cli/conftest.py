@@ -65,7 +65,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
         "orders", orders(0, 1).schema, options={"file-index.bitmap.columns": "status"}, comment="what was bought"
     )
     table.append(orders(0, 30))
-    table.create_tag("monday")
+    table.history.create_tag("monday")
     table.append(orders(30, 60))
     users = made.create_table("users", pa.schema([("id", pa.int32()), ("name", pa.string())]), primary_key=["id"])
     users.upsert(pa.table({"id": pa.array([1, 2], pa.int32()), "name": ["Ada", "Alan"]}))

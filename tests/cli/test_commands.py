@@ -81,7 +81,7 @@ def test_explain(cli: Cli, home: Path) -> None:
 
 def test_inspect(cli: Cli, lake: bitlake.Lake) -> None:
     assert "snapshot" in cli("inspect", "-t", "orders", "snapshot-2").out
-    name = lake.table("orders").state().entries()[0].file.file_name
+    name = lake.table("orders")._core.state().entries()[0].file.file_name
     tree = cli("inspect", "-t", "orders", name, "--json").json
     assert tree["faults"] == [] and tree["path"].endswith(name)
     assert "50 41 52 31" in cli("inspect", "-t", "orders", name, "--hex", "0:16").out
@@ -108,7 +108,9 @@ def test_verify_finds_and_repairs(cli: Cli, lake: bitlake.Lake) -> None:
     plan = cli("verify", "broken", "--repair", "--json", code=1).json
     assert plan["repair"]["actions"] and not plan["repair"]["done"]
     assert "repaired in snapshot 2" in cli("verify", "broken", "--repair", "--yes").out
-    assert lake.table("broken").state().entries()[0].file.extra_files != (index.name,)  # snapshot 1 names it for ever
+    assert lake.table("broken")._core.state().entries()[0].file.extra_files != (
+        index.name,
+    )  # snapshot 1 names it for ever
     lake.drop_table("broken")
 
 
@@ -187,11 +189,11 @@ def test_expire_shows_its_plan_first(cli: Cli, lake: bitlake.Lake) -> None:
     keep = ("--retain-max", "1", "--retain-min", "1")
     out = cli("expire", "old", *keep).out
     assert "snapshots       3: 1 to 3" in out and out.endswith("nothing deleted; --yes carries out the plan\n")
-    assert len(table.snapshots()) == 4
+    assert len(table.history.snapshots()) == 4
     found = cli("expire", "old", *keep, "--dry-run", "--yes", "--json").json
-    assert found["snapshots"] == [1, 2, 3] and not found["done"] and len(table.snapshots()) == 4
+    assert found["snapshots"] == [1, 2, 3] and not found["done"] and len(table.history.snapshots()) == 4
     assert cli("expire", "old", *keep, "--yes", "--json").json["done"]
-    assert [s.id for s in table.snapshots()] == [4]
+    assert [s.id for s in table.history.snapshots()] == [4]
     assert cli("expire", "old", *keep, "--yes").out == "default.old: no snapshots to delete\n"
     assert cli("expire", "old", "--what", "orphans").out == "default.old: no orphans to delete\n"
     assert cli("expire", "old", "--what", "tags").out == "default.old: no tags to delete\n"

@@ -207,7 +207,7 @@ def check_answers(table: Table, rows: pa.Table) -> None:
 @pytest.mark.parametrize("threshold", ["0b", "1mb"])
 def test_rows_are_skipped_and_answers_equal_brute_force(tmp_path: Path, threshold: str) -> None:
     table = made(tmp_path, threshold)
-    embedded = [e.file.embedded_index is not None for e in table.state().entries()]
+    embedded = [e.file.embedded_index is not None for e in table._core.state().entries()]
     assert embedded == [threshold == "1mb"] and len(list(Path(table.path).rglob("*.index"))) == (threshold == "0b")
     check_answers(table, TABLE)
     plan = table.scan(where=f"v = {int(_values[7])}").plan()
@@ -243,8 +243,8 @@ def test_files_written_before_get_it(tmp_path: Path) -> None:
     table = made(tmp_path, index=False)
     assert not list(Path(table.path).rglob("*.index"))
     table.alter_options({OPTION: "v"})
-    assert [done.built for done in table.rewrite_file_index()] == [("block-bounds(v)",)]
-    assert table.rewrite_file_index()[0].new is None, "a second run finds nothing to do"
+    assert [done.built for done in table.indexes.rebuild()] == [("block-bounds(v)",)]
+    assert table.indexes.rebuild()[0].new is None, "a second run finds nothing to do"
     check_answers(table, TABLE)
 
 
@@ -256,7 +256,7 @@ def test_it_is_listed_and_described(tmp_path: Path) -> None:
         ("v", "block-bounds", None, None)
     ]
     name = next(Path(table.path).rglob("*.index")).name
-    found = table.inspect(name, column="v", value=int(_values[7]), offset=2, limit=3)
+    found = table.maintenance.inspect(name, column="v", value=int(_values[7]), offset=2, limit=3)
     node = found.root.find("v", "block-bounds")
     blocks = node.find("blocks")
     assert node.facts["rows"] == ROWS and not found.faults
@@ -270,7 +270,7 @@ def test_it_is_listed_and_described(tmp_path: Path) -> None:
 
 def test_damage_is_found(tmp_path: Path) -> None:
     table = made(tmp_path)
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings
     path = next(Path(table.path).rglob("*.index"))
     content = path.read_bytes()
     start, length = read_header(content).columns["v"]["block-bounds"]
@@ -281,7 +281,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         (bytes(1) + payload[1:], "index-unreadable", "not a block-bounds index"),
     ):
         path.write_bytes(encode_container({"v": {"block-bounds": damaged}}))
-        findings = table.verify().findings
+        findings = table.maintenance.verify().findings
         assert [f.code for f in findings] == [code] and what in findings[0].what
     # A scan answers without it, and says why.
     forget_all()
@@ -291,7 +291,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
 
 def test_it_is_advised(tmp_path: Path) -> None:
     table = made(tmp_path, index=False)
-    advice = table.advise([f"v = {int(_values[7])}", f"v = {int(_values[150_000])}"], engine="python")
+    advice = table.indexes.advise([f"v = {int(_values[7])}", f"v = {int(_values[150_000])}"], engine="python")
     column = next(c for c in advice.columns if c.column == "v")
     assert "block-bounds" in [t.index_type for t in column.tried]
     assert column.chosen is not None and column.chosen.index_type == "block-bounds"

@@ -92,7 +92,7 @@ def test_ten_rounds_of_taking_turns(java: ModuleType, tmp_path: Path, case: str)
             kinds, values = zip(*rows, strict=True)
             table.upsert(pa.table(list(map(list, zip(*values, strict=True))), schema=ARROW), kinds=list(kinds))
             if full:
-                table.compact(full=True)
+                table.maintenance.compact(full=True)
         wanted = sorted(model.values(), key=repr)
         assert sorted(rows_of(table.scan().to_arrow()), key=repr) == wanted, f"{case}, turn {turn}: bitlake"
         assert sorted(java.dump(tmp_path, "default.t"), key=repr) == wanted, f"{case}, turn {turn}: Java"

@@ -48,7 +48,7 @@ def test_taking_turns(java: ModuleType, tmp_path: Path, name: str) -> None:
         rows = {k: v for k, v in rows.items() if not low + 100 <= k <= low + 110}
         check()
         if turn == 1 or name == "bucketed":
-            table.compact(full=True)
+            table.maintenance.compact(full=True)
             check()
         if "bucket" in TABLES[name] and turn != 1:
             java.write(tmp_path, "default.t", full=True)

@@ -111,7 +111,7 @@ print(json.dumps(seen))
         assert lake.table("db.theirs").scan().to_arrow().column("id").to_pylist() == [7, 8]
         ours.append(ROWS)
         assert sorted(ours.scan().to_arrow().column("id").to_pylist()) == [1, 1, 2, 2, 3, 3, 9]
-        assert [s.id for s in ours.snapshots()] == [1, 2, 3]
+        assert [s.id for s in ours.history.snapshots()] == [1, 2, 3]
 
 
 def test_a_bucket(pypaimon: ModuleType, s3_endpoint: str) -> None:

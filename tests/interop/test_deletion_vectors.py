@@ -27,7 +27,7 @@ def delete_by_hand(root: Path, table: bitlake.Table, vectors: dict[str, Deletion
     made = json.loads(schema.read_text())
     made["options"]["deletion-vectors.enabled"] = "true"
     schema.write_text(json.dumps(made))
-    state = table.state()
+    state = table._core.state()
     assert state.snapshot is not None
     data, places = encode_index_file(vectors)
     (root / "index").mkdir()

@@ -147,7 +147,7 @@ def test_a_table_changed_in_every_way(tmp_path: Path, java: ModuleType) -> None:
     assert java.schema(tmp_path, "db.t") == [(f.name, str(f.type)) for f in table.schema.fields]
     same_rows(java.dump(tmp_path, "db.t"), rows_of(table.scan().to_arrow()))
     same_rows(java.dump(tmp_path, "db.t", a=5), rows_of(table.scan(where="a = 5").to_arrow()))
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     same_rows(java.dump(tmp_path, "db.t", a=5), rows_of(table.scan(where="a = 5").to_arrow()))
 
 
@@ -174,10 +174,10 @@ def test_indexes_that_come_and_go(tmp_path: Path, java: ModuleType, threshold: s
     table.append(rows)
     for _ in range(2):
         table.alter_options({"file-index.bitmap.columns": "v"})
-        table.rewrite_file_index()
+        table.indexes.rebuild()
         same_rows(java.dump(tmp_path, "db.t", v="x"), [(0, "x"), (3, "x")])
         table.alter_options(unset=["file-index.bitmap.columns"])
-        table.rewrite_file_index()
+        table.indexes.rebuild()
         same_rows(java.dump(tmp_path, "db.t"), rows_of(rows))
         assert {(0, "x"), (3, "x")} <= set(java.dump(tmp_path, "db.t", v="x"))
 

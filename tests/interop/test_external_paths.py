@@ -58,4 +58,4 @@ def test_taking_turns(java: ModuleType, tmp_path: Path, key: tuple[str, ...], st
     outside = [p for root in roots for p in root.rglob("*.parquet")]
     assert bool(inside) is (strategy == "none") and bool(outside) is (strategy != "none")
     assert all("/data/bucket-0/" in str(p) for p in (*inside, *outside))
-    assert table.verify().ok and table.remove_orphan_files(2**60) == []
+    assert table.maintenance.verify().ok and table.maintenance.remove_orphan_files(2**60) == []

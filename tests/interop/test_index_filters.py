@@ -131,7 +131,9 @@ def test_ordered_indexes_return_exactly_the_matches(tmp_path: Path, java: Module
     options = {f"file-index.{kind}.columns": ",".join(columns), "file-index.in-manifest-threshold": PLACES[place]}
     parts = [atomic_rows(150, seed=1), atomic_rows(80, seed=2)]
     rows = write(tmp_path, options, parts)
-    indexed = {n for e in bitlake.connect(str(tmp_path)).table("db.t").state().entries() for n in e.file.extra_files}
+    indexed = {
+        n for e in bitlake.connect(str(tmp_path)).table("db.t")._core.state().entries() for n in e.file.extra_files
+    }
     assert bool(indexed) == (place == "separate")
     for column in columns:
         at = ATOMIC.get_field_index(column)
@@ -157,11 +159,11 @@ def test_paimon_goes_on_with_files_of_keys_that_got_indexes_later(tmp_path: Path
     table = lake.create_table("db.t", schema, primary_key=["id"], options=options)
     for first in (0, 300):
         table.upsert(pa.table({"id": range(first, first + 600), "city": [f"city{i % 40}" for i in range(600)]}))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     table.alter_options({"file-index.bitmap.columns": "city", "file-index.in-manifest-threshold": "1 b"})
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     rows = rows_of(table.scan().to_arrow())
     same_rows(java.dump(tmp_path, "db.t", city="city7"), [r for r in rows if r[1] == "city7"])
     java.write(tmp_path, "db.t", [("+I", (5, "from java"))], full=True)
-    assert table.verify().ok
+    assert table.maintenance.verify().ok
     same_rows(rows_of(table.scan().to_arrow()), [r for r in rows if r[0] != 5] + [(5, "from java")])

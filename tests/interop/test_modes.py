@@ -69,7 +69,9 @@ def test_modes_are_switched_between_turns(java: ModuleType, tmp_path: Path, opti
         assert sorted(rows_of(table.scan().to_arrow())) == wanted, f"{when}: bitlake"
         assert sorted(java.dump(tmp_path, "default.t")) == wanted, f"{when}: Java"
 
-    for turn, switch in enumerate((table.enable_deletion_vectors, table.disable_deletion_vectors) * 2):
+    for turn, switch in enumerate(
+        (table.maintenance.enable_deletion_vectors, table.maintenance.disable_deletion_vectors) * 2
+    ):
         ours(turn * 10, "b")
         theirs(turn * 10 + 5, "j")
         check(f"before switch {turn}")

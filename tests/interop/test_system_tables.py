@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,18 +111,18 @@ def test_of_tables_that_bitlake_wrote(
     more = {"tag.automatic-creation": "batch"}
     table = lake.create_table("t", SCHEMA, partition_by=["day"], primary_key=key, options={**options, **more})
     table.append(rows_for(*range(20)))
-    table.create_tag("first", 1, retained_ms=86_400_000)
-    table.create_branch("dev", "first")
+    table.history.create_tag("first", 1, retain=timedelta(milliseconds=86400000))
+    table.history.create_branch("dev", "first")
     table.append(rows_for(*range(15, 30)))
     table.delete("id < 4")
-    reset_consumer(table.state(), "me", 2)
+    reset_consumer(table._core.state(), "me", 2)
     facts = {
         "id": ColumnStatistics(26, "4", "29", 0, 8, 8),
         "v": ColumnStatistics(26, None, None, 0, 3, 3),
         "day": ColumnStatistics(2, "19000", "19001", 0, 4, 4),
         "x": ColumnStatistics(26, "4.50", "29.50", 0, 8, 8),
     }
-    save_statistics(table.state(), 26, facts, "me")
+    save_statistics(table._core.state(), 26, facts, "me")
     counts = {system: check(java, lake, "t", system, exact=False) for system in SYSTEMS}
     assert (counts["tags"], counts["branches"], counts["consumers"], counts["statistics"]) == (2, 1, 1, 1)
     assert check(java, lake, "t$branch_dev", "files") and check(java, lake, "t$branch_dev", "snapshots") == 1

@@ -82,7 +82,7 @@ def memory(field: str) -> int:
 
 def _rare(table: Any) -> str:
     """A condition that holds for every 10,000th row, other rows than before the table's last change."""
-    return f"k = {table.state().snapshot_id * 7 % EVERY}"
+    return f"k = {table._core.state().snapshot_id * 7 % EVERY}"
 
 
 def to_batches(lake: Any) -> object:
@@ -130,15 +130,15 @@ def delete_marked(lake: Any) -> object:
 
 def index(lake: Any) -> object:
     lake.table("d.rows").alter_options({"file-index.bloom-filter.columns": "id"})
-    return lake.table("d.rows").rewrite_file_index()
+    return lake.table("d.rows").indexes.rebuild()
 
 
 def compact(lake: Any) -> object:
-    return lake.table("d.marked").compact(full=True)
+    return lake.table("d.marked").maintenance.compact(full=True)
 
 
 def verify(lake: Any) -> object:
-    return lake.table("d.rows").verify()
+    return lake.table("d.rows").maintenance.verify()
 
 
 # --- on Spark: rows are read in Python workers ----------------------------------------------------------------------

@@ -15,6 +15,7 @@ from keyed_tables import DV, made, read, rows_of
 from long import long
 
 from bitlake.errors import CommitConflict, StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.mergetree import commit as publish
 from bitlake.mergetree.commit import Publisher, bucket_states, compact_buckets
@@ -25,8 +26,8 @@ from bitlake.table.table import Table
 
 def written(table: Table, rows: pa.Table, kinds: list[str] | None = None) -> tuple[Publisher, Any, list[BucketChange]]:
     """A write that is done but for its commits."""
-    state = table.state()
-    publisher = table.publisher(state)
+    state = table._core.state()
+    publisher = table._core.publisher(state)
     changes = write_changes(state, prepared("t", state.schema, [rows], kinds), publisher.user)
     return publisher, state, changes
 
@@ -56,8 +57,8 @@ def test_both_of_two_writers_at_once_are_compacted(options: dict[str, str], begu
     finish(second)
     expected |= dict.fromkeys(range(0, 60, 2), "first") | dict.fromkeys(range(0, 60, 3), "second")
     assert read(table) == expected
-    assert not options or {e.file.level for e in table.state().entries()}.isdisjoint({0})
-    ranges = sorted((e.file.min_sequence_number, e.file.max_sequence_number) for e in table.state().entries())
+    assert not options or {e.file.level for e in table._core.state().entries()}.isdisjoint({0})
+    ranges = sorted((e.file.min_sequence_number, e.file.max_sequence_number) for e in table._core.state().entries())
     assert options or all(a[1] < b[0] for a, b in pairwise(ranges)), "later rows have higher numbers"
     assert strays(table) == set()
 
@@ -80,7 +81,7 @@ def test_an_update_looks_again_at_rows_that_changed(tmp_path: Path) -> None:
     def longer(rows: pa.Table) -> pa.Array:
         return pa.array([f"{v}!" for v in rows.column("v").to_pylist()])
 
-    assert Table("t", table.path, Slower()).update({"v": longer}, "id < 3") == 3
+    assert Table(FileStoreTable("t", table.path, Slower())).update({"v": longer}, "id < 3") == 3
     assert read(table) == {0: "old!", 1: "new!", 2: "old!", 3: "old", 4: "old"}
     assert strays(table) == set()
 
@@ -99,10 +100,10 @@ def test_rows_deleted_and_written_at_once(tmp_path: Path) -> None:
 def test_a_compaction_that_came_too_late_gives_way(tmp_path: Path) -> None:
     table = made(tmp_path, **DV, **{"write-only": "true"})
     table.upsert(rows_of(range(10), "a"))
-    state = table.state()
-    publisher = table.publisher(state)
+    state = table._core.state()
+    publisher = table._core.publisher(state)
     late = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
-    assert table.compact() is not None
+    assert table.maintenance.compact() is not None
     assert publisher.compact(state, late, operation=None) is None
     assert read(table) == dict.fromkeys(range(10), "a")
     assert strays(table) == set()
@@ -111,8 +112,8 @@ def test_a_compaction_that_came_too_late_gives_way(tmp_path: Path) -> None:
 def test_a_compaction_is_computed_again_for_what_changed_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path, **DV, bucket="4", **{"write-only": "true"})
     table.upsert(rows_of(range(100), "a"))
-    state = table.state()
-    publisher = table.publisher(state)
+    state = table._core.state()
+    publisher = table._core.publisher(state)
     made_first = compact_buckets(state, list(bucket_states(state).values()), publisher.runner)
     table.upsert(rows_of([1], "b"))
     table.alter_options(unset=["write-only"])
@@ -173,7 +174,7 @@ def test_a_dynamic_bucket_that_another_writer_filled(tmp_path: Path) -> None:
                 table.upsert(rows_of(range(8, 12), "other"))
             return super().create(path, data)
 
-    Table("t", table.path, Slower()).upsert(rows_of(range(3, 10), "again"))
+    Table(FileStoreTable("t", table.path, Slower())).upsert(rows_of(range(3, 10), "again"))
     expected = dict.fromkeys(range(3), "first") | dict.fromkeys(range(10, 12), "other")
     assert read(table) == expected | dict.fromkeys(range(3, 10), "again")
     assert strays(table) == set()
@@ -185,23 +186,23 @@ def test_writers_and_a_compactor_lose_nothing(options: dict[str, str], tmp_path:
     rounds = 12
 
     def writer(number: int) -> None:
-        table = Table("t", root, LocalStore())
+        table = Table(FileStoreTable("t", root, LocalStore()))
         for step in range(rounds):
             own = range(number * 100, number * 100 + 40)
             table.upsert(rows_of(own, f"{number}.{step}"))
 
     def compactor() -> None:
-        table = Table("t", root, LocalStore())
+        table = Table(FileStoreTable("t", root, LocalStore()))
         for step in range(rounds // 2):
-            table.compact(full=step % 2 == 0)
+            table.maintenance.compact(full=step % 2 == 0)
 
     with ThreadPoolExecutor(3) as pool:
         for work in [pool.submit(writer, 0), pool.submit(writer, 1), pool.submit(compactor)]:
             work.result()
-    table = Table("t", root, LocalStore())
+    table = Table(FileStoreTable("t", root, LocalStore()))
     expected = {i: f"{n}.{rounds - 1}" for n in (0, 1) for i in range(n * 100, n * 100 + 40)}
     assert read(table, level_0=True) == expected
-    table.compact()
+    table.maintenance.compact()
     assert read(table) == expected
     assert strays(table) == set()
 
@@ -249,11 +250,11 @@ def test_a_failed_compaction_does_not_fail_the_write(tmp_path: Path, caplog: pyt
             return super().create(path, data)
 
     with caplog.at_level(logging.WARNING):
-        snapshot = Table("t", table.path, Stuck()).upsert(rows_of([1, 2], "b"))
+        snapshot = Table(FileStoreTable("t", table.path, Stuck())).upsert(rows_of([1, 2], "b"))
     assert snapshot is not None and snapshot.id == 3
     assert "not yet compacted" in caplog.text
     assert read(table, level_0=True) == {1: "b", 2: "b"}
-    table.compact()
+    table.maintenance.compact()
     assert read(table) == {1: "b", 2: "b"}
 
 
@@ -271,7 +272,7 @@ def test_an_overwrites_files_go_to_the_highest_level(tmp_path: Path) -> None:
         table = made(tmp_path / str(number), **options)
         batches = rows_of(range(10), "a").to_batches() + rows_of(range(5, 15), "b").to_batches()
         table.overwrite(batches)
-        assert {e.file.level for e in table.state().entries()} == levels, options
+        assert {e.file.level for e in table._core.state().entries()} == levels, options
         assert read(table) == dict.fromkeys(range(5), "a") | dict.fromkeys(range(5, 15), "b")
 
 
@@ -279,9 +280,9 @@ def test_a_change_of_the_hash_index_alone_is_committed_and_no_change_is_not(tmp_
     table = made(tmp_path, bucket="-1")
     publisher, state, changes = written(table, rows_of(range(9), "v"))
     nothing = [BucketChange(c.partition, c.bucket) for c in changes]
-    assert publisher.publish(state, nothing, operation="WRITE") is None and table.state().snapshot is None
+    assert publisher.publish(state, nothing, operation="WRITE") is None and table._core.state().snapshot is None
     index = [BucketChange(c.partition, c.bucket, index=c.index) for c in changes]
     assert any(c.index for c in index)
     snapshot = publisher.publish(state, index, operation="WRITE")
     assert snapshot is not None and snapshot.index_manifest is not None
-    assert not table.state().entries()
+    assert not table._core.state().entries()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bitlake
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import CountingStore
 from bitlake.mergetree.commit import publish
@@ -83,12 +84,12 @@ def test_a_key_is_in_one_partition(name: str, buffer: str, tmp_path: Path) -> No
         table.upsert([arrow(rows[at : at + 20]) for at in range(0, 60, 20)])
         assert read(table) == sorted(model.values(), key=repr)
         assert table.scan().count() == len(model)
-    assert max(e.bucket for e in table.state().entries()) > 0
+    assert max(e.bucket for e in table._core.state().entries()) > 0
     if name == "deduplicate":
         assert table.delete("id < 5") == sum(k[0] < 5 for k in model)
         table.upsert(arrow([(1, "x", "zz", 1, 1), (99, "y", "zz", 2, 2)]), ["-D", "+I"])
         model = {k: r for k, r in model.items() if k[0] >= 5} | {(99, "y"): (99, "y", "zz", 2, 2)}
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
         assert read(table) == sorted(model.values(), key=repr)
 
 
@@ -104,7 +105,7 @@ def test_many_keys_are_looked_up_by_their_range_in_key_columns_only(tmp_path: Pa
     made_.upsert(rows(range(1000), 1))
     made_.upsert(rows(range(1000, 2000), 2))
     store = CountingStore(LocalStore())
-    table = Table("default.t", made_.path, store)
+    table = Table(FileStoreTable("default.t", made_.path, store))
     before = store.bytes_read
     table.upsert(rows(range(600), 3))
     assert store.bytes_read - before < 400_000  # a file has 2 MB
@@ -115,10 +116,10 @@ def test_many_keys_are_looked_up_by_their_range_in_key_columns_only(tmp_path: Pa
 
 def test_of_two_writers_at_once_the_second_looks_again(tmp_path: Path) -> None:
     table = made(tmp_path)
-    state = table.state()
+    state = table._core.state()
     late = write_changes(state, prepared("t", state.schema, [arrow([(1, "x", "a", 1, 1)])]), "late")
     table.upsert(arrow([(1, "x", "b", 2, 2)]))
     with pytest.raises(bitlake.errors.CommitConflict, match="other partitions"):
-        publish(table, state, late, operation="WRITE")
+        publish(table._core, state, late, operation="WRITE")
     table.upsert(arrow([(1, "x", "a", 1, 1)]))
     assert read(table) == [(1, "x", "a", 1, 1)]

@@ -13,6 +13,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import CommitConflict, InvalidRequest, StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
 from bitlake.mergetree import dml
@@ -80,7 +81,7 @@ class Meddling(LocalStore):
 
 
 def through(table: Table, store: LocalStore) -> Table:
-    return Table(table.name, table.path, store)
+    return Table(FileStoreTable(table.name, table.path, store))
 
 
 @pytest.mark.parametrize("options", [{}, {"bucket": "-1"}, {"write_only": "true"}, {"changelog_producer": "lookup"}])
@@ -89,17 +90,17 @@ def test_on_and_off_again_with_data(tmp_path: Path, options: dict[str, str]) -> 
     model: dict[int, int] = {}
     some_rounds(table, model, range(3))
     assert rows_of(table) == model
-    assert table.enable_deletion_vectors().options[ENABLED] == "true"
+    assert table.maintenance.enable_deletion_vectors().options[ENABLED] == "true"
     assert rows_of(table) == model
-    assert is_settled(table.state())
+    assert is_settled(table._core.state())
     assert table.snapshot is not None
     assert table.snapshot.schema_id == table.schema.id
     some_rounds(table, model, range(3, 6))
-    table.compact()
+    table.maintenance.compact()
     assert rows_of(table) == model
     before = table.schema.id
-    assert table.enable_deletion_vectors().id == before, "it is on already"
-    assert table.disable_deletion_vectors().options[ENABLED] == "false"
+    assert table.maintenance.enable_deletion_vectors().id == before, "it is on already"
+    assert table.maintenance.disable_deletion_vectors().options[ENABLED] == "false"
     assert rows_of(table) == model
     some_rounds(table, model, range(6, 9))
     assert rows_of(table) == model
@@ -107,9 +108,9 @@ def test_on_and_off_again_with_data(tmp_path: Path, options: dict[str, str]) -> 
 
 def test_a_table_without_data(tmp_path: Path) -> None:
     table = make(tmp_path)
-    table.enable_deletion_vectors()
+    table.maintenance.enable_deletion_vectors()
     assert table.snapshot is None
-    table.disable_deletion_vectors()
+    table.maintenance.disable_deletion_vectors()
     table.alter_options({ENABLED: "true"})
     assert table.schema.opts[ENABLED] == "true"
 
@@ -119,7 +120,7 @@ def test_an_alter_names_the_call(tmp_path: Path) -> None:
     table.upsert(batch({1: 1}))
     with pytest.raises(InvalidRequest, match=r"enable_deletion_vectors\(table\)"):
         table.alter_options({ENABLED: "true"})
-    table.enable_deletion_vectors()
+    table.maintenance.enable_deletion_vectors()
     with pytest.raises(InvalidRequest, match=r"disable_deletion_vectors\(table\)"):
         table.alter_options({ENABLED: "false"})
     with pytest.raises(InvalidRequest, match=r"disable_deletion_vectors\(table\)"):
@@ -131,7 +132,7 @@ def test_tables_that_take_no_vectors(tmp_path: Path, options: dict[str, str]) ->
     table = make(tmp_path, **options)
     table.upsert(batch({1: 1}))
     with pytest.raises(InvalidRequest, match="does not go with"):
-        table.enable_deletion_vectors()
+        table.maintenance.enable_deletion_vectors()
     assert ENABLED not in table.schema.options
 
 
@@ -144,7 +145,7 @@ def test_another_writer_commits_around_the_switch(tmp_path: Path, on: bool, afte
     start = table.schema.id
     store = Meddling(f"schema/schema-{start + 1}", lambda: some_rounds(table, model, range(2, 4)), after)
     switching = through(table, store)
-    schema = switching.enable_deletion_vectors() if on else switching.disable_deletion_vectors()
+    schema = switching.maintenance.enable_deletion_vectors() if on else switching.maintenance.disable_deletion_vectors()
     assert store.done
     assert schema.options[ENABLED] == str(on).lower() == table.schema.options[ENABLED]
     assert rows_of(table) == model
@@ -162,22 +163,22 @@ def test_a_compaction_of_the_old_mode_that_looked_at_the_schema_before(
     # A level so large that what comes after is compacted above it.
     model = {k: k * 7919 % 10_007 for k in range(20_000)}
     table.upsert(batch(dict(model)))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     old = table.schema
     wrong: list[dict[int, int]] = []
 
     def late() -> None:
         some_rounds(table, model, range(2, 4))
-        state = dataclasses.replace(table.state(), schema=old)
+        state = dataclasses.replace(table._core.state(), schema=old)
         with monkeypatch.context() as patched:
             patched.setattr("bitlake.write.commit.latest_schema_id", lambda table: old.id)
-            assert dml.compact(table, state, state.entries(), False) is not None
+            assert dml.compact(table._core, state, state.entries(), False) is not None
         got = table.scan().to_arrow().to_pydict()
         wrong.append(dict(zip(got["k"], got["v"], strict=True)) if len(set(got["k"])) == len(got["k"]) else {})
 
     store = Meddling(f"schema/schema-{old.id + 1}", late, after=True)
     switching = through(table, store)
-    schema = switching.enable_deletion_vectors() if on else switching.disable_deletion_vectors()
+    schema = switching.maintenance.enable_deletion_vectors() if on else switching.maintenance.disable_deletion_vectors()
     assert wrong, "the other writer did not come in between"
     assert wrong != [model], "the compaction did no harm: the test has lost its point"
     assert schema.id == (old.id + 1 if on else old.id + 3), "off: switched back, and off again"
@@ -189,18 +190,18 @@ def test_vectors_that_another_engine_left_behind_are_not_applied_again(tmp_path:
     """Paimon switches vectors off without compacting if told so, and leaves them in the index manifest."""
     table = make(tmp_path, bucket="1")
     table.upsert(batch({1: 1, 2: 2, 3: 3}))
-    table.compact(full=True)
-    state = table.state()
+    table.maintenance.compact(full=True)
+    state = table._core.state()
     (entry,) = state.entries()
     place = (entry.partition, entry.bucket)
     vector = DeletionVector.of(pa.array([0]).to_numpy())
     new = write_vectors(state.table_files, state.schema, *place, {entry.file.file_name: vector})
     plan = CommitPlan("COMPACT", index=(IndexChange(*place, "DELETION_VECTORS", (), (new,)),))
-    assert commit(table.store, state.paths, plan, state.schema, "other") is not None
+    assert commit(table._core.store, state.paths, plan, state.schema, "other") is not None
     assert rows_of(table) == {1: 1, 2: 2, 3: 3}
-    table.enable_deletion_vectors()
+    table.maintenance.enable_deletion_vectors()
     assert rows_of(table) == {1: 1, 2: 2, 3: 3}
-    state = table.state()
+    state = table._core.state()
     assert not any(e.ranges for e in index_entries(state.table_files, state.snapshot))
 
 
@@ -227,7 +228,7 @@ def test_a_writer_goes_on_while_the_mode_changes(tmp_path: Path) -> None:
         for on in (True, False, True):
             for _ in range(20):
                 try:
-                    table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+                    table.maintenance.enable_deletion_vectors() if on else table.maintenance.disable_deletion_vectors()
                     break
                 except CommitConflict:
                     continue
@@ -236,7 +237,7 @@ def test_a_writer_goes_on_while_the_mode_changes(tmp_path: Path) -> None:
         stop.set()
         writer.join()
     assert not failed
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert rows_of(table) == model
 
 
@@ -253,14 +254,14 @@ def test_a_switch_that_dies_at_any_step(tmp_path: Path, on: bool, after: bool) -
         store = FaultyStore(LocalStore(), number, after=after, dead=True)
         try:
             dying = through(table, store)
-            dying.enable_deletion_vectors() if on else dying.disable_deletion_vectors()
+            dying.maintenance.enable_deletion_vectors() if on else dying.maintenance.disable_deletion_vectors()
         except StorageUnavailable:
             pass
         manifests.clear_caches()
-        table.compact()  # level 0 shows with vectors only then; without, it changes nothing
+        table.maintenance.compact()  # level 0 shows with vectors only then; without, it changes nothing
         assert rows_of(table) == model, f"died at call {number}"
         switched += table.schema.options[ENABLED] == str(on).lower() if ENABLED in table.schema.options else 0
-        table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+        table.maintenance.enable_deletion_vectors() if on else table.maintenance.disable_deletion_vectors()
         assert rows_of(table) == model
         if not store.failed:
             break
@@ -277,13 +278,13 @@ def test_append_tables(tmp_path: Path, options: dict[str, str]) -> None:
     table = make(tmp_path, **{"primary-key": ""}, **options)
     model: dict[int, int] = {k: k for k in range(50)}
     table.append(batch(dict(model)))
-    table.enable_deletion_vectors()
+    table.maintenance.enable_deletion_vectors()
     assert rows_of(table) == model
     table.delete("k IN (1, 6, 11, 16)")
     model = {k: v for k, v in model.items() if k not in (1, 6, 11, 16)}
     assert rows_of(table) == model
-    assert not is_settled(table.state())
-    table.disable_deletion_vectors()
+    assert not is_settled(table._core.state())
+    table.maintenance.disable_deletion_vectors()
     assert rows_of(table) == model
     table.delete("k > 40")
     assert rows_of(table) == {k: v for k, v in model.items() if k <= 40}
@@ -316,8 +317,8 @@ def test_buckets_are_rescaled_by_an_overwrite(tmp_path: Path, options: dict[str,
     assert table.scan(where="k = 7").to_arrow().num_rows == 1
     table.overwrite(table.scan().to_arrow())
     assert table.scan().to_arrow().sort_by("k").equals(before)
-    assert {e.total_buckets for e in table.state().entries()} == {5}
-    assert len({e.bucket for e in table.state().entries()}) == 5
+    assert {e.total_buckets for e in table._core.state().entries()} == {5}
+    assert len({e.bucket for e in table._core.state().entries()}) == 5
     if table.schema.primary_keys:
         table.append(rows.slice(0, 50))
         assert table.scan().to_arrow().sort_by("k").equals(before)
@@ -338,7 +339,7 @@ def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
     table = make(tmp_path, **options)
     model = {k: k for k in range(200)}
     table.append(batch(dict(model)))
-    old = table.state()
+    old = table._core.state()
     late: list[object] = []
 
     def write_late() -> None:
@@ -346,28 +347,30 @@ def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
         model.update(rows)
         if old.schema.primary_keys:
             changes = write_changes(old, prepared("t", old.schema, [batch(dict(rows))]), "late", compact=False)
-            late.append(table.publisher(old).publish(old, changes, operation="WRITE"))
+            late.append(table._core.publisher(old).publish(old, changes, operation="WRITE"))
         else:
-            late.append(table.commit_files(old, write_rows(old, iter([batch(dict(rows))]), table.store), "WRITE"))
+            late.append(
+                table._core.commit_files(old, write_rows(old, iter([batch(dict(rows))]), table._core.store), "WRITE")
+            )
 
     store = Meddling("snapshot/snapshot-", write_late)
-    through(table, store).rescale(5)
+    through(table, store).maintenance.rescale(5)
     assert late
-    table.compact()
+    table.maintenance.compact()
     assert rows_of(table) == model
-    assert {e.total_buckets for e in table.state().entries()} == {5}
+    assert {e.total_buckets for e in table._core.state().entries()} == {5}
     snapshot = table.snapshot
-    table.rescale(5)
+    table.maintenance.rescale(5)
     assert table.snapshot == snapshot, "nothing to do"
     table.append(batch({7777: 1}))
     with pytest.raises(InvalidRequest, match="0 buckets"):
-        table.rescale(0)
+        table.maintenance.rescale(0)
 
 
 def test_tables_without_fixed_buckets_are_not_rescaled(tmp_path: Path) -> None:
     table = make(tmp_path, bucket="-1")
     with pytest.raises(InvalidRequest, match="no fixed number of buckets"):
-        table.rescale(3)
+        table.maintenance.rescale(3)
 
 
 def test_dynamic_buckets_stay_dynamic(tmp_path: Path) -> None:
@@ -392,7 +395,7 @@ def test_full_compactions_at_every_write_if_asked_for(tmp_path: Path) -> None:
     table = make(tmp_path, full_compaction__delta_commits="3", changelog_producer="full-compaction", bucket="1")
     model: dict[int, int] = {}
     some_rounds(table, model, range(2))
-    assert {e.file.level for e in table.state().entries()} == {5}
+    assert {e.file.level for e in table._core.state().entries()} == {5}
     assert rows_of(table) == model
     assert table.snapshot is not None
     assert table.snapshot.changelog_record_count
@@ -411,7 +414,7 @@ def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> 
     table = make(tmp_path, bucket="1")
     table.upsert(batch({1: 1, 2: 1}))
     table.upsert(batch({1: 2}))
-    table.enable_deletion_vectors()
+    table.maintenance.enable_deletion_vectors()
     switched = [
         ("APPEND", {1: 1, 2: 1}),
         ("APPEND", {1: 2, 2: 1}),
@@ -424,7 +427,7 @@ def test_time_travel_over_a_switch_and_to_an_append_snapshot(tmp_path: Path) -> 
     assert history(table) == written
     assert table.changes(4, 5, kinds=False).to_arrow().to_pylist() == [{"k": 2, "v": 3}]
     assert table.changes(5, 6, kinds=False).to_arrow().num_rows == 0
-    table.disable_deletion_vectors()
+    table.maintenance.disable_deletion_vectors()
     table.upsert(batch({1: 9}))
     last = history(table)
     assert last[: len(written)] == written and last[-1] == ("APPEND", {1: 9, 2: 3})

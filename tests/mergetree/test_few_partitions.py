@@ -43,7 +43,7 @@ def steps(table: Table) -> None:
     table.upsert(rows(range(0, 60, 5), "gone", days[:3]), ["-D"] * 12)
     table.upsert(rows(range(200, 220), "new", ["d7", "d8"]))
     table.upsert(rows(range(220), "last", ["d2"]))
-    table.compact(full=True, where="day = 'd2'")
+    table.maintenance.compact(full=True, where="day = 'd2'")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +61,7 @@ def test_the_same_rows_and_buckets(tmp_path: Path, kind: str, monkeypatch: pytes
     shapes = [
         sorted(
             (e.partition, e.bucket, e.file.level, e.file.row_count, e.file.min_sequence_number)
-            for e in t.state().entries()
+            for e in t._core.state().entries()
         )
         for t in (small, large)
     ]

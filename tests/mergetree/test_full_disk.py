@@ -51,7 +51,7 @@ def delete_short(table: Table) -> None:
 
 
 def compact(table: Table) -> None:
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
 
 
 DATA, COMMIT = {"bucket"}, {"bucket", "manifest"}

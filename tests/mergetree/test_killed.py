@@ -13,6 +13,7 @@ import pytest
 import bitlake
 
 _KILLED = '''
+from bitlake.file_store_table import FileStoreTable
 import os, shutil, signal, sys
 from pathlib import Path
 import bitlake, keyed_tables
@@ -42,7 +43,7 @@ for number in range(200):
     child = os.fork()
     if child == 0:
         store = Killer(Path(root), number)
-        table = bitlake.Table("default.t", f"{root}/default.db/t", store)
+        table = bitlake.Table(FileStoreTable("default.t", f"{root}/default.db/t", store))
         table.upsert(keyed_tables.rows_of(range(10, 30), "new"))
         os._exit(0)
     _, status = os.waitpid(child, 0)

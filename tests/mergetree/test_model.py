@@ -21,7 +21,6 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 import bitlake
 from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.scan.scan import Scan
-from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.manifests import clear_caches
 from bitlake.snapshot.versions import snapshot_ids
 
@@ -173,20 +172,22 @@ class PrimaryKeyTable(RuleBasedStateMachine):
         self.done()
 
     def compact(self) -> None:
-        self.table.compact(full=self.rng.random() < 0.5)
+        self.table.maintenance.compact(full=self.rng.random() < 0.5)
         self.done()
 
     def switch_vectors(self) -> None:
         if self.vectors:
-            self.table.disable_deletion_vectors()
+            self.table.maintenance.disable_deletion_vectors()
         else:
-            self.table.enable_deletion_vectors()
+            self.table.maintenance.enable_deletion_vectors()
         self.vectors = not self.vectors
         self.done()
 
     def expire(self) -> None:
-        self.table.expire_snapshots(Retention(self.rng.randrange(1, 8), 1, 0, 1000))
-        ids = set(snapshot_ids(self.table.state().table_files))
+        self.table.maintenance.expire_snapshots(
+            retain_max=self.rng.randrange(1, 8), retain_min=1, older_than=0, max_deletes=1000
+        )
+        ids = set(snapshot_ids(self.table._core.state().table_files))
         self.kept = {i: rows for i, rows in self.kept.items() if i in ids}
 
     def reopen(self) -> None:

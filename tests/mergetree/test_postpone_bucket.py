@@ -31,7 +31,7 @@ def found(table: Table) -> dict[tuple[str, int], int]:
 
 def counts(table: Table) -> dict[bytes, set[int]]:
     out: dict[bytes, set[int]] = {}
-    for e in table.state().entries():
+    for e in table._core.state().entries():
         assert 0 <= e.bucket < e.total_buckets
         out.setdefault(e.partition, set()).add(e.total_buckets)
     return out
@@ -58,8 +58,8 @@ def test_rows_are_there_after_the_write(tmp_path: Path, function: str) -> None:
         assert table.snapshot is not None and table.snapshot.id == turn + 1, "no compaction belongs to such a write"
     assert all(len(each) == 1 for each in counts(table).values())
     assert set.union(*counts(table).values()) == {1, 4}
-    table.compact(full=True)
-    assert found(table) == model and table.verify().ok
+    table.maintenance.compact(full=True)
+    assert found(table) == model and table.maintenance.verify().ok
 
 
 def test_an_overwrite_keeps_the_number_of_buckets(tmp_path: Path) -> None:
@@ -76,6 +76,6 @@ def test_an_overwrite_keeps_the_number_of_buckets(tmp_path: Path) -> None:
 def test_rows_wait_if_the_option_says_so(tmp_path: Path) -> None:
     table = make(tmp_path, postpone__batch_write_fixed_bucket="false")
     table.upsert(pa.table({"p": ["a"], "id": [1], "v": [1]}, schema=SCHEMA))
-    assert found(table) == {} and {e.bucket for e in table.state().entries()} == {-2}
-    table.compact()
+    assert found(table) == {} and {e.bucket for e in table._core.state().entries()} == {-2}
+    table.maintenance.compact()
     assert found(table) == {("a", 1): 1}

@@ -50,8 +50,8 @@ def keyed(lake: bitlake.Lake, **options: str) -> Table:
 
 
 def job_of(table: Table, **more: object) -> TaskJob:
-    state = table.state()
-    return TaskJob(state, table.publisher(state).user, **more)  # type: ignore[arg-type]
+    state = table._core.state()
+    return TaskJob(state, table._core.publisher(state).user, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("vectors", ["false", "true"])
@@ -67,10 +67,10 @@ def test_rows_of_later_tasks_come_later(lake: bitlake.Lake, vectors: str, write_
         # The tasks may end in any order.
         order = chance.sample(range(3), 3)
         done = {t: write_task(job, t, [batch(shares[t], f"{number}.{t}")]) for t in order}
-        commit_tasks(table, job, [done[t] for t in order])
+        commit_tasks(table._core, job, [done[t] for t in order])
     if write_only == "true":
         table.alter_options({"write-only": "false"})
-        table.compact()
+        table.maintenance.compact()
     assert rows(table) == model
 
 
@@ -79,9 +79,9 @@ def test_rows_come_after_those_of_a_writer_that_was_first(lake: bitlake.Lake) ->
     job = job_of(table)
     done = [write_task(job, t, [batch([1, 2], f"task {t}")]) for t in range(2)]
     table.upsert(pa.table([[1, 3], ["other", "other"]], schema=SCHEMA))
-    commit_tasks(table, job, done)
+    commit_tasks(table._core, job, done)
     assert rows(table) == {1: "task 1", 2: "task 1", 3: "other"}
-    assert not {e.file.file_name for e in table.state().entries()} - files(table)
+    assert not {e.file.file_name for e in table._core.state().entries()} - files(table)
 
 
 def test_tasks_replace_all_rows(lake: bitlake.Lake) -> None:
@@ -89,19 +89,19 @@ def test_tasks_replace_all_rows(lake: bitlake.Lake) -> None:
     table.upsert(pa.table([[1, 3], ["old", "old"]], schema=SCHEMA))
     job = job_of(table, fresh=True)
     done = [write_task(job, t, [batch([t, 5], f"task {t}")]) for t in range(2)]
-    commit_tasks(table, job, done, Overwrite())
+    commit_tasks(table._core, job, done, Overwrite())
     assert rows(table) == {0: "task 0", 1: "task 1", 5: "task 1"}
 
 
 def test_a_batch_is_known_by_user_and_number(lake: bitlake.Lake) -> None:
     for table in (lake.create_table("t", SCHEMA), keyed(lake, deletion_vectors_enabled="true")):
-        mine = table.written_by("stream")
-        assert last_identifier(mine.state(), "stream") is None
+        mine = Table(table._core.written_by("stream"))
+        assert last_identifier(mine._core.state(), "stream") is None
         for number in (0, 1):
             job = job_of(mine)
-            commit_tasks(mine, job, [write_task(job, 0, [batch([number], "x")])], None, number)
+            commit_tasks(mine._core, job, [write_task(job, 0, [batch([number], "x")])], None, number)
         table.append(pa.table([[9], ["other"]], schema=SCHEMA))
-        state = table.state()
+        state = table._core.state()
         assert last_identifier(state, "stream") == 1
         assert [is_committed(state, "stream", n) for n in (0, 1, 2)] == [True, True, False]
         assert not is_committed(state, "another", 0)
@@ -110,18 +110,18 @@ def test_a_batch_is_known_by_user_and_number(lake: bitlake.Lake) -> None:
 
 def test_a_process_given_up_for_dead_may_commit_the_batch_first(lake: bitlake.Lake) -> None:
     for table in (lake.create_table("t", SCHEMA), keyed(lake)):
-        mine = table.written_by("stream")
+        mine = Table(table._core.written_by("stream"))
         job = job_of(mine)
         done, late = (write_task(job, 0, [batch([1], v)]) for v in ("first", "late"))
         assert not is_committed(job.state, "stream", 5)
-        commit_tasks(mine, job, [done], None, 5)
+        commit_tasks(mine._core, job, [done], None, 5)
         table.append(pa.table([[9], ["other"]], schema=SCHEMA))
         there = files(table)
         with pytest.raises(BatchCommitted, match="batch 5 of stream is in .* already, as snapshot 1"):
-            commit_tasks(mine, job, [late], None, 5)
+            commit_tasks(mine._core, job, [late], None, 5)
         assert rows(table) == {1: "first", 9: "other"}
         assert files(table) < there, "the late files are deleted"
-        commit_tasks(mine, job_of(mine), [], None, 6)
+        commit_tasks(mine._core, job_of(mine), [], None, 6)
 
 
 def test_what_is_discarded_is_gone(lake: bitlake.Lake) -> None:
@@ -164,30 +164,30 @@ def test_rows_that_tasks_cannot_place_are_placed_by_the_commit(
             model |= dict.fromkeys(share, f"{number}.{task}")
         order = chance.sample(range(3), 3)
         parts = {t: [batch(shares[t][:9], f"{number}.{t}"), batch(shares[t][9:], f"{number}.{t}")] for t in order}
-        commit_tasks(table, job, [write_task(job, t, parts[t]) for t in order])
+        commit_tasks(table._core, job, [write_task(job, t, parts[t]) for t in order])
         assert rows(table) == model
     assert not staged(table)
-    assert len({(e.partition, e.bucket) for e in table.state().entries()}) > 4
+    assert len({(e.partition, e.bucket) for e in table._core.state().entries()}) > 4
     job = job_of(table, fresh=True)
-    commit_tasks(table, job, [write_task(job, 0, [batch([1, 2], "new")])], Overwrite())
+    commit_tasks(table._core, job, [write_task(job, 0, [batch([1, 2], "new")])], Overwrite())
     assert rows(table) == {1: "new", 2: "new"}
 
 
 @pytest.mark.parametrize("where", ["dynamic", "across"])
 def test_staged_batches_are_committed_once(lake: bitlake.Lake, where: str) -> None:
-    table = placed(lake, where).written_by("stream")
+    table = Table(placed(lake, where)._core.written_by("stream"))
     job = job_of(table)
     done, late, again = (write_task(job, 0, [batch([1], v)]) for v in ("first", "late", "again"))
-    commit_tasks(table, job, [done], None, 5)
-    assert last_identifier(table.state(), "stream") == 5 and is_committed(table.state(), "stream", 5)
+    commit_tasks(table._core, job, [done], None, 5)
+    assert last_identifier(table._core.state(), "stream") == 5 and is_committed(table._core.state(), "stream", 5)
     discard_tasks(job.state, [again])
     assert staged(table) == set(late.staged)
     # A process that was given up for dead: it looked before the batch was there, and commits after.
-    stale = table.written_by("stream")
+    stale = Table(table._core.written_by("stream"))
     states = iter([job.state])
-    stale.state = lambda: next(states, table.state())  # type: ignore[method-assign]
+    stale._core.state = lambda: next(states, table._core.state())  # type: ignore[method-assign]
     with pytest.raises(BatchCommitted):
-        commit_tasks(stale, job, [late], None, 5)
+        commit_tasks(stale._core, job, [late], None, 5)
     assert rows(table) == {1: "first"} and not staged(table)
 
 
@@ -206,7 +206,7 @@ def test_staged_rows_are_written_again_when_another_writer_came_first(
         return made
 
     monkeypatch.setattr(keyed_tables, "write_changes", late)
-    commit_tasks(table, job, done)
+    commit_tasks(table._core, job, done)
     assert rows(table) == {0: "task 0", 1: "task 1", 5: "task 1", 9: "other"}
     assert not staged(table)
 
@@ -222,7 +222,7 @@ def test_rows_that_do_not_fit_fail_in_their_task(lake: bitlake.Lake) -> None:
     (path,) = done.staged
     Path(path).write_bytes(Path(path).read_bytes()[:90])
     with pytest.raises(CorruptError, match=r"staged rows cannot be read.*rows-.*\.arrow"):
-        commit_tasks(table, job, [done])
+        commit_tasks(table._core, job, [done])
     assert table.snapshot is None and not files(table) and not staged(table)
 
 
@@ -230,7 +230,7 @@ def test_staged_rows_that_were_left_behind_are_orphans(lake: bitlake.Lake) -> No
     table = placed(lake, "dynamic")
     job = job_of(table)
     (path,) = write_task(job, 0, [batch([1], "x")]).staged
-    table.remove_orphan_files(2**53)
+    table.maintenance.remove_orphan_files(2**53)
     assert not Path(path).exists()
 
 
@@ -244,5 +244,5 @@ def test_row_kinds_from_a_column(lake: bitlake.Lake) -> None:
     table.upsert(pa.table([[1, 2], ["a", "a"]], schema=SCHEMA))
     job = job_of(table, kinds="kind")
     given = pa.record_batch([[1, 2], ["b", None], ["+U", "-D"]], names=["id", "v", "kind"])
-    commit_tasks(table, job, [write_task(job, 0, [given])])
+    commit_tasks(table._core, job, [write_task(job, 0, [given])])
     assert rows(table) == {1: "b"}

@@ -216,15 +216,15 @@ def test_files_with_many_deleted_rows_are_rewritten_where_the_table_asks(tmp_pat
         options = {"bucket": "1", "deletion-vectors.enabled": "true", **more}
         table = lake.create_table(name, columns, primary_key=["k"], options=options)
         table.upsert(rows(0, 1000, 0))
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
         table.upsert(rows(0, 200, 1))
-        assert table.compact() is None, "200 of 1,000 rows are not more than 0.2"
+        assert table.maintenance.compact() is None, "200 of 1,000 rows are not more than 0.2"
         table.upsert(rows(200, 210, 1))
-        big = max(table.state().entries(), key=lambda e: e.file.row_count)
+        big = max(table._core.state().entries(), key=lambda e: e.file.row_count)
         assert big.file.row_count == 1000
-        assert (table.compact() is not None) == (name == "asked")
-        after = max(table.state().entries(), key=lambda e: e.file.row_count).file
+        assert (table.maintenance.compact() is not None) == (name == "asked")
+        after = max(table._core.state().entries(), key=lambda e: e.file.row_count).file
         assert (after.row_count, after.level) == (790 if name == "asked" else 1000, big.file.level)
         expected = pa.table({"k": range(1000), "v": [1] * 210 + [0] * 790}, columns)
         assert table.scan().to_arrow().sort_by("k").equals(expected)
-        assert table.compact() is None and table.scan().count() == 1000
+        assert table.maintenance.compact() is None and table.scan().count() == 1000

@@ -12,6 +12,7 @@ import pytest
 import bitlake
 from bitlake.codec.binary_row import decode_row
 from bitlake.errors import InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.reader import reader_for
 from bitlake.merge.interval_partition import check_level_overlap
 from bitlake.metadata.paths import POSTPONE_BUCKET
@@ -50,7 +51,7 @@ def rows_of(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def read(table: Table, snapshot: int | None = None) -> Model:
-    scan = table.scan() if snapshot is None else table.scan_of(state_at(table.state(), snapshot))
+    scan = table.scan() if snapshot is None else table._core.scan_of(state_at(table._core.state(), snapshot))
     found = scan.to_arrow().to_pylist()
     out = {(r["day"], r["id"]): r for r in found}
     assert len(out) == len(found), "a key is there twice"
@@ -59,7 +60,7 @@ def read(table: Table, snapshot: int | None = None) -> Model:
 
 def check(table: Table) -> None:
     """What must hold of the files of any snapshot."""
-    state = table.state()
+    state = table._core.state()
     entries = state.entries()
     check_level_overlap(state.schema, "t", [], entries)
     live = {e.file.file_name: e.file.row_count for e in entries}
@@ -136,8 +137,8 @@ def test_a_table_is_what_a_dictionary_would_be(number: int, tmp_path: Path) -> N
             for k in touched:
                 model[k] = {**model[k], "name": f"u{step}"}
         else:
-            table.compact(full=chance.random() < 0.5)
-        table = Table("t", table.path, table.store) if chance.random() < 0.3 else table
+            table.maintenance.compact(full=chance.random() < 0.5)
+        table = Table(FileStoreTable("t", table.path, table._core.store)) if chance.random() < 0.3 else table
         assert read(table) == model, (step, what)
         check(table)
         snapshot = table.snapshot
@@ -145,10 +146,10 @@ def test_a_table_is_what_a_dictionary_would_be(number: int, tmp_path: Path) -> N
             past[snapshot.id] = dict(model)
     for snapshot_id, expected in past.items():
         assert read(table, snapshot_id) == expected
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert read(table) == model
     check(table)
-    top = {e.file.level for e in table.state().entries()}
+    top = {e.file.level for e in table._core.state().entries()}
     assert len(top) <= 1 and 0 not in top
 
 
@@ -194,10 +195,10 @@ def test_merge_engines_give_what_they_give_row_by_row(
             key = (r["day"], r["id"])
             model[key] = merge(model[key], r) if key in model else r
         if chance.random() < 0.25:
-            table.compact(full=chance.random() < 0.5)
+            table.maintenance.compact(full=chance.random() < 0.5)
         assert read(table) == model, step
         check(table)
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert read(table) == model
 
 
@@ -211,7 +212,7 @@ def row(number: int, name: str | None = "x", day: str = "a", n: int | None = 1) 
 def test_append_and_compact_snapshots(tmp_path: Path) -> None:
     table = made(tmp_path, deletion_vectors__enabled="true")
     table.append(rows_of([row(i) for i in range(10)]))
-    state = table.state()
+    state = table._core.state()
     assert state.snapshot is not None
     first = load_snapshot(state.table_files, 1)
     assert [s.commit_kind for s in (first, state.snapshot)] == ["APPEND", "COMPACT"]
@@ -224,12 +225,12 @@ def test_write_only_tables_keep_level_0(tmp_path: Path) -> None:
     table = made(tmp_path, deletion_vectors__enabled="true", write_only="true")
     for step in range(7):
         table.append(rows_of([row(step), row(90, f"v{step}")]))
-    assert {e.file.level for e in table.state().entries()} == {0}
+    assert {e.file.level for e in table._core.state().entries()} == {0}
     assert read(table) == {}
     assert {(r["day"], r["id"]): r for r in table.scan().with_level_0().to_arrow().to_pylist()}["a", 90] == row(
         90, "v6"
     )
-    table.compact()
+    table.maintenance.compact()
     assert read(table) == {**{("a", i): row(i) for i in range(7)}, ("a", 90): row(90, "v6")}
 
 
@@ -239,12 +240,12 @@ def test_input_changelog_has_every_row(tmp_path: Path) -> None:
     snapshot = table.upsert(rows_of(rows), kinds)
     assert snapshot is not None and snapshot.changelog_manifest_list is not None
     assert snapshot.changelog_record_count == 4
-    state = table.state()
+    state = table._core.state()
     (meta,) = read_manifest_list(state.table_files, snapshot.changelog_manifest_list)
     (entry,) = read_manifest(state.table_files, meta.file_name)
     assert entry.file.file_name.startswith("changelog-")
     path = PartitionReader(state.schema, state.paths).data_path(entry)
-    with table.store.open_input(path) as source:
+    with table._core.store.open_input(path) as source:
         (batch,) = reader_for(path)(source, ["id", "name", "_VALUE_KIND", "_SEQUENCE_NUMBER"], batch_size=100)
     assert list(zip(*batch.to_pydict().values(), strict=True)) == [
         (1, "a", 0, 0), (1, "b", 2, 1), (2, "x", 0, 2), (2, "x", 3, 3),
@@ -315,7 +316,7 @@ def test_overwrite(tmp_path: Path) -> None:
         assert sorted(read(table)) == [("a", 8), ("b", 3), ("b", 9)]
         table.overwrite(rows_of([row(1)]))
         assert read(table) == {("a", 1): row(1)}
-        assert {e.file.level for e in table.state().entries()} == {5}
+        assert {e.file.level for e in table._core.state().entries()} == {5}
         table.truncate()
         assert read(table) == {}
         check(table)
@@ -345,7 +346,7 @@ def test_partial_update_takes_deletes_where_it_may(tmp_path: Path) -> None:
 def test_postponed_rows_wait_as_paimon_has_them(tmp_path: Path) -> None:
     table = made(tmp_path, bucket="-2", **WAITING)
     table.upsert(rows_of([row(3), row(1), row(3, "y")]), ["+I", "+I", "-D"])
-    (entry,) = table.state().entries()
+    (entry,) = table._core.state().entries()
     file = entry.file
     assert (entry.bucket, entry.total_buckets, file.level) == (POSTPONE_BUCKET, POSTPONE_BUCKET, 0)
     assert file.file_name.startswith("data--u-") and "-s-" in file.file_name and "-w-" in file.file_name
@@ -382,14 +383,14 @@ def test_postponed_rows_get_buckets_when_they_are_compacted(
             if kind in ("+I", "+U"):
                 model[r["day"], r["id"]] = r
         if step % 2:
-            assert table.compact(full=step == 5) is not None
+            assert table.maintenance.compact(full=step == 5) is not None
             assert read(table) == model
             check(table)
-            found = {e.total_buckets for e in table.state().entries()}
+            found = {e.total_buckets for e in table._core.state().entries()}
             assert found == {total} if total is not None else min(found) > 10
-            assert all(0 <= e.bucket < e.total_buckets for e in table.state().entries())
+            assert all(0 <= e.bucket < e.total_buckets for e in table._core.state().entries())
     assert not list((Path(table.path) / "day=a").glob("bucket--*"))
-    assert table.compact() is None or not options
+    assert table.maintenance.compact() is None or not options
 
 
 def test_what_has_no_primary_key_cannot_be_upserted(tmp_path: Path) -> None:

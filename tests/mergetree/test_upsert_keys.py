@@ -68,5 +68,5 @@ def test_a_table_is_what_a_dictionary_would_be(kind: str, options: dict[str, str
         found = table.scan().to_arrow().to_pylist()
         assert len(found) == len(model)
         assert {(_place(r["k"]), r["j"]): r["v"] for r in found} == model
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert table.scan().count() == len(model)

@@ -34,7 +34,7 @@ def main(how: str) -> None:
         table = lake.create_table("t", pa.schema([("id", pa.int64())]))
         for i in range(3):
             table.append(pa.table({"id": pa.array([i], pa.int64())}))
-        table.compact(full=True)
+        table.maintenance.compact(full=True)
         print(table.scan().count(), "rich" in sys.modules)
     if how == "fails":
         try:

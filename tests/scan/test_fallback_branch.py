@@ -23,7 +23,7 @@ def rows(*values: tuple[str, int, str]) -> pa.Table:
 def keyed_branch(lake: bitlake.Lake, name: str, branch: str) -> Table:
     """Create a branch whose rows have a key, as Paimon's ALTER TABLE `t$branch_x` SET ('primary-key' = …) does."""
     table = lake.table(name)
-    table.create_branch(branch)
+    table.history.create_branch(branch)
     (path,) = Path(table.path, "branch", f"branch-{branch}", "schema").iterdir()
     schema: dict[str, Any] = json.loads(path.read_text())
     schema["primaryKeys"] = ["p", "id"]
@@ -108,10 +108,10 @@ def test_moments_are_of_both_branches(lake: bitlake.Lake) -> None:
     at = table.snapshot
     assert at is not None
     assert len(found(table, timestamp=at.time_millis)) >= 3
-    table.create_tag("x")
+    table.history.create_tag("x")
     with pytest.raises(NotFound, match="stream.*tag 'x'"):
         table.scan(tag="x")
-    branch.create_tag("x", 1)
+    branch.history.create_tag("x", 1)
     assert [r[1] for r in found(table, tag="x")] == [1, 2, 3, 4, 5]
 
 
@@ -120,7 +120,7 @@ def test_a_branch_that_is_read_must_exist_and_have_the_same_columns(lake: bitlak
     with pytest.raises(InvalidRequest, match="branch 'nope'|'nope'.*does not exist"):
         table.alter_options({"scan.fallback-branch": "nope"})
     with pytest.raises(InvalidRequest, match="option 'scan.fallback-branch' names it"):
-        table.delete_branch("stream")
+        table.history.delete_branch("stream")
     with pytest.raises(InvalidRequest, match="a new table does not have"):
         lake.create_table("u", SCHEMA, options={"scan.fallback-branch": "x"})
     table.alter(*_add_column())

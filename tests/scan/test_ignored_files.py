@@ -145,11 +145,15 @@ def test_what_is_written_again_must_be_whole(tmp_path: Path) -> None:
         break_(path)
         forget()
         before = table.snapshot
-        for write in (table.compact, lambda: table.delete("s = 's3'"), lambda: table.update({"s": "new"}, "i = 105")):
+        for write in (
+            table.maintenance.compact,
+            lambda: table.delete("s = 's3'"),
+            lambda: table.update({"s": "new"}, "i = 105"),
+        ):
             with pytest.raises(BitlakeError, match=path.name):
                 write()
         assert table.snapshot == before
         path.write_bytes(good)
     forget()
-    table.compact()
+    table.maintenance.compact()
     assert ids(table.scan()) == list(range(300))

@@ -114,7 +114,7 @@ def test_a_damaged_column_index_leaves_nothing_out(tmp_path: Path) -> None:
     made.append(rows())
     (file,) = tmp_path.rglob("*.parquet")
     task = read.tasks_of(made.scan().plan().files, made.scan().plan().schemas)[0]
-    chunk = read.footer_of(made.store, task).row_groups[0].chunks[0]
+    chunk = read.footer_of(made._core.store, task).row_groups[0].chunks[0]
     assert chunk.bounds_offset is not None
     data = bytearray(file.read_bytes())
     data[chunk.bounds_offset : chunk.bounds_offset + 8] = b"\xff" * 8

@@ -63,7 +63,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Table:
 
 
 def pruned(table: bitlake.Table, condition: str, entries: LiveFiles | None = None) -> MetadataPruning:
-    state = table.state()
+    state = table._core.state()
     files = state.entries() if entries is None else entries
     predicate = bind(parse_predicate(condition), state.schema.fields)
     schemas = state.schemas({e.file.schema_id for e in files})
@@ -97,7 +97,7 @@ def test_a_second_question_finds_the_columns_decoded(table: bitlake.Table, monke
 
 
 def test_damaged_statistics_matter_only_where_they_are_needed(table: bitlake.Table) -> None:
-    first, *others = table.state().entries()
+    first, *others = table._core.state().entries()
     broken: ManifestEntry = replace(first, file=replace(first.file, value_stats=SimpleStats(b"", b"", ())))
     entries = LiveFiles([broken, *others])
     values = pruned(table, "TRUE", entries).partitions.values(broken.partition)
@@ -140,7 +140,7 @@ def test_files_are_grouped_by_value_not_by_identity(tmp_path: Path) -> None:
     rows = pa.table({"id": pa.array([1], pa.int64()), "l": pa.array([[1]], pa.list_(pa.int32()))})
     for _ in range(3):
         table.append(rows)
-    entries = table.state().entries()
+    entries = table._core.state().entries()
     apart = [replace(e, file=replace(e.file, value_stats_cols=(*(e.file.value_stats_cols or ()),))) for e in entries]
     (group,) = FileColumns(apart).groups
     assert group.places.tolist() == np.arange(3).tolist()

@@ -12,7 +12,6 @@ import pytest
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.scan.stream_offsets import Feed, Limits, Position
-from bitlake.snapshot.expiry import Retention
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -60,7 +59,7 @@ def test_a_position_is_kept_as_numbers() -> None:
 
 
 def test_where_streams_begin(table: Table) -> None:
-    feed = Feed(table, kinds=False)
+    feed = Feed(table._core, kinds=False)
     end = feed.latest()
     assert end == Position(6)
     assert feed.step(end).end == end
@@ -76,7 +75,7 @@ def test_where_streams_begin(table: Table) -> None:
 
 def test_an_empty_table_has_a_first_snapshot_to_come(lake: bitlake.Lake) -> None:
     table = lake.create_table("empty", SCHEMA)
-    feed = Feed(table, kinds=False)
+    feed = Feed(table._core, kinds=False)
     start = feed.full()
     assert start == feed.latest() == Position(1)
     table.append(batch(1))
@@ -94,7 +93,7 @@ def test_an_empty_table_has_a_first_snapshot_to_come(lake: bitlake.Lake) -> None
     ],
 )
 def test_limits(table: Table, limits: Limits, steps: list[int]) -> None:
-    feed = Feed(table, kinds=False)
+    feed = Feed(table._core, kinds=False)
     for start in (feed.full(), feed.at(1)):
         at, taken, seen = start, [], []
         while True:
@@ -111,7 +110,7 @@ def test_limits(table: Table, limits: Limits, steps: list[int]) -> None:
 
 
 def test_no_further_than_told(table: Table) -> None:
-    feed = Feed(table, kinds=False)
+    feed = Feed(table._core, kinds=False)
     until = feed.latest()
     table.append(batch(100))
     assert feed.step(Position(1), None, until).end == until
@@ -120,9 +119,9 @@ def test_no_further_than_told(table: Table) -> None:
 
 
 def test_compactions_and_overwrites_are_no_news(table: Table) -> None:
-    feed = Feed(table, kinds=False)
+    feed = Feed(table._core, kinds=False)
     start = feed.latest()
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     table.delete("id < 10")
     table.append(batch(100))
     assert told(feed, start, feed.step(start).end) == [(100, "a")]
@@ -144,13 +143,13 @@ def test_kinds_of_rows_make_the_table_again(lake: bitlake.Lake, producer: str, v
     """Whoever applies the feed from any snapshot on, in steps of any size, has the table's rows."""
     table = keyed(lake, changelog_producer=producer, deletion_vectors_enabled=vectors)
     chance = random.Random(producer + vectors)
-    feed = Feed(table, kinds=True)
+    feed = Feed(table._core, kinds=True)
     starts: list[tuple[Position, dict[int, str]]] = [(feed.full(), {})]
     for n in range(8):
         some = chance.sample(range(12), 5)
         table.upsert(batch(*some, v=f"v{n}"), [chance.choice(["+I", "+I", "-D"]) for _ in some])
         starts.append((feed.full(), {}))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     expected = dict(map(tuple, (r.values() for r in table.scan().to_arrow().to_pylist())))
     for start, rows in starts:
         at = start
@@ -171,13 +170,13 @@ def test_rows_taken_back_are_left_out_without_kinds(lake: bitlake.Lake) -> None:
     table = keyed(lake, changelog_producer="input")
     table.upsert(batch(1, 2))
     table.upsert(batch(1, 2, v="b"), ["+U", "-D"])
-    assert sorted(told(Feed(table, kinds=False), Position(1), Position(3))) == [(1, "a"), (1, "b"), (2, "a")]
+    assert sorted(told(Feed(table._core, kinds=False), Position(1), Position(3))) == [(1, "a"), (1, "b"), (2, "a")]
 
 
 def test_what_expired_is_missed_by_name(table: Table) -> None:
-    feed = Feed(table, kinds=False)
-    table.expire_snapshots(Retention(retain_max=2, retain_min=1, older_than_ms=2**60))
-    first = table.snapshots()[0].id
+    feed = Feed(table._core, kinds=False)
+    table.maintenance.expire_snapshots(retain_max=2, retain_min=1, older_than=2**60)
+    first = table.history.snapshots()[0].id
     assert first > 1
     with pytest.raises(NotFound, match="stands at snapshot 1, which has expired .*consumer-id"):
         list(feed.scans(Position(1), feed.latest()))
@@ -189,14 +188,14 @@ def test_what_expired_is_missed_by_name(table: Table) -> None:
 
 
 def test_a_table_that_was_rolled_back_is_noticed(table: Table) -> None:
-    feed = Feed(table, kinds=False)
+    feed = Feed(table._core, kinds=False)
     at = feed.latest()
-    table.rollback(3)
+    table.history.rollback(3)
     with pytest.raises(NotFound, match="rolled back"):
         feed.step(at)
 
 
 def test_a_checkpoint_of_another_table_is_noticed(table: Table) -> None:
-    feed = Feed(table, kinds=False)
+    feed = Feed(table._core, kinds=False)
     with pytest.raises(InvalidRequest, match="of another table"):
         list(feed.scans(Position(1), Position(1, 7)))

@@ -173,11 +173,11 @@ def test_a_backfill_builds_from_the_right_column(lake: bitlake.Lake) -> None:
     table.add_column("v", pa.string())
     table.append(pa.table({"id": pa.array([9], pa.int32()), "a": pa.array([9], pa.int32()), "v": ["x"]}))
     table.alter_options({"file-index.bitmap.columns": "v"})
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     scan = table.scan(["id"], where="v = 'x'")
     assert scan.to_arrow().column("id").to_pylist() == [9]
     assert table.scan(where="v is null").count() == 6
-    assert [d.new for d in table.rewrite_file_index()] == [None, None]
+    assert [d.new for d in table.indexes.rebuild()] == [None, None]
 
 
 def test_a_backfill_after_rename_and_retype(lake: bitlake.Lake) -> None:
@@ -185,12 +185,12 @@ def test_a_backfill_after_rename_and_retype(lake: bitlake.Lake) -> None:
     table.rename_column("a", "b")
     table.alter_column("b", type=pa.float64())
     table.alter_options({"file-index.bitmap.columns": "b", "file-index.bsi.columns": "id"})
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     assert table.scan(where="b = 2").count() == 2
     assert table.scan(where="b = 300.0 and id = 2").count() == 1
     table.drop_column("b")
     assert table.schema.options == {"file-index.bsi.columns": "id"}
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     assert table.scan(where="id >= 3").plan().chosen_rows == 3
 
 
@@ -200,13 +200,13 @@ def test_a_file_may_lose_and_get_an_index_again(lake: bitlake.Lake, threshold: s
     table = made(lake, simple(), **{"file-index.in-manifest-threshold": threshold})
     for _ in range(3):
         table.alter_options({"file-index.bitmap.columns": "v"})
-        table.rewrite_file_index()
+        table.indexes.rebuild()
         assert table.scan(where="v = 'x'").plan().chosen_rows == 2
         table.alter_options(unset=["file-index.bitmap.columns"])
-        table.rewrite_file_index()
+        table.indexes.rebuild()
         assert table.scan().count() == 6
         assert table.scan(where="v = 'x'").plan().chosen_rows == 6
-        assert [d.new for d in table.rewrite_file_index()] == [None]
+        assert [d.new for d in table.indexes.rebuild()] == [None]
 
 
 def test_files_of_a_type_that_an_index_does_not_take_go_without(lake: bitlake.Lake) -> None:
@@ -214,7 +214,7 @@ def test_files_of_a_type_that_an_index_does_not_take_go_without(lake: bitlake.La
     table.alter_column("a", type="INT")
     table.append(pa.table({"a": pa.array([2, 3], pa.int32())}))
     table.alter_options({"file-index.bsi.columns": "a"})
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     assert table.scan(where="a = 2").to_arrow().num_rows == 2
 
 
@@ -233,7 +233,7 @@ def test_buckets_are_not_pruned_by_another_types_hash(lake: bitlake.Lake) -> Non
     # Another engine may have done it all the same.
     fields = tuple(f if f.name != "k" else type(f)(f.id, f.name, parse_type("BIGINT")) for f in table.schema.fields)
     new = table.schema.next(fields=fields)
-    assert table.store.create(f"{table.path}/schema/schema-{new.id}", new.to_json().encode())
+    assert table._core.store.create(f"{table.path}/schema/schema-{new.id}", new.to_json().encode())
     for key, value in (("-1", "a"), ("2", "b"), ("-7", "d")):
         assert table.scan(["v"], where=f"k = {key}").to_arrow().column("v").to_pylist() == [value]
 
@@ -269,9 +269,9 @@ def test_a_struct_with_members_that_are_not_null_may_be_missing(lake: bitlake.La
     inner = pa.struct([pa.field("y", pa.string(), False)])
     table.add_column("s", pa.struct([pa.field("x", pa.int32(), False), pa.field("r", inner, False)]))
     table.append(rows.slice(0, 1))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert [r["s"] for r in table.scan().to_arrow().to_pylist()] == [None] * (2 if key else 3)
-    assert len(table.state().entries()) == 1
+    assert len(table._core.state().entries()) == 1
 
 
 def test_not_null_is_for_columns_without_null(lake: bitlake.Lake) -> None:
@@ -302,7 +302,7 @@ def test_changes_come_all_or_not_at_all(lake: bitlake.Lake) -> None:
 
 def test_two_writers_of_schemas_take_turns(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table, other = made(lake, simple()), lake.table("t")
-    create: Callable[[str, bytes], bool] = table.store.create
+    create: Callable[[str, bytes], bool] = table._core.store.create
     once = [True]
 
     def late(path: str, data: bytes) -> bool:
@@ -311,11 +311,11 @@ def test_two_writers_of_schemas_take_turns(lake: bitlake.Lake, monkeypatch: pyte
             other.add_column("first", pa.int32())
         return create(path, data)
 
-    monkeypatch.setattr(table.store, "create", late)
+    monkeypatch.setattr(table._core.store, "create", late)
     table.add_column("second", pa.int32())
     assert table.schema.field_names == ("id", "a", "v", "first", "second")
     assert [f.id for f in table.schema.fields] == [0, 1, 2, 3, 4]
-    monkeypatch.setattr(table.store, "create", lambda path, data: False)
+    monkeypatch.setattr(table._core.store, "create", lambda path, data: False)
     with pytest.raises(CommitConflict, match="times in a row"):
         table.add_column("third", pa.int32())
 
@@ -423,7 +423,7 @@ def change(rng: random.Random, table: bitlake.Table, model: Model) -> None:
                 {f"file-index.{rng.choice(['bitmap', 'bloom-filter', 'range-bitmap'])}.columns": column[0]}
             )
         case "rewrite":
-            table.rewrite_file_index()
+            table.indexes.rebuild()
 
 
 def check(rng: random.Random, table: bitlake.Table, model: Model) -> None:

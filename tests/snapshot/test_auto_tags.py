@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ def _append(monkeypatch: pytest.MonkeyPatch, table: bitlake.Table, *times: str) 
 
 
 def _tags(table: bitlake.Table) -> dict[str, int]:
-    return {name: tag.snapshot.id for name, tag in table.tags().items()}
+    return {name: tag.snapshot.id for name, tag in table.history.tags().items()}
 
 
 def test_the_first_snapshot_after_a_day_is_that_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,7 +38,7 @@ def test_the_first_snapshot_after_a_day_is_that_days(tmp_path: Path, monkeypatch
     assert _tags(table) == {"2024-01-01": 1}
     _append(monkeypatch, table, "2024-01-03 00:00", "2024-01-05 01:00")
     assert _tags(table) == {"2024-01-01": 1, "2024-01-02": 3, "2024-01-04": 4}
-    assert table.create_automatic_tags() == []
+    assert table.maintenance.create_automatic_tags() == []
     _append(monkeypatch, table, "2024-01-05 23:00", "2024-01-06 00:30")
     assert _tags(table)["2024-01-05"] == 6
 
@@ -47,7 +47,7 @@ def test_tags_of_commits_made_without_the_option(tmp_path: Path, monkeypatch: py
     table = _table(tmp_path)
     _append(monkeypatch, table, "2024-01-02 10:00", "2024-01-02 23:00", "2024-01-03 00:00", "2024-01-05 01:00")
     table.alter_options({"tag.automatic-creation": "process-time"})
-    assert table.create_automatic_tags() == ["2024-01-01", "2024-01-02", "2024-01-04"]
+    assert table.maintenance.create_automatic_tags() == ["2024-01-01", "2024-01-02", "2024-01-04"]
     assert _tags(table) == {"2024-01-01": 1, "2024-01-02": 3, "2024-01-04": 4}
 
 
@@ -64,21 +64,21 @@ def test_a_commit_makes_up_for_tags_that_others_did_not_make(tmp_path: Path, mon
 def test_every_write_moves_the_tag_of_its_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _table(tmp_path, automatic_creation="batch", num_retained_max="2", default_time_retained="3 d")
     _append(monkeypatch, table, "2024-01-02 10:00", "2024-01-02 23:00")
-    table.create_tag("mine", 1)
+    table.history.create_tag("mine", 1)
     assert _tags(table) == {"batch-write-2024-01-02": 2, "mine": 1}
     _append(monkeypatch, table, "2024-01-03 10:00", "2024-01-04 10:00")
     assert _tags(table) == {"batch-write-2024-01-03": 3, "batch-write-2024-01-04": 4, "mine": 1}
-    assert table.tags()["batch-write-2024-01-04"].retained_ms == 3 * 86_400_000
+    assert table.history.tags()["batch-write-2024-01-04"].retained_ms == 3 * 86_400_000
     table.delete("a = 1")
     assert _tags(table)["batch-write-2024-01-04"] == 5
     _append(monkeypatch, table, "2024-01-04 11:00")
     table.truncate()
-    table.create_automatic_tags()
-    assert table.state().snapshot_id == 7
+    table.maintenance.create_automatic_tags()
+    assert table._core.state().snapshot_id == 7
     assert _tags(table)["batch-write-2024-01-04"] == 6, "only what writes rows moves it, as in Paimon"
     table.alter_options({"tag.batch.customized-name": "newest"})
     _append(monkeypatch, table, "2024-01-09 10:00")
-    assert _tags(table)["newest"] == table.state().snapshot_id == 8
+    assert _tags(table)["newest"] == table._core.state().snapshot_id == 8
 
 
 def test_writes_to_keys_tag_what_they_compacted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,13 +87,13 @@ def test_writes_to_keys_tag_what_they_compacted(tmp_path: Path, monkeypatch: pyt
     options |= {"changelog-producer": "lookup"}
     table = lake.create_table("k", pa.schema([("a", pa.int32())]), primary_key=["a"], options=options)
     _append(monkeypatch, table, "2024-01-02 10:00")
-    kinds = [s.commit_kind for s in table.snapshots()]
+    kinds = [s.commit_kind for s in table.history.snapshots()]
     assert kinds == ["APPEND", "COMPACT"] and _tags(table) == {"newest": 2}
     table.alter_options({"write-only": "true"})
     _append(monkeypatch, table, "2024-01-02 11:00")
     table.alter_options({"write-only": "false"})
-    table.compact(full=True)
-    assert _tags(table) == {"newest": 3} and table.state().snapshot_id == 4
+    table.maintenance.compact(full=True)
+    assert _tags(table) == {"newest": 3} and table._core.state().snapshot_id == 4
 
 
 def test_tags_whose_time_is_over_go_with_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +103,8 @@ def test_tags_whose_time_is_over_go_with_a_commit(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(_clock, "local_ms", lambda: now[0])
     rows = pa.table({"a": pa.array([1], pa.int32())})
     table.append(rows)
-    table.create_tag("short", retained_ms=3_600_000)
-    table.create_tag("long")
+    table.history.create_tag("short", retain=timedelta(milliseconds=3600000))
+    table.history.create_tag("long")
     table.append(rows)
     assert set(_tags(table)) == {"short", "long"}
     now[0] += 3_600_001
@@ -154,7 +154,7 @@ def test_a_delay_waits_and_few_tags_stay(tmp_path: Path, monkeypatch: pytest.Mon
     times = ("10:00", "11:05", "11:10", "12:30", "13:30")
     _append(monkeypatch, table, *(f"2024-01-02 {t}" for t in times))
     assert _tags(table) == {"20240102 11": 4, "20240102 12": 5}
-    assert {tag.retained_ms for tag in table.tags().values()} == {86_400_000}
+    assert {tag.retained_ms for tag in table.history.tags().values()} == {86_400_000}
 
 
 @pytest.mark.parametrize(
@@ -175,25 +175,25 @@ def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[st
 def test_nothing_without_the_option_or_a_watermark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = _table(tmp_path)
     _append(monkeypatch, table, "2024-01-02 11:20")
-    assert table.create_automatic_tags() == []
+    assert table.maintenance.create_automatic_tags() == []
     table.alter_options({"tag.automatic-creation": "watermark"})
-    assert table.create_automatic_tags() == []
+    assert table.maintenance.create_automatic_tags() == []
     table.alter_options({"tag.automatic-creation": "process-time", "tag.creation-delay": "1 d"})
     with pytest.raises(InvalidRequest, match="shorter than a period"):
-        table.create_automatic_tags()
+        table.maintenance.create_automatic_tags()
     with pytest.raises(InvalidRequest, match="automatic-creation"):
         table.alter_options({"tag.automatic-creation": "hourly"})
 
 
 def test_manifests_are_compacted_and_the_first_snapshot_is_set(tmp_path: Path) -> None:
     table = _table(tmp_path)
-    assert table.compact_manifests() is None
+    assert table.maintenance.compact_manifests() is None
     for i in range(3):
         table.append(pa.table({"a": pa.array([i], pa.int32())}))
-    made = table.compact_manifests()
+    made = table.maintenance.compact_manifests()
     assert made is not None and (made.id, made.commit_kind, made.total_record_count) == (4, "COMPACT", 3)
     assert sorted(table.scan().to_arrow()["a"].to_pylist()) == [0, 1, 2]
-    assert table.compact_manifests() is None
-    assert table.repair_earliest_snapshot(3) == (1, 3)
+    assert table.maintenance.compact_manifests() is None
+    assert table.maintenance.repair_earliest_snapshot(3) == (1, 3)
     with pytest.raises(InvalidRequest, match="cannot begin with snapshot 9"):
-        table.repair_earliest_snapshot(9)
+        table.maintenance.repair_earliest_snapshot(9)

@@ -24,11 +24,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> str:
     table = lake.create_table("t", SCHEMA)
     for i in range(6):
         table.append(pa.table([[i]], schema=SCHEMA))
-    table.create_tag("third", 3)
-    table.create_tag("last")
-    table.create_branch("dev", "third")
+    table.history.create_tag("third", 3)
+    table.history.create_tag("last")
+    table.history.create_branch("dev", "third")
     lake.table("t$branch_dev").append(pa.table([[100]], schema=SCHEMA))
-    table.expire_snapshots(options={"snapshot.num-retained.min": "4", "snapshot.num-retained.max": "4"})
+    table.maintenance.expire_snapshots(options={"snapshot.num-retained.min": "4", "snapshot.num-retained.max": "4"})
     return lake.path
 
 
@@ -52,27 +52,27 @@ CASES: list[tuple[Callable[[Table], Any], type[BitlakeError], str]] = [
     (lambda t: t.scan(tag="second"), NotFound, "no tag 'second'; its tags: last, third"),
     (lambda t: t.scan(timestamp="2001-01-01 00:00:00"), NotFound, "2001-01-01"),
     (lambda t: t.changes(1, 4), NotFound, "snapshot 2.*has expired|no snapshot 2|snapshots 3 to 6 are kept"),
-    (lambda t: t.create_tag("x", 1), NotFound, f"no snapshot 1: {KEPT}"),
-    (lambda t: t.replace_tag("third", 1), NotFound, f"no snapshot 1: {KEPT}"),
-    (lambda t: t.rollback(1), NotFound, f"no snapshot 1: {KEPT}"),
-    (lambda t: t.rollback(tag="second"), NotFound, "no tag 'second'"),
-    (lambda t: t.create_tag_from_timestamp("x", "2200-01-01 00:00:00"), NotFound, "no snapshot committed at 2200"),
+    (lambda t: t.history.create_tag("x", 1), NotFound, f"no snapshot 1: {KEPT}"),
+    (lambda t: t.history.replace_tag("third", 1), NotFound, f"no snapshot 1: {KEPT}"),
+    (lambda t: t.history.rollback(1), NotFound, f"no snapshot 1: {KEPT}"),
+    (lambda t: t.history.rollback(tag="second"), NotFound, "no tag 'second'"),
+    (lambda t: t.history.create_tag("x", timestamp="2200-01-01 00:00:00"), NotFound, "no snapshot committed at 2200"),
     # a tag that exists, or does not
-    (lambda t: t.create_tag("third"), AlreadyExists, "has a tag 'third' already"),
-    (lambda t: t.rename_tag("third", "last"), AlreadyExists, "has a tag 'last' already"),
-    (lambda t: t.rename_tag("second", "x"), NotFound, "no tag 'second'"),
-    (lambda t: t.delete_tag("second"), NotFound, "no tag 'second'"),
+    (lambda t: t.history.create_tag("third"), AlreadyExists, "has a tag 'third' already"),
+    (lambda t: t.history.rename_tag("third", "last"), AlreadyExists, "has a tag 'last' already"),
+    (lambda t: t.history.rename_tag("second", "x"), NotFound, "no tag 'second'"),
+    (lambda t: t.history.delete_tag("second"), NotFound, "no tag 'second'"),
     # rollback past a tag
-    (lambda t: t.rollback(4), InvalidRequest, "tags last hold later ones; delete these tags first"),
-    (lambda t: t.rollback(tag="third"), InvalidRequest, "tags last hold later ones"),
+    (lambda t: t.history.rollback(4), InvalidRequest, "tags last hold later ones; delete these tags first"),
+    (lambda t: t.history.rollback(tag="third"), InvalidRequest, "tags last hold later ones"),
     # a branch that exists, does not, or is in use
-    (lambda t: t.create_branch("dev"), AlreadyExists, "has a branch 'dev' already"),
-    (lambda t: t.create_branch("x", "second"), NotFound, "no tag 'second'"),
-    (lambda t: t.create_branch("main"), InvalidRequest, "'main' cannot be a branch's name"),
-    (lambda t: t.delete_branch("prod"), NotFound, "no branch 'prod'; its branches: dev"),
-    (lambda t: t.rename_branch("dev", "main"), InvalidRequest, "cannot be a branch's name"),
-    (lambda t: t.delete_branch("main"), InvalidRequest, "'main' is table 'default.t' itself"),
-    (lambda t: t.fast_forward("prod"), NotFound, "no branch 'prod'"),
+    (lambda t: t.history.create_branch("dev"), AlreadyExists, "has a branch 'dev' already"),
+    (lambda t: t.history.create_branch("x", "second"), NotFound, "no tag 'second'"),
+    (lambda t: t.history.create_branch("main"), InvalidRequest, "'main' cannot be a branch's name"),
+    (lambda t: t.history.delete_branch("prod"), NotFound, "no branch 'prod'; its branches: dev"),
+    (lambda t: t.history.rename_branch("dev", "main"), InvalidRequest, "cannot be a branch's name"),
+    (lambda t: t.history.delete_branch("main"), InvalidRequest, "'main' is table 'default.t' itself"),
+    (lambda t: t.history.fast_forward("prod"), NotFound, "no branch 'prod'"),
 ]
 
 
@@ -94,11 +94,11 @@ def test_a_branch_that_is_in_use(lake: bitlake.Lake) -> None:
     before = everything(lake)
     branch = lake.table("t$branch_dev")
     with pytest.raises(InvalidRequest, match="branch 'dev' is in use: this table was opened on it"):
-        branch.delete_branch("dev")
+        branch.history.delete_branch("dev")
     with pytest.raises(InvalidRequest, match="branch 'dev' is in use"):
-        branch.rename_branch("dev", "other")
+        branch.history.rename_branch("dev", "other")
     assert everything(lake) == before
-    lake.table("t").delete_branch("dev")
+    lake.table("t").history.delete_branch("dev")
     with pytest.raises(NotFound, match="no branch 'dev'"):
         branch.append(pa.table([[7]], schema=SCHEMA))
     assert lake.table("t").scan().count() == 6

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from builders import terms
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
@@ -45,21 +46,21 @@ def files_of(table: Table) -> set[str]:
 
 
 def contents(table: Table) -> dict[int, list[int]]:
-    ids = snapshot_ids(table.state().table_files)
+    ids = snapshot_ids(table._core.state().table_files)
     return {i: sorted(table.scan(snapshot=i).to_arrow().column("id").to_pylist()) for i in ids}
 
 
 def test_kept_snapshots_read_as_before_and_only_what_they_need_is_left(table: Table) -> None:
     before = contents(table)
-    done = table.expire_snapshots(Retention(retain_max=3, retain_min=1, older_than_ms=0))
+    done = table.maintenance.expire_snapshots(retain_max=3, retain_min=1, older_than=0)
     assert done.snapshots == (1, 2, 3, 4) and done.end == 5
     clear_caches()
     assert contents(table) == {i: before[i] for i in (5, 6, 7)}
-    table.expire_snapshots(EVERYTHING)
+    table.maintenance.expire_snapshots(**terms(EVERYTHING))
     clear_caches()
     assert contents(table) == {7: before[7]}
     left = files_of(table)
-    state = table.state()
+    state = table._core.state()
     live = {e.file.file_name for e in state.entries()}
     assert {Path(f).name for f in left if f.endswith(".parquet")} == live
     assert {Path(f).name for f in left if f.endswith(".index")} == {
@@ -73,9 +74,9 @@ def test_kept_snapshots_read_as_before_and_only_what_they_need_is_left(table: Ta
 
 def test_a_dry_run_says_what_goes_and_deletes_nothing(table: Table) -> None:
     before = files_of(table)
-    would = table.expire_snapshots(EVERYTHING, dry_run=True)
+    would = table.maintenance.expire_snapshots(**terms(EVERYTHING), dry_run=True)
     assert files_of(table) == before
-    assert would == table.expire_snapshots(EVERYTHING)
+    assert would == table.maintenance.expire_snapshots(**terms(EVERYTHING))
     gone = before - files_of(table)
     named = {
         *would.data_files,
@@ -86,13 +87,13 @@ def test_a_dry_run_says_what_goes_and_deletes_nothing(table: Table) -> None:
 
 
 def test_what_the_options_say(table: Table) -> None:
-    assert table.expire_snapshots().snapshots == ()  # seven are fewer than the ten always kept
+    assert table.maintenance.expire_snapshots().snapshots == ()  # seven are fewer than the ten always kept
     table.alter_options({"snapshot.num-retained.min": "2"})
-    assert table.expire_snapshots().snapshots == ()  # all are younger than an hour
+    assert table.maintenance.expire_snapshots().snapshots == ()  # all are younger than an hour
     table.alter_options({"snapshot.time-retained": "0 ms", "snapshot.expire.limit": "2"})
-    assert table.expire_snapshots(Retention(older_than_ms=1 << 60)).snapshots == (1, 2)
+    assert table.maintenance.expire_snapshots(older_than=1 << 60).snapshots == (1, 2)
     table.alter_options({"snapshot.expire.limit": "50"})
-    assert table.expire_snapshots(Retention(older_than_ms=1 << 60)).end == 6
+    assert table.maintenance.expire_snapshots(older_than=1 << 60).end == 6
 
 
 def test_only_snapshots_superseded_before_the_time_go(table: Table) -> None:
@@ -102,7 +103,7 @@ def test_only_snapshots_superseded_before_the_time_go(table: Table) -> None:
     snapshot = Path(table.path, "snapshot", "snapshot-3")
     snapshot.write_text(snapshot.read_text().replace(str(third.time_millis), str(third.time_millis - 1000)))
     retention = Retention(retain_max=100, retain_min=1, older_than_ms=third.time_millis - 999)
-    assert table.expire_snapshots(retention).end in (1, 2)
+    assert table.maintenance.expire_snapshots(**terms(retention)).end in (1, 2)
     assert 3 in contents(table)
 
 
@@ -111,10 +112,10 @@ def test_a_consumer_holds_what_it_reads_next(table: Table) -> None:
     folder.mkdir()
     (folder / "consumer-a").write_text(json.dumps({"nextSnapshot": 5}))
     (folder / "consumer-b").write_text(json.dumps({"nextSnapshot": 3}))
-    assert table.expire_snapshots(EVERYTHING).end == 3
+    assert table.maintenance.expire_snapshots(**terms(EVERYTHING)).end == 3
     (folder / "consumer-b").write_text("{}")
     with pytest.raises(bitlake.errors.CorruptError, match="consumer-b"):
-        table.expire_snapshots(EVERYTHING)
+        table.maintenance.expire_snapshots(**terms(EVERYTHING))
 
 
 @pytest.mark.parametrize("where", ["tag", "branch/branch-dev/tag", "branch/branch-dev/snapshot"])
@@ -124,7 +125,7 @@ def test_tags_and_branches_hold_their_files(table: Table, where: str) -> None:
     folder = Path(table.path, where)
     folder.mkdir(parents=True)
     (folder / ("snapshot-2" if where.endswith("snapshot") else "tag-kept")).write_text(text)
-    table.expire_snapshots(EVERYTHING)
+    table.maintenance.expire_snapshots(**terms(EVERYTHING))
     clear_caches()
     assert 2 not in contents(table)
     Path(table.path, "snapshot", "snapshot-2").write_text(text)
@@ -137,7 +138,7 @@ def test_a_tag_that_cannot_be_read_stops_expiry(table: Table) -> None:
     (folder / "tag-broken").write_text("{")
     before = files_of(table)
     with pytest.raises(bitlake.errors.CorruptError, match="tag-broken"):
-        table.expire_snapshots(EVERYTHING)
+        table.maintenance.expire_snapshots(**terms(EVERYTHING))
     assert files_of(table) == before
 
 
@@ -145,15 +146,15 @@ def test_killed_at_any_step_it_goes_on_the_next_time(table: Table, tmp_path: Pat
     wanted = contents(table)[7]
     whole = tmp_path / "whole"
     shutil.copytree(table.path, whole)
-    table.expire_snapshots(EVERYTHING)
+    table.maintenance.expire_snapshots(**terms(EVERYTHING))
     done = files_of(table)
     steps = 0
     for step in range(100):
         shutil.rmtree(table.path)
         shutil.copytree(whole, table.path)
         clear_caches()
-        state = table.state()
-        store = FaultyStore(table.store, fail_at=step, dead=True, only=WRITES)
+        state = table._core.state()
+        store = FaultyStore(table._core.store, fail_at=step, dead=True, only=WRITES)
         try:
             expire(TableFiles(store, state.paths), state.schema, EVERYTHING)
             break
@@ -161,13 +162,13 @@ def test_killed_at_any_step_it_goes_on_the_next_time(table: Table, tmp_path: Pat
             steps += 1
         clear_caches()
         assert sorted(table.scan().to_arrow().column("id").to_pylist()) == wanted
-        table.expire_snapshots(EVERYTHING)
+        table.maintenance.expire_snapshots(**terms(EVERYTHING))
         assert files_of(table) == done, f"killed at step {step}"
     assert steps > 20
 
 
 def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(table: Table) -> None:
-    table.expire_snapshots(Retention(retain_max=2, retain_min=1, older_than_ms=0))
+    table.maintenance.expire_snapshots(retain_max=2, retain_min=1, older_than=0)
     with pytest.raises(NotFound, match=r"no snapshot 2: snapshots 6 to 7 are kept"):
         table.scan(snapshot=2)
 
@@ -176,16 +177,16 @@ def test_a_snapshot_that_is_not_there_is_named_with_those_that_are(table: Table)
 def test_changelogs_that_are_to_outlive_their_snapshots_stop_expiry(table: Table, option: str) -> None:
     table.alter_options({"snapshot.num-retained.max": "50", option: "50"})
     if option.endswith("max"):
-        assert table.expire_snapshots(EVERYTHING).snapshots  # as long as snapshots is no longer
+        assert table.maintenance.expire_snapshots(**terms(EVERYTHING)).snapshots  # as long as snapshots is no longer
         table.alter_options({option: "51"})
     before = files_of(table)
     with pytest.raises(bitlake.errors.UnsupportedFeature, match=option):
-        table.expire_snapshots(EVERYTHING)
+        table.maintenance.expire_snapshots(**terms(EVERYTHING))
     assert files_of(table) == before
 
 
 def test_numbers_that_contradict_each_other_are_refused(table: Table) -> None:
     with pytest.raises(InvalidRequest, match="retain_max"):
-        table.expire_snapshots(Retention(retain_max=1, retain_min=3))
+        table.maintenance.expire_snapshots(retain_max=1, retain_min=3)
     with pytest.raises(InvalidRequest, match="at least 1"):
-        table.expire_snapshots(Retention(retain_max=0))
+        table.maintenance.expire_snapshots(retain_max=0)

@@ -18,9 +18,9 @@ from faults import Between, each_call_failing, forget
 import bitlake
 from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import WRITES, FaultyStore
-from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import REMOVED
 from bitlake.snapshot.versions import JOURNAL
 from bitlake.table.table import Table
@@ -46,15 +46,15 @@ def prepared(root: Path, main: int, branch: int) -> Table:
     table = bitlake.connect(str(root)).create_table("t", SCHEMA, options=QUICK)
     table.append(rows(1))
     table.append(rows(2))
-    table.create_tag("start")
-    table.create_branch("b", "start")
+    table.history.create_tag("start")
+    table.history.create_branch("b", "start")
     for i in range(main):
         table.append(rows(10 + i))
-        table.create_tag(f"main-{i}")
+        table.history.create_tag(f"main-{i}")
     other = bitlake.connect(str(root)).table("t$branch_b")
     for i in range(branch):
         other.append(rows(20 + i))
-        other.create_tag(f"branch-{i}")
+        other.history.create_tag(f"branch-{i}")
     return table
 
 
@@ -78,7 +78,7 @@ def check_complete(table: Table, main: int, branch: int) -> None:
 def check_verified(table: Table) -> None:
     """``verify`` took a snapshot that an interrupted fast-forward made, and gaps before it, for damage."""
     left = Path(table.path, "snapshot", JOURNAL).exists()
-    report = bitlake.connect(str(Path(table.path).parents[1])).table("t").verify(deep=False)
+    report = bitlake.connect(str(Path(table.path).parents[1])).table("t").maintenance.verify(deep=False)
     # A commit after the switch may have the number of one of the branch's snapshots, which a tag holds.
     assert set(report.codes) - {"tag-differs"} == ({"fast-forward-unfinished"} if left else set()), report.text()
 
@@ -90,11 +90,11 @@ CASES = [(0, 1), (2, 0), (2, 1), (1, 3), (2, 2), (3, 1), (1, 2)]
 @pytest.mark.parametrize(("main", "branch"), CASES)
 def test_main_is_what_the_branch_is(tmp_path: Path, main: int, branch: int) -> None:
     table = prepared(tmp_path, main, branch)
-    table.fast_forward("b")
+    table.history.fast_forward("b")
     assert ids(table) == [1, 2, *range(20, 20 + branch)]
     check_complete(table, main, branch)
     names = {p.name for p in Path(table.path, "manifest").iterdir()}
-    table.fast_forward("b")
+    table.history.fast_forward("b")
     check_complete(table, main, branch)
     assert {p.name for p in Path(table.path, "manifest").iterdir()} == names  # nothing is left over
     table.append(rows(99))
@@ -108,7 +108,7 @@ def test_it_dies_at_each_call_and_is_called_again(tmp_path: Path, main: int, bra
     old = ids(prepared(template, main, branch))
     new = [1, 2, *range(20, 20 + branch)]
     seen = []
-    for done in each_call_failing(template, tmp_path, lambda t: t.fast_forward("b"), dead=True, after=after):
+    for done in each_call_failing(template, tmp_path, lambda t: t.history.fast_forward("b"), dead=True, after=after):
         table = done.table
         found = ids(table)
         assert found in (old, new)
@@ -121,28 +121,28 @@ def test_it_dies_at_each_call_and_is_called_again(tmp_path: Path, main: int, bra
             continue
         root = Path(table.path).parents[1]
         with pytest.raises(InvalidRequest, match=r"call fast_forward\('b'\) to complete it"):
-            table.delete_branch("b")
+            table.history.delete_branch("b")
         with pytest.raises(InvalidRequest, match=r"call fast_forward\('b'\) to complete it"):
-            table.rollback(1)
+            table.history.rollback(1)
         shutil.copytree(root, root.with_name("resumed"))
         resumed = bitlake.connect(str(root.with_name("resumed"))).table("t")
-        resumed.fast_forward("b")
+        resumed.history.fast_forward("b")
         check_complete(resumed, main, branch)
         shutil.rmtree(root.with_name("resumed"))
         # A commit is on top of what readers see, and stays if the switch was before it.
         table.append(rows(77))
         assert ids(table) == sorted([*found, 77])
-        table.fast_forward("b")
+        table.history.fast_forward("b")
         if checked:
             check_verified(table)
         assert ids(table) == (sorted([*new, 77]) if found == new else new)
-        table.expire_snapshots(Retention(1, 1, 1 << 60, 1 << 30))
-        for tag in table.tags():
-            table.delete_tag(tag)
-        table.delete_branch("b")
+        table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=1 << 60, max_deletes=1 << 30)
+        for tag in table.history.tags():
+            table.history.delete_tag(tag)
+        table.history.delete_branch("b")
         table.append(rows(78))
-        table.expire_snapshots(Retention(1, 1, 1 << 60, 1 << 30))
-        table.remove_orphan_files(1 << 60)
+        table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=1 << 60, max_deletes=1 << 30)
+        table.maintenance.remove_orphan_files(1 << 60)
         assert ids(table) == sorted([*new, *([77] if found == new else []), 78])
     assert seen == sorted(seen) and not seen[0] and seen[-1]
 
@@ -166,13 +166,13 @@ def test_schemas_are_the_branchs(tmp_path: Path, change: Callable[[Table], None]
     change(table)
     old, new = ids(table), [1, 2, 20, 21]
     columns = bitlake.connect(str(template)).table("t$branch_b").schema.field_names
-    for done in each_call_failing(template, tmp_path, lambda t: t.fast_forward("b"), dead=True, after=False):
+    for done in each_call_failing(template, tmp_path, lambda t: t.history.fast_forward("b"), dead=True, after=False):
         # Where both have columns of their own, reading fails rather than mixing them up, until it is called again.
         try:
             assert ids(done.table) in (old, new)
         except NotFound:
             assert change is schemas_differ
-        done.table.fast_forward("b")
+        done.table.history.fast_forward("b")
         assert ids(done.table) == new and done.table.schema.field_names == columns
         check_complete(done.table, 1, 2)
 
@@ -191,7 +191,7 @@ def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch
         table = bitlake.connect(str(root)).table("t")
         error = None
         between = Between(LocalStore(), at, lambda: inner(bitlake.connect(str(root)).table("t")))
-        table.store = between  # type: ignore[assignment]
+        table._core.store = between  # type: ignore[assignment]
         try:
             outer(table)
         except CommitConflict as e:
@@ -202,7 +202,7 @@ def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch
         table.append(rows(77))
 
     def forward(table: Table) -> None:
-        table.fast_forward("b")
+        table.history.fast_forward("b")
 
     for outer, inner in ((append, forward), (forward, append)):
         at, kept = 0, []
@@ -224,15 +224,15 @@ def test_a_commit_beside_it_is_before_or_after(tmp_path: Path, main: int, branch
 
 def test_another_branch_waits_until_it_is_complete(tmp_path: Path) -> None:
     template = tmp_path / "template"
-    prepared(template, 1, 1).create_branch("c", "start")
+    prepared(template, 1, 1).history.create_branch("c", "start")
     refused = 0
-    for done in each_call_failing(template, tmp_path, lambda t: t.fast_forward("b"), dead=True, after=False):
+    for done in each_call_failing(template, tmp_path, lambda t: t.history.fast_forward("b"), dead=True, after=False):
         try:
-            done.table.fast_forward("c")
+            done.table.history.fast_forward("c")
         except InvalidRequest as e:
             refused += 1
             assert "call fast_forward('b') to complete it" in str(e)  # noqa: PT017
-            done.table.fast_forward("b")
+            done.table.history.fast_forward("b")
             check_complete(done.table, 1, 1)
         else:
             assert ids(done.table) == [1, 2]
@@ -242,7 +242,7 @@ def test_another_branch_waits_until_it_is_complete(tmp_path: Path) -> None:
 def test_it_is_refused_while_a_rollback_runs(tmp_path: Path) -> None:
     """A rollback that published its fence before the journal removed the switch afterwards: both had returned."""
     template = tmp_path / "template"
-    prepared(template, 3, 1).delete_tag("main-2")
+    prepared(template, 3, 1).history.delete_tag("main-2")
     done = []
     for at in range(100):
         root = tmp_path / "lake"
@@ -253,7 +253,7 @@ def test_it_is_refused_while_a_rollback_runs(tmp_path: Path) -> None:
 
         def fast_forward(table: Table = table, outcomes: list[str] = outcomes) -> None:
             try:
-                table.fast_forward("b")
+                table.history.fast_forward("b")
                 outcomes.append("done")
             except CommitConflict as e:
                 assert "while a rollback runs; nothing was changed" in str(e)  # noqa: PT017
@@ -261,7 +261,7 @@ def test_it_is_refused_while_a_rollback_runs(tmp_path: Path) -> None:
 
         store = Between(LocalStore(), at, fast_forward)
         try:
-            Table(table.name, table.path, store).rollback(4)
+            Table(FileStoreTable(table.name, table.path, store)).history.rollback(4)
             outcomes.append("rolled back")
         except (InvalidRequest, NotFound):
             outcomes.append("no rollback")
@@ -280,14 +280,14 @@ def test_it_is_refused_while_a_rollback_runs(tmp_path: Path) -> None:
 
 def test_a_killed_rollback_delays_it_for_ten_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = prepared(tmp_path, 2, 1)
-    table.delete_tag("main-1")
-    dying = Table(table.name, table.path, FaultyStore(table.store, 3, dead=True, only=WRITES))
+    table.history.delete_tag("main-1")
+    dying = Table(FileStoreTable(table.name, table.path, FaultyStore(table._core.store, 3, dead=True, only=WRITES)))
     with pytest.raises(StorageUnavailable):
-        dying.rollback(3)
+        dying.history.rollback(3)
     with pytest.raises(CommitConflict, match="or 10 minutes later if the rollback was killed"):
-        table.fast_forward("b")
+        table.history.fast_forward("b")
     assert not Path(table.path, "snapshot", JOURNAL).exists()
     now = _clock.now_ms()
     monkeypatch.setattr(_clock, "now_ms", lambda: now + 600_001)
-    table.fast_forward("b")
+    table.history.fast_forward("b")
     assert ids(table) == [1, 2, 20]

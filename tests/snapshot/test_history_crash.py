@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from builders import terms
 from faults import distinct, forget
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound, StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.snapshot.expiry import Retention
@@ -53,7 +55,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made = (table.overwrite if number in (3, 5) else table.append)(rows(number))
         assert made is not None
         UUIDS[made.uuid] = MODEL[number]
-    table.create_tag("two", 2)
+    table.history.create_tag("two", 2)
     for number in range(3):
         Path(table.path, "bucket-0", f"data-nobody-{number}.parquet").write_bytes(b"no snapshot names this")
     return root
@@ -74,7 +76,7 @@ def killed(template: Path, folder: Path, work: Callable[[Table], object]) -> Ite
         store = FaultyStore(LocalStore(), number, dead=True, only=WRITES)
         plain = open_table(root)
         with contextlib.suppress(StorageUnavailable):
-            work(Table(plain.name, plain.path, store))
+            work(Table(FileStoreTable(plain.name, plain.path, store)))
         if not store.failed:
             break
     assert len(roots) > 2
@@ -84,27 +86,27 @@ def killed(template: Path, folder: Path, work: Callable[[Table], object]) -> Ite
 def check(table: Table, latest: list[Rows]) -> None:
     """What is kept is readable and as it was; the latest snapshot has one of these sets of rows."""
     assert ids(table) in latest
-    line = load_line(table.state().table_files)
+    line = load_line(table._core.state().table_files)
     assert line.kept and line.kept[-1] == line.ids[-1]
     for number in line.kept:
-        uuid = load_snapshot(table.state().table_files, number).uuid
+        uuid = load_snapshot(table._core.state().table_files, number).uuid
         if uuid in UUIDS:  # else it was made later, under the id of one that was rolled back
             assert ids(table, snapshot=number) == UUIDS[uuid]
-    for tag in table.tags():
+    for tag in table.history.tags():
         assert ids(table, tag=tag) == MODEL[2]
 
 
 def expire(table: Table) -> None:
-    table.expire_snapshots(ALL)
+    table.maintenance.expire_snapshots(**terms(ALL))
 
 
 def rollback(table: Table, to: int = 4) -> None:
-    if to in load_line(table.state().table_files).ids:
-        table.rollback(to)
+    if to in load_line(table._core.state().table_files).ids:
+        table.history.rollback(to)
 
 
 def remove_orphans(table: Table) -> None:
-    table.remove_orphan_files(SOON)
+    table.maintenance.remove_orphan_files(SOON)
 
 
 def append(table: Table) -> None:
@@ -115,12 +117,12 @@ def append(table: Table) -> None:
 
 def tag_earliest(table: Table) -> None:
     """A tag of a snapshot that is going is refused."""
-    if 2 in load_line(table.state().table_files).ids:
-        table.create_tag("again", 2)
+    if 2 in load_line(table._core.state().table_files).ids:
+        table.history.create_tag("again", 2)
 
 
 def rollback_to_tag(table: Table) -> None:
-    table.rollback(tag="two")
+    table.history.rollback(tag="two")
 
 
 FIRST = {f.__name__: f for f in (expire, rollback, remove_orphans)}
@@ -135,7 +137,7 @@ def test_every_command_after_one_that_died(template: Path, tmp_path: Path, first
     for number, root in enumerate(killed(template, tmp_path, FIRST[first])):
         latest = [start, MODEL[4]] if first == "rollback" else [start]
         check(open_table(root), latest)
-        report = open_table(root).verify()
+        report = open_table(root).maintenance.verify()
         # A death between a snapshot and the hint leaves no damage: readers notice.
         assert not [f for f in report.findings if f.code != "hint-wrong"], report.text()
         for name, work in every[number % len(THEN) :][:TRIED]:
@@ -165,17 +167,17 @@ def test_rollback_to_a_snapshot_whose_expiry_was_killed(tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path)).create_table("t", SCHEMA)
     for number in range(12):
         table.append(rows(number))
-    dying = Table(table.name, table.path, FaultyStore(table.store, 1, dead=True, only=WRITES))
+    dying = Table(FileStoreTable(table.name, table.path, FaultyStore(table._core.store, 1, dead=True, only=WRITES)))
     with pytest.raises(StorageUnavailable):
-        dying.expire_snapshots(ALL)
-    assert not table.verify().findings
+        dying.maintenance.expire_snapshots(**terms(ALL))
+    assert not table.maintenance.verify().findings
     with pytest.raises(InvalidRequest, match=r"expiry of the snapshots before 12 has begun.*expire_snapshots"):
-        table.rollback(10)
+        table.history.rollback(10)
     table.append(rows(50))
-    table.remove_orphan_files(SOON)
+    table.maintenance.remove_orphan_files(SOON)
     assert ids(table) == [*range(12), 50]
-    table.expire_snapshots()
-    assert load_line(table.state().table_files).ids == (12, 13)
+    table.maintenance.expire_snapshots()
+    assert load_line(table._core.state().table_files).ids == (12, 13)
 
 
 def test_an_announcement_beyond_the_latest_snapshot(tmp_path: Path) -> None:
@@ -185,11 +187,11 @@ def test_an_announcement_beyond_the_latest_snapshot(tmp_path: Path) -> None:
         table.append(rows(number))
     snapshots = Path(table.path, "snapshot")
     (snapshots / ".expiring-9-abcdef01").write_text("1")
-    table.remove_orphan_files(SOON)
+    table.maintenance.remove_orphan_files(SOON)
     assert ids(table) == [0, 1, 2]
     table.append(rows(7))
-    table.expire_snapshots(Retention(100, 100))
-    table.remove_orphan_files(SOON)
+    table.maintenance.expire_snapshots(retain_max=100, retain_min=100)
+    table.maintenance.remove_orphan_files(SOON)
     assert ids(table) == [0, 1, 2, 7]
     assert sorted(p.name for p in snapshots.iterdir()) == ["EARLIEST", "LATEST", "snapshot-4"]
-    assert not table.verify().findings
+    assert not table.maintenance.verify().findings

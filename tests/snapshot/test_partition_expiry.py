@@ -9,10 +9,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from builders import age_terms
 
 import bitlake
 from bitlake import _clock
 from bitlake.errors import InvalidRequest, StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.table.table import Table
@@ -31,7 +33,7 @@ def table_of(root: Path, *values: tuple[str | None, str | None]) -> Table:
 def expired(table: Table, age: PartitionAge, now: int, monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Any]:
     with monkeypatch.context() as patch:
         patch.setattr(_clock, "local_ms", lambda: now)
-        return [(p["a"], p["b"]) for p in table.expire_partitions(age, dry_run=True, **more)]
+        return [(p["a"], p["b"]) for p in table.maintenance.expire_partitions(**age_terms(age), dry_run=True, **more)]
 
 
 @pytest.mark.parametrize(("value", "formatter", "pattern"), [
@@ -65,7 +67,7 @@ def test_partitions_without_a_time_stay_and_the_oldest_come_first(
     found = expired(table, PartitionAge(0), NOW, monkeypatch)
     # Of one time by their folders: "__DEFAULT_PARTITION__" comes before "z".
     assert found == [("2024-01-01", None), ("2024-01-01", "z"), ("2024-01-02", "y"), ("2024-01-03", "x")]
-    assert expired(table, PartitionAge(0), NOW, monkeypatch, most=3) == found[:3]
+    assert expired(table, PartitionAge(0), NOW, monkeypatch, max_expires=3) == found[:3]
     # A column that the pattern names must have a value.
     both = PartitionAge(0, "yyyy-MM-dd 'x'", "$a $b")
     assert expired(table, both, NOW, monkeypatch) == [("2024-01-03", "x")]
@@ -151,10 +153,10 @@ def test_a_batch_commit_expires_partitions(aged: Any, kind: dict[str, str], name
             table.update({"id": 7}, "id = 1")
             wanted["update"] = [7]
         case "compact":
-            table.compact(full=True)
+            table.maintenance.compact(full=True)
     assert ids(table) == wanted.get(name, [1])
-    last = table.state().snapshot
-    assert last is not None and last.operation == "TRUNCATE" and table.verify().ok
+    last = table._core.state().snapshot
+    assert last is not None and last.operation == "TRUNCATE" and table.maintenance.verify().ok
 
 
 def test_rows_written_to_a_partition_that_is_too_old_go_again(aged: Any) -> None:
@@ -169,10 +171,10 @@ def test_a_commit_expires_at_most_so_many_partitions_and_each_once(aged: Any) ->
     for day in ("01", "02", "03", "04"):
         table.append(rows(int(day), at=(f"2024-04-{day}", "x")))
     table.alter_options({"end-input.check-partition-expire": "true"})
-    before = table.state().snapshot_id
+    before = table._core.state().snapshot_id
     table.append(rows(9))
     assert ids(table) == [0, 1, 3, 4, 9]
-    assert table.state().snapshot_id == before + 3
+    assert table._core.state().snapshot_id == before + 3
     table.append(rows(10))
     assert ids(table) == [0, 1, 9, 10]
 
@@ -202,7 +204,7 @@ def test_a_table_without_partitions_is_left_alone(aged: Any) -> None:
 def test_truncate_and_batches_of_streams_expire_nothing(aged: Any) -> None:
     table = aged({**KEYED, **AFTER_COMMIT})
     table.truncate({"a": NEW[0], "b": NEW[1]})
-    dml.upsert(table.written_by("stream"), rows(4), identifier=3)
+    dml.upsert(table._core.written_by("stream"), rows(4), identifier=3)
     assert ids(table) == [0, 4]
 
 
@@ -215,9 +217,9 @@ def test_a_write_stands_if_partitions_cannot_be_expired(
         raise StorageUnavailable("no answer")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "bitlake"):
-        patch.setattr(type(table), "truncate", fails)
+        patch.setattr(FileStoreTable, "truncate", fails)
         snapshot = table.append(rows(2))
-    assert snapshot.id == table.state().snapshot_id and ids(table) == [0, 1, 2]
+    assert snapshot.id == table._core.state().snapshot_id and ids(table) == [0, 1, 2]
     assert "partitions could not be expired: no answer" in caplog.text
     table.append(rows(3))
     assert ids(table) == [1, 2, 3]

@@ -81,9 +81,9 @@ def test_manifests_of_other_partitions_are_not_read(table: bitlake.Table, monkey
     store = CountingStore(LocalStore())
     snapshot = table.snapshot
     assert snapshot is not None
-    assert not manifests.is_cached(table.state().paths, snapshot)
+    assert not manifests.is_cached(table._core.state().paths, snapshot)
     again = partitions.files_to_plan(
-        TableState("t", table.state().paths, store, table.schema, snapshot), scan.predicate
+        TableState("t", table._core.state().paths, store, table.schema, snapshot), scan.predicate
     )
     assert len(again.files) == 1 and not store.calls  # known by now
 

@@ -21,7 +21,7 @@ def table_of(root: Path, kind: pa.DataType, *partitions: str) -> Table:
 
 
 def greatest(table: bitlake.Table) -> str:
-    state = table.state()
+    state = table._core.state()
     return max_partition(state, state.entries())
 
 

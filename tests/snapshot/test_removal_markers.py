@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from builders import terms
 from faults import Between, forget
 from history_model import ALL, BY_NAME, EVER, SCHEMA, Lake, judge, look, prepared
 from long import long
@@ -23,6 +24,7 @@ from long import long
 import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, CorruptError
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.snapshot.removal_markers import BASE, REMOVED, find_strays, load_line
@@ -137,9 +139,9 @@ def check_later(root: Path, what: str) -> None:
         if i == 101:
             (Path(table.path) / "snapshot" / "LATEST").unlink(missing_ok=True)
             assert look(root)["t"][0] == rows, f"{what}, and then no hint"
-    assert not [f for f in table.verify().findings if f.severity == "error"], what
-    table.expire_snapshots(ALL)
-    table.remove_orphan_files(EVER)
+    assert not [f for f in table.maintenance.verify().findings if f.severity == "error"], what
+    table.maintenance.expire_snapshots(**terms(ALL))
+    table.maintenance.remove_orphan_files(EVER)
     assert look(root)["t"][0] == rows, f"{what}, and then an expiry"
     table.append(pa.table([[200]], schema=SCHEMA))
     assert look(root)["t"][0] == rows | {200}, what
@@ -188,9 +190,9 @@ def left_behind(root: Path) -> Table:
     table = bitlake.connect(str(root)).create_table("t", SCHEMA)
     for i in range(1, 5):
         table.append(pa.table([[i]], schema=SCHEMA))
-    dying = DyingStore(table.store, lambda: table.rollback(2))
+    dying = DyingStore(table._core.store, lambda: table.history.rollback(2))
     with pytest.raises(Killed):
-        Table(table.name, table.path, dying).append(pa.table([[50]], schema=SCHEMA))
+        Table(FileStoreTable(table.name, table.path, dying)).append(pa.table([[50]], schema=SCHEMA))
     assert Path(table.path, "snapshot", "snapshot-5").exists()
     forget()
     return table
@@ -198,10 +200,10 @@ def left_behind(root: Path) -> Table:
 
 def test_a_stray_is_no_part_of_the_table(tmp_path: Path) -> None:
     table = left_behind(tmp_path)
-    paths = table.state().paths
-    assert load_line(TableFiles(table.store, paths)).ids == (1, 2)
-    assert [s.id for s in table.snapshots()] == [1, 2]
-    assert not [f for f in table.verify().findings if f.severity == "error"]
+    paths = table._core.state().paths
+    assert load_line(TableFiles(table._core.store, paths)).ids == (1, 2)
+    assert [s.id for s in table.history.snapshots()] == [1, 2]
+    assert not [f for f in table.maintenance.verify().findings if f.severity == "error"]
     check_later(tmp_path, "a stray")
     assert not [n for n in os.listdir(Path(table.path, "snapshot")) if n.startswith((REMOVED, ".stray-"))]
 
@@ -218,11 +220,13 @@ def test_a_second_deletion_of_a_stray(tmp_path: Path) -> None:
 
         def another(table: Table = table, rows: set[int] = rows) -> None:
             with contextlib.suppress(Waits):
-                Table(table.name, table.path, Impatient(table.store)).append(pa.table([[12]], schema=SCHEMA))
+                Table(FileStoreTable(table.name, table.path, Impatient(table._core.store))).append(
+                    pa.table([[12]], schema=SCHEMA)
+                )
                 rows.add(12)
 
-        store = Between(table.store, at, another)
-        Table(table.name, table.path, store).append(pa.table([[13]], schema=SCHEMA))
+        store = Between(table._core.store, at, another)
+        Table(FileStoreTable(table.name, table.path, store)).append(pa.table([[13]], schema=SCHEMA))
         assert look(tmp_path / str(at))["t"][0] == rows, at
         waited += store.done and 12 not in rows
         if not store.done:
@@ -232,22 +236,22 @@ def test_a_second_deletion_of_a_stray(tmp_path: Path) -> None:
 
 def test_who_began_to_delete_a_stray_died(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = left_behind(tmp_path)
-    paths = table.state().paths
+    paths = table._core.state().paths
 
     class NoDelete:
         def __getattr__(self, name: str) -> Any:
             if name == "delete":
                 raise Killed("dead")
-            return getattr(table.store, name)
+            return getattr(table._core.store, name)
 
     with pytest.raises(Killed):
-        Table(table.name, table.path, NoDelete()).expire_snapshots()  # type: ignore[arg-type]
-    table.expire_snapshots()
+        Table(FileStoreTable(table.name, table.path, NoDelete())).maintenance.expire_snapshots()  # type: ignore[arg-type]
+    table.maintenance.expire_snapshots()
     assert Path(paths.snapshot(5)).exists(), "who deletes it may be alive"
     now = _clock.now_ms()
     monkeypatch.setattr(_clock, "now_ms", lambda: now + 700_000)
-    table.expire_snapshots()
-    table.expire_snapshots()
+    table.maintenance.expire_snapshots()
+    table.maintenance.expire_snapshots()
     assert not Path(paths.snapshot(5)).exists()
 
 
@@ -256,9 +260,9 @@ def branched_at_four(root: Path) -> Table:
     table = bitlake.connect(str(root)).create_table("t", SCHEMA)
     for i in range(1, 6):
         table.append(pa.table([[i]], schema=SCHEMA))
-    table.create_tag("four", 4)
-    table.create_branch("b", "four")
-    table.delete_tag("four")
+    table.history.create_tag("four", 4)
+    table.history.create_branch("b", "four")
+    table.history.delete_tag("four")
     return table
 
 
@@ -266,28 +270,28 @@ def test_a_snapshot_that_a_branch_kept_is_no_stray(tmp_path: Path) -> None:
     """It was rolled back with its base, and came back with a fast-forward to a branch that had been made of it."""
     table = branched_at_four(tmp_path)
     bitlake.connect(str(tmp_path)).table("t$branch_b").append(pa.table([[40]], schema=SCHEMA))
-    table.rollback(2)
-    table.fast_forward("b")
+    table.history.rollback(2)
+    table.history.fast_forward("b")
     assert look(tmp_path)["t"][0] == {1, 2, 3, 4, 40}
-    assert load_line(table.state().table_files).ids == (1, 2, 3, 4, 5)
+    assert load_line(table._core.state().table_files).ids == (1, 2, 3, 4, 5)
     check_later(tmp_path, "a branch")
 
 
 def test_a_writer_beside_a_fast_forward_to_a_branch_that_begins_later(tmp_path: Path) -> None:
     """Ids between main's last snapshot and the branch's first one were free: a commit there was never seen."""
     table = branched_at_four(tmp_path)
-    table.rollback(1)
+    table.history.rollback(1)
     template, seen = tmp_path / "default.db", set()
     for at in range(1000):
         root = tmp_path / str(at)
         shutil.copytree(template, root / "default.db")
         plain = bitlake.connect(str(root)).table("t")
-        store = Between(plain.store, at, lambda: plain.fast_forward("b"))  # noqa: B023
-        Table(plain.name, plain.path, store).append(pa.table([[50]], schema=SCHEMA))
+        store = Between(plain._core.store, at, lambda: plain.history.fast_forward("b"))  # noqa: B023
+        Table(FileStoreTable(plain.name, plain.path, store)).append(pa.table([[50]], schema=SCHEMA))
         if not store.done:
             return
         assert look(root)["t"][0] in ({1, 2, 3, 4, 50}, {1, 2, 3, 4}), at
-        line = load_line(plain.state().table_files).ids
+        line = load_line(plain._core.state().table_files).ids
         assert line == tuple(range(1, len(line) + 1))
         # The append was told that it took place: it did so before the fast-forward, or after.
         assert 50 in look(root)["t"][0] or "snapshot-2" in os.listdir(Path(plain.path, "snapshot"))
@@ -302,7 +306,7 @@ def test_a_record_that_cannot_be_read(tmp_path: Path) -> None:
     record = next(p for p in folder.iterdir() if p.name.startswith(REMOVED))
     record.write_text('{"by": "x", "snapshots": [["1", 2]]}')
     with pytest.raises(CorruptError, match=rf"'snapshots' must be ids, each with a name.*{REMOVED}"):
-        table.snapshots()
+        table.history.snapshots()
 
 
 def test_snapshots_without_a_base_are_no_strays(tmp_path: Path) -> None:
@@ -310,8 +314,8 @@ def test_snapshots_without_a_base_are_no_strays(tmp_path: Path) -> None:
     table = left_behind(tmp_path)
     path = Path(table.path, "snapshot", "snapshot-5")
     names = os.listdir(path.parent)
-    paths = table.state().paths
-    assert list(find_strays(TableFiles(table.store, paths), names, [1, 2, 5], 0)) == [5]
-    assert find_strays(TableFiles(table.store, paths), names, [1, 2, 5], 5) == {}, "its base expires"
+    paths = table._core.state().paths
+    assert list(find_strays(TableFiles(table._core.store, paths), names, [1, 2, 5], 0)) == [5]
+    assert find_strays(TableFiles(table._core.store, paths), names, [1, 2, 5], 5) == {}, "its base expires"
     path.write_text(path.read_text().replace(BASE, "other"))
-    assert find_strays(TableFiles(table.store, paths), names, [1, 2, 5], 0) == {}
+    assert find_strays(TableFiles(table._core.store, paths), names, [1, 2, 5], 0) == {}

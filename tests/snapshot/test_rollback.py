@@ -14,11 +14,13 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
+from builders import terms
 from faults import forget
 
 import bitlake
 from bitlake import _clock
 from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.scan.stream_offsets import Feed, Position
@@ -109,8 +111,8 @@ def moments(
         forget()
         plain = bitlake.connect(str(root)).table("t")
         outcomes: list[Outcome] = []
-        store = Between(plain.store, at, lambda: outcomes.append(attempt(then, plain)))  # noqa: B023
-        outcome = attempt(first, Table(plain.name, plain.path, store))
+        store = Between(plain._core.store, at, lambda: outcomes.append(attempt(then, plain)))  # noqa: B023
+        outcome = attempt(first, Table(FileStoreTable(plain.name, plain.path, store)))
         if not store.done:
             assert at > 4
             shutil.rmtree(root)
@@ -131,19 +133,19 @@ def append_twice(table: Table) -> None:
 
 
 def expire(table: Table) -> None:
-    table.expire_snapshots(ALL)
+    table.maintenance.expire_snapshots(**terms(ALL))
 
 
 def remove_orphans(table: Table) -> None:
-    table.remove_orphan_files()
+    table.maintenance.remove_orphan_files()
 
 
 def tag(table: Table) -> None:
-    table.create_tag("new", 5)
+    table.history.create_tag("new", 5)
 
 
 def back_to(number: int) -> Work:
-    return lambda table: table.rollback(number)
+    return lambda table: table.history.rollback(number)
 
 
 # By the outcomes of a rollback to snapshot 4 and of the other command: the rows that some order of the two leaves.
@@ -166,23 +168,23 @@ def check(table: Table, wanted: list[Rows], why: str, seen: set[Any]) -> None:
     """
     found = ids(table)
     assert found in wanted, why
-    line = load_line(table.state().table_files)
-    hint = read_hint(table.store, table.state().paths.latest_hint)
-    state = (tuple(found), line.ids, len(line.holds), hint, tuple(table.tags()))
+    line = load_line(table._core.state().table_files)
+    hint = read_hint(table._core.store, table._core.state().paths.latest_hint)
+    state = (tuple(found), line.ids, len(line.holds), hint, tuple(table.history.tags()))
     if state in seen:
         return
     seen.add(state)
     for number in line.kept:
         ids(table, snapshot=number)
     assert not line.markers and not line.holds, why
-    report = table.verify()
+    report = table.maintenance.verify()
     assert not [f for f in report.findings if f.severity == "error"], f"{why}: {report.text()}"
-    for name in table.tags():
+    for name in table.history.tags():
         assert ids(table, tag=name) == MODEL[5], why
     table.append(rows(100))
     assert ids(table) == [*found, 100], why
     expire(table)
-    table.remove_orphan_files()
+    table.maintenance.remove_orphan_files()
     assert ids(table) == [*found, 100], why
 
 
@@ -211,9 +213,9 @@ def test_rollback_beside_an_append_in_an_object_store(first: str) -> None:
         forget()
         plain = make(f"memory://rollback-{first}-{at}/lake")
         work, other = (back_to(4), append) if first == "rollback" else (append, back_to(4))
-        store = Between(plain.store, at, lambda: other(plain), CHANGES)  # noqa: B023
+        store = Between(plain._core.store, at, lambda: other(plain), CHANGES)  # noqa: B023
         forget()
-        work(Table(plain.name, plain.path, store))
+        work(Table(FileStoreTable(plain.name, plain.path, store)))
         if not store.done:
             assert at > 8
             return
@@ -229,10 +231,10 @@ def test_rollback_to_a_tag_while_the_tag_is_deleted(template: Path, tmp_path: Pa
     shutil.copytree(template, base)
     table = bitlake.connect(str(base)).table("t")
     table.append(rows(7))
-    table.create_tag("new", 5)
+    table.history.create_tag("new", 5)
     expire(table)
     seen: set[Any] = set()
-    pair: tuple[Work, Work] = (lambda t: t.rollback(tag="new"), lambda t: t.delete_tag("new"))
+    pair: tuple[Work, Work] = (lambda t: t.history.rollback(tag="new"), lambda t: t.history.delete_tag("new"))
     for at, (found, one, two) in enumerate(moments(base, tmp_path, *pair)):
         assert two == "done"
         check(found, [MODEL[5]] if one == "done" else [[5, 6, 7]], f"{one} at call {at}", seen)
@@ -244,19 +246,19 @@ def test_a_rollback_leaves_no_gap_and_for_a_day_its_record(
     """As Paimon leaves it: the later snapshots are gone, and the next commit takes the first of their ids."""
     shutil.copytree(template, tmp_path / "lake")
     table = bitlake.connect(str(tmp_path / "lake")).table("t")
-    assert table.rollback(4) == (6, 4)
+    assert table.history.rollback(4) == (6, 4)
     folder = Path(table.path, "snapshot")
     record, *names = sorted(path.name for path in folder.iterdir())
     assert record.startswith(REMOVED)
     assert names == ["EARLIEST", "LATEST", *(f"snapshot-{i}" for i in range(1, 5))]
     assert (folder / "LATEST").read_text() == "4"
-    base = table.snapshots()[-1]
+    base = table.history.snapshots()[-1]
     made = table.append(rows(99))
     assert made is not None and made.id == 5 and made.properties == {BASE: base.uuid}
     assert ids(table) == [3, 4, 99]
     now = _clock.now_ms()
     monkeypatch.setattr(_clock, "now_ms", lambda: now + DAY_MS + 1)
-    table.expire_snapshots(Retention(100, 100))
+    table.maintenance.expire_snapshots(retain_max=100, retain_min=100)
     assert sorted(path.name for path in folder.iterdir()) == [*names, "snapshot-5"]
 
 
@@ -265,21 +267,21 @@ def test_commits_after_a_killed_rollback(template: Path, tmp_path: Path) -> None
     shutil.copytree(template, tmp_path / "lake")
     plain = bitlake.connect(str(tmp_path / "lake")).table("t")
     # It made the hold, two manifest lists, the fence, and the hint.
-    dying = Table(plain.name, plain.path, FaultyStore(plain.store, 5, dead=True, only=WRITES))
+    dying = Table(FileStoreTable(plain.name, plain.path, FaultyStore(plain._core.store, 5, dead=True, only=WRITES)))
     with pytest.raises(StorageUnavailable):
-        dying.rollback(4)
+        dying.history.rollback(4)
     assert ids(plain) == [3, 4]
-    line = load_line(plain.state().table_files)
+    line = load_line(plain._core.state().table_files)
     assert line.ids == tuple(range(1, 8)) and line.held == 4
     plain.append(rows(99))
     expire(plain)
-    assert load_line(plain.state().table_files).ids == (4, 5, 6, 7, 8)
-    plain.remove_orphan_files(_clock.now_ms() - DAY_MS)
+    assert load_line(plain._core.state().table_files).ids == (4, 5, 6, 7, 8)
+    plain.maintenance.remove_orphan_files(_clock.now_ms() - DAY_MS)
     assert ids(plain) == [3, 4, 99] and ids(plain, snapshot=7) == [3, 4]
     with pytest.raises(NotFound, match="snapshot 5 was rolled back"):
-        plain.rollback(5)
-    assert plain.rollback(4) == (8, 4)
-    assert ids(plain) == [3, 4] and load_line(plain.state().table_files).ids == (4,)
+        plain.history.rollback(5)
+    assert plain.history.rollback(4) == (8, 4)
+    assert ids(plain) == [3, 4] and load_line(plain._core.state().table_files).ids == (4,)
 
 
 def test_changes_over_the_ids_that_a_rollback_left_unused(template: Path, tmp_path: Path) -> None:
@@ -287,14 +289,14 @@ def test_changes_over_the_ids_that_a_rollback_left_unused(template: Path, tmp_pa
     shutil.copytree(template, tmp_path / "lake")
     plain = bitlake.connect(str(tmp_path / "lake")).table("t")
     # As above, the record, the filler, and it deleted snapshot 6.
-    dying = Table(plain.name, plain.path, FaultyStore(plain.store, 8, dead=True, only=WRITES))
+    dying = Table(FileStoreTable(plain.name, plain.path, FaultyStore(plain._core.store, 8, dead=True, only=WRITES)))
     with pytest.raises(StorageUnavailable):
-        dying.rollback(4)
+        dying.history.rollback(4)
     plain.append(rows(99))
-    assert load_line(plain.state().table_files).ids == (1, 2, 3, 4, 5, 7, 8)
-    assert not plain.verify().findings
+    assert load_line(plain._core.state().table_files).ids == (1, 2, 3, 4, 5, 7, 8)
+    assert not plain.maintenance.verify().findings
     assert plain.changes(4, 8, kinds=False).to_arrow().column("id").to_pylist() == [99]
-    feed = Feed(plain, kinds=False)
+    feed = Feed(plain._core, kinds=False)
     end = feed.step(Position(5)).end
     found = [scan.to_arrow().column("id").to_pylist() for scan in feed.scans(Position(5), end)]
     assert end == Position(9) and found == [[99]]
@@ -307,19 +309,19 @@ def test_a_hold_is_ignored_after_a_day(template: Path, tmp_path: Path, monkeypat
     """A killed rollback must not hold expiry back for ever, and the files that its fence brought back stay."""
     shutil.copytree(template, tmp_path / "lake")
     table = bitlake.connect(str(tmp_path / "lake")).table("t")
-    dying = Table(table.name, table.path, FaultyStore(table.store, 5, dead=True, only=WRITES))
+    dying = Table(FileStoreTable(table.name, table.path, FaultyStore(table._core.store, 5, dead=True, only=WRITES)))
     with pytest.raises(StorageUnavailable):
-        dying.rollback(2)
+        dying.history.rollback(2)
     table.append(rows(99))
     now = _clock.now_ms()
     monkeypatch.setattr(_clock, "now_ms", lambda: now + DAY_MS + 1)
-    table.expire_snapshots(Retention(4, 4, 1 << 60, 1000))
-    assert load_line(table.state().table_files).ids == (5, 6, 7, 8)
+    table.maintenance.expire_snapshots(retain_max=4, retain_min=4, older_than=1 << 60, max_deletes=1000)
+    assert load_line(table._core.state().table_files).ids == (5, 6, 7, 8)
     assert ids(table, snapshot=7) == [1, 2] and ids(table) == [1, 2, 99]
     expire(table)
-    line = load_line(table.state().table_files)
+    line = load_line(table._core.state().table_files)
     assert line.ids == (8,) and not line.holds
-    table.remove_orphan_files()
+    table.maintenance.remove_orphan_files()
     assert ids(table) == [1, 2, 99]
 
 
@@ -334,20 +336,20 @@ def test_a_suspended_rollback_stops_before_its_hold_is_ignored(
         table = bitlake.connect(str(root)).table("t")
         with monkeypatch.context() as clock:
             later = _clock.now_ms() + 300_500
-            store = Between(table.store, at, partial(clock.setattr, _clock, "now_ms", lambda now=later: now))
+            store = Between(table._core.store, at, partial(clock.setattr, _clock, "now_ms", lambda now=later: now))
             try:
-                Table(table.name, table.path, store).rollback(3)
+                Table(FileStoreTable(table.name, table.path, store)).history.rollback(3)
             except CommitConflict as e:
                 assert "rollback took longer than 5 minutes; nothing was changed; try again" in str(e)  # noqa: PT017
                 assert ids(table) == [5, 6]
                 refused += 1
             else:
                 assert ids(table) == [3]
-                cut_short += load_line(table.state().table_files).ids != (1, 2, 3)
+                cut_short += load_line(table._core.state().table_files).ids != (1, 2, 3)
         if not store.done:
             break
-        table.rollback(3)
-        assert ids(table) == [3] and load_line(table.state().table_files).ids[:3] == (1, 2, 3)
+        table.history.rollback(3)
+        assert ids(table) == [3] and load_line(table._core.state().table_files).ids[:3] == (1, 2, 3)
         shutil.rmtree(root)
     assert refused >= 1 and cut_short >= 4
 
@@ -358,16 +360,16 @@ def test_a_commit_whose_snapshot_was_rolled_back(template: Path, tmp_path: Path,
     """Ids only were compared: commits under the ids of snapshots that were rolled back were overlooked."""
     shutil.copytree(template, tmp_path / "lake")
     table = bitlake.connect(str(tmp_path / "lake")).table("t")
-    read = table.snapshots()[4]
+    read = table.history.snapshots()[4]
     plan = {
         "overwrite": CommitPlan("OVERWRITE", overwrite=Overwrite(computed_on=5, computed_uuid=read.uuid)),
         "keys looked up": CommitPlan("APPEND", alone_since=5, read_uuid=read.uuid),
         "compaction": CommitPlan("COMPACT", computed_on=5, read_uuid=read.uuid),
     }[kind]
-    table.rollback(4)
+    table.history.rollback(4)
     for number in range(later):
         table.append(rows(90 + number))
-    state = table.state()
+    state = table._core.state()
     with pytest.raises(CommitConflict, match=r"snapshot 5 of .* was rolled back"):
         commit(state.store, state.paths, plan, state.schema, "user")
     assert ids(table) == [3, 4, *range(90, 90 + later)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from builders import terms
 
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
@@ -36,8 +37,8 @@ def table(tmp_path: Path) -> Table:
 
 def read(table: Table, snapshot: Snapshot) -> list[int]:
     clear_caches()
-    state = replace(table.state(), snapshot=snapshot)
-    return sorted(Scan(state=state, store=table.store, columns=["id"]).to_arrow().column("id").to_pylist())
+    state = replace(table._core.state(), snapshot=snapshot)
+    return sorted(Scan(state=state, store=table._core.store, columns=["id"]).to_arrow().column("id").to_pylist())
 
 
 def data_files(table: Table) -> int:
@@ -45,106 +46,106 @@ def data_files(table: Table) -> int:
 
 
 def test_a_tag_keeps_its_snapshot_readable_until_it_is_deleted(table: Table) -> None:
-    assert tags.create_tag(table.state(), "two", 2)
-    tags.create_tag(table.state(), "also two", 2)
-    table.expire_snapshots(ALL)
+    assert tags.create_tag(table._core.state(), "two", 2)
+    tags.create_tag(table._core.state(), "also two", 2)
+    table.maintenance.expire_snapshots(**terms(ALL))
     assert data_files(table) == 2
-    assert read(table, tags.load_tag(table.state(), "two").snapshot) == [1, 11]
-    tags.delete_tag(table.state(), "two")
-    assert read(table, tags.load_tag(table.state(), "also two").snapshot) == [1, 11]
-    tags.create_tag(table.state(), "again", 2)  # from the tag that still holds it
-    tags.delete_tag(table.state(), "also two")
-    tags.delete_tag(table.state(), "again")
+    assert read(table, tags.load_tag(table._core.state(), "two").snapshot) == [1, 11]
+    tags.delete_tag(table._core.state(), "two")
+    assert read(table, tags.load_tag(table._core.state(), "also two").snapshot) == [1, 11]
+    tags.create_tag(table._core.state(), "again", 2)  # from the tag that still holds it
+    tags.delete_tag(table._core.state(), "also two")
+    tags.delete_tag(table._core.state(), "again")
     assert data_files(table) == 1 and table.scan().count() == 2
     names = {p.name for p in Path(table.path, "manifest").iterdir()}
-    latest = table.state().snapshot
+    latest = table._core.state().snapshot
     assert latest is not None
-    listed = {m.file_name for m in snapshot_manifests(table.state().table_files, latest)}
+    listed = {m.file_name for m in snapshot_manifests(table._core.state().table_files, latest)}
     assert names == {latest.base_manifest_list, latest.delta_manifest_list, *listed}
 
 
 def test_the_tag_file_is_the_snapshots_and_with_a_retention_two_members_more(table: Table) -> None:
-    tags.create_tag(table.state(), "a")
+    tags.create_tag(table._core.state(), "a")
     root = Path(table.path)
     assert (root / "tag/tag-a").read_bytes() == (root / "snapshot/snapshot-4").read_bytes()
-    tags.create_tag(table.state(), "b", 3, retained_ms=DAY)
+    tags.create_tag(table._core.state(), "b", 3, retained_ms=DAY)
     text = (root / "tag/tag-b").read_text()
     assert text.endswith('"tagTimeRetained" : 86400.000000000\n}')
     assert len(json.loads(text)["tagCreateTime"]) == 7
-    tag = tags.load_tag(table.state(), "b")
+    tag = tags.load_tag(table._core.state(), "b")
     assert tag.retained_ms == DAY and tag.created_ms is not None
     assert not tag.expired(tag.created_ms + DAY) and tag.expired(tag.created_ms + DAY + 1)
-    assert tags.expire_tags(table.state()) == []
-    assert tags.expire_tags(table.state(), older_than_ms=tag.created_ms + 1) == ["b"]
-    assert [t.name for t in tags.list_tags(table.state())] == ["a"]
+    assert tags.expire_tags(table._core.state()) == []
+    assert tags.expire_tags(table._core.state(), older_than_ms=tag.created_ms + 1) == ["b"]
+    assert [t.name for t in tags.list_tags(table._core.state())] == ["a"]
 
 
 def test_renaming_and_replacing_tags(table: Table) -> None:
-    tags.create_tag(table.state(), "a", 1)
-    tags.rename_tag(table.state(), "a", "b")
-    tags.replace_tag(table.state(), "b", 3)
-    assert [(t.name, t.snapshot.id) for t in tags.list_tags(table.state())] == [("b", 3)]
+    tags.create_tag(table._core.state(), "a", 1)
+    tags.rename_tag(table._core.state(), "a", "b")
+    tags.replace_tag(table._core.state(), "b", 3)
+    assert [(t.name, t.snapshot.id) for t in tags.list_tags(table._core.state())] == [("b", 3)]
     with pytest.raises(NotFound, match="its tags: b"):
-        tags.rename_tag(table.state(), "a", "c")
-    tags.create_tag(table.state(), "c")
+        tags.rename_tag(table._core.state(), "a", "c")
+    tags.create_tag(table._core.state(), "c")
     with pytest.raises(AlreadyExists):
-        tags.rename_tag(table.state(), "b", "c")
+        tags.rename_tag(table._core.state(), "b", "c")
     with pytest.raises(AlreadyExists):
-        tags.create_tag(table.state(), "c", 1)
-    assert not tags.create_tag(table.state(), "c", 1, if_not_exists=True)
+        tags.create_tag(table._core.state(), "c", 1)
+    assert not tags.create_tag(table._core.state(), "c", 1, if_not_exists=True)
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", " a"])
 def test_names_that_cannot_be_tags(table: Table, name: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot be a tag"):
-        tags.create_tag(table.state(), name)
+        tags.create_tag(table._core.state(), name)
 
 
 def test_tagging_what_is_not_there(table: Table) -> None:
     with pytest.raises(NotFound, match="no snapshot 9: snapshots 1 to 4 are kept"):
-        tags.create_tag(table.state(), "a", 9)
+        tags.create_tag(table._core.state(), "a", 9)
     with pytest.raises(NotFound):
-        tags.delete_tag(table.state(), "a")
-    assert not tags.delete_tag(table.state(), "a", if_exists=True)
+        tags.delete_tag(table._core.state(), "a")
+    assert not tags.delete_tag(table._core.state(), "a", if_exists=True)
 
 
 def test_a_branch_of_a_tag_outlives_tag_and_expiry(table: Table) -> None:
-    tags.create_tag(table.state(), "two", 2)
-    branches.create_branch(table.state(), "dev", "two")
-    tags.delete_tag(table.state(), "two")
-    table.expire_snapshots(ALL)
-    paths = branches.find_branch(table.state(), "dev").paths
-    snapshot = latest_snapshot(TableFiles(table.store, paths))
+    tags.create_tag(table._core.state(), "two", 2)
+    branches.create_branch(table._core.state(), "dev", "two")
+    tags.delete_tag(table._core.state(), "two")
+    table.maintenance.expire_snapshots(**terms(ALL))
+    paths = branches.find_branch(table._core.state(), "dev").paths
+    snapshot = latest_snapshot(TableFiles(table._core.store, paths))
     assert snapshot is not None and read(table, snapshot) == [1, 11]
-    branches.rename_branch(table.state(), "dev", "next")
+    branches.rename_branch(table._core.state(), "dev", "next")
     with pytest.raises(NotFound, match="its branches: next"):
-        branches.find_branch(table.state(), "dev")
-    branches.fast_forward(table.state(), "next")
+        branches.find_branch(table._core.state(), "dev")
+    branches.fast_forward(table._core.state(), "next")
     clear_caches()
-    assert snapshot_ids(table.state().table_files) == [2]
+    assert snapshot_ids(table._core.state().table_files) == [2]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 11]
     table.append(pa.table({"id": [99]}, schema=SCHEMA))
     assert table.scan().count() == 3
-    branches.delete_branch(table.state(), "next")
+    branches.delete_branch(table._core.state(), "next")
     assert table.scan().count() == 3
 
 
 def test_branches_that_cannot_be_made(table: Table) -> None:
     for name in ("main", "12", "", "a/b"):
         with pytest.raises(InvalidRequest, match="cannot be a branch"):
-            branches.create_branch(table.state(), name)
-    branches.create_branch(table.state(), "dev")
-    assert not branches.create_branch(table.state(), "dev", if_not_exists=True)
+            branches.create_branch(table._core.state(), name)
+    branches.create_branch(table._core.state(), "dev")
+    assert not branches.create_branch(table._core.state(), "dev", if_not_exists=True)
     with pytest.raises(AlreadyExists):
-        branches.create_branch(table.state(), "dev")
+        branches.create_branch(table._core.state(), "dev")
     with pytest.raises(InvalidRequest, match="no snapshot to go forward to"):
-        branches.fast_forward(table.state(), "dev")
+        branches.fast_forward(table._core.state(), "dev")
     with pytest.raises(NotFound, match="no tag 'x'"):
-        branches.create_branch(table.state(), "other", "x")
+        branches.create_branch(table._core.state(), "other", "x")
 
 
 def test_rollback_makes_an_earlier_snapshot_the_latest(table: Table) -> None:
-    state = table.state()
+    state = table._core.state()
     assert rollback(state, load_snapshot(state.table_files, 2)) == [3, 4]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [1, 11]
     table.append(pa.table({"id": [5]}, schema=SCHEMA))
@@ -152,16 +153,16 @@ def test_rollback_makes_an_earlier_snapshot_the_latest(table: Table) -> None:
 
 
 def test_rollback_to_a_tag_whose_snapshot_has_expired(table: Table) -> None:
-    tags.create_tag(table.state(), "one", 1)
-    table.expire_snapshots(ALL)
-    rollback(table.state(), tags.load_tag(table.state(), "one").snapshot)
+    tags.create_tag(table._core.state(), "one", 1)
+    table.maintenance.expire_snapshots(**terms(ALL))
+    rollback(table._core.state(), tags.load_tag(table._core.state(), "one").snapshot)
     clear_caches()
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [0, 10]
     assert Path(table.path, "snapshot/EARLIEST").read_text() == "1"
 
 
 def test_rollback_past_a_tag_is_refused(table: Table) -> None:
-    tags.create_tag(table.state(), "three", 3)
+    tags.create_tag(table._core.state(), "three", 3)
     with pytest.raises(InvalidRequest, match="tags three hold later ones"):
-        rollback(table.state(), load_snapshot(table.state().table_files, 2))
-    assert table.scan().count() == 2 and len(snapshot_ids(table.state().table_files)) == 4
+        rollback(table._core.state(), load_snapshot(table._core.state().table_files, 2))
+    assert table.scan().count() == 2 and len(snapshot_ids(table._core.state().table_files)) == 4

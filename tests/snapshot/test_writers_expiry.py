@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from builders import terms
 
 import bitlake
 from bitlake.errors import CommitConflict
@@ -58,10 +59,10 @@ WORK: dict[str, tuple[dict[str, str], Callable[[Table], object], list[int]]] = {
     "append": ({}, lambda t: t.append(rows(50)), [1, 2, 3, 50, 99]),
     "delete": (MARKED, lambda t: t.delete("id = 2"), [1, 3, 99]),
     "delete by writing anew": ({}, lambda t: t.delete("id = 2"), [1, 3, 99]),
-    "compact": (MARKED, lambda t: t.compact(full=True), [1, 2, 3, 99]),
+    "compact": (MARKED, lambda t: t.maintenance.compact(full=True), [1, 2, 3, 99]),
     "upsert": (KEYED, lambda t: t.upsert(rows(2, 50)), [1, 2, 3, 50, 99]),
     "upsert, dynamic buckets": (DYNAMIC, lambda t: t.upsert(rows(2, 50)), [1, 2, 3, 50, 99]),
-    "compact keys": (DYNAMIC, lambda t: t.compact(full=True), [1, 2, 3, 99]),
+    "compact keys": (DYNAMIC, lambda t: t.maintenance.compact(full=True), [1, 2, 3, 99]),
 }
 
 
@@ -80,15 +81,15 @@ def test_a_writer_whose_base_expires_at_any_moment_goes_on(tmp_path: Path, name:
         table = bitlake.connect(root).table("t")
         put(table, 99)
         if "compact" in name or "delete" in name:
-            table.compact()
-        table.expire_snapshots(ALL)
+            table.maintenance.compact()
+        table.maintenance.expire_snapshots(**terms(ALL))
 
     for at in range(1000):
         shutil.rmtree(made.path)
         shutil.copytree(whole, made.path)
         clear_caches()
         table = bitlake.connect(root).table("t")
-        store = table.store = Between(table.store, at, other)  # type: ignore[assignment]
+        store = table._core.store = Between(table._core.store, at, other)  # type: ignore[assignment]
         given_up = False
         try:
             work(table)

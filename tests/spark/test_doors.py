@@ -219,7 +219,7 @@ class Asking:
         """Where rows are: each row of each file once, under the paths that the table itself has."""
         text = "SELECT __paimon_file_path f, count(*) n, sum(__paimon_row_index) i, min(id) FROM t GROUP BY f"
         table = self.behind.lake.table(doors.TABLE)
-        files = {e.file.file_name: e.file.row_count for e in table.state().entries()}
+        files = {e.file.file_name: e.file.row_count for e in table._core.state().entries()}
         paths = {f.path for f in table.scan().plan().files}
         found = self.behind.lake.sql(text).toArrow()
         assert set(found["f"].to_pylist()) == paths

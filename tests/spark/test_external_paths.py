@@ -59,7 +59,7 @@ def test_sql_on_external_paths(spark: Any, tmp_path: Path, file_format: str, key
         spark.read.format("bitlake").load(table.path).count()
     lake.sql("CALL sys.expire_snapshots(table => 't', retain_max => 1)")
     assert rows(lake, "SELECT count(*) FROM t") == [((count - 10) * times,)]
-    assert table.verify().ok
+    assert table.maintenance.verify().ok
     lake.sql("DROP TABLE t")
     assert [p for root in roots for p in root.rglob("*") if p.is_file()] == []
 

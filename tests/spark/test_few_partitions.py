@@ -71,14 +71,14 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
     table.upsert(rows(range(0, 60, 6), "wide", ["d0"]))
     manifests.clear_caches()
     asked.clear()
-    state = table.state()
+    state = table._core.state()
     job = primary_key.WriteJob(LiveBuckets.of(state, later=True), "me", None, grouped=True)
     assert not asked and not job.live.states, "the driver looked at nothing"
     came = pa.concat_tables([rows(range(0, 60, 6), "new", ["d0"]), rows(range(1, 60, 6), "new", ["d1"])])
     came = came.append_column("x", pa.nulls(20, pa.int32())).append_column(BUCKET, pa.array([0] * 20, pa.int32()))
     error, changes = loads(primary_key._attempt(dumps(job), iter(came.to_batches(max_chunksize=15))))
     assert error is None and len(changes) == 2 and set(asked) <= {1, 2}
-    publish(table, state, changes, operation="WRITE")
+    publish(table._core, state, changes, operation="WRITE")
     assert max(asked) == 2, "nor did the commit look at others"
     monkeypatch.undo()
     assert table.scan(where="v = 'new'").count() == 20
@@ -86,7 +86,7 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
 
 
 def test_an_assigner_knows_the_buckets_that_are_there(tmp_path: Path, asked: list[int]) -> None:
-    state = made(tmp_path, KINDS["dynamic"]).state()
+    state = made(tmp_path, KINDS["dynamic"])._core.state()
     manifests.clear_caches()
     asked.clear()
     job = loads(dumps(AssignJob(LiveBuckets.of(state, later=True), Assigners.of(state.schema, 1))))
@@ -110,7 +110,7 @@ def test_a_file_is_measured_on_the_newest_files(tmp_path: Path, asked: list[int]
     newest = table.scan(where="day = 'd2'").plan().files[0].entry.file
     manifests.clear_caches()
     monkeypatch.setattr(manifests, "MANY_ENTRIES", 1)
-    assert rows_per_file(table.state()) == int((256 << 20) / (newest.file_size / newest.row_count))
+    assert rows_per_file(table._core.state()) == int((256 << 20) / (newest.file_size / newest.row_count))
 
 
 @pytest.mark.parametrize("kind", ["vectors", "dynamic"])

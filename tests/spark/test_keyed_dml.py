@@ -172,11 +172,11 @@ def test_what_is_refused(lake: bitlake.Lake, options: dict[str, str], text: str,
     create(lake, {"bucket": "1", **options})
     lake.sql("INSERT INTO t VALUES (1, 1, 'x', 'p'), (2, 2, 'x', 'p')")
     lake.sql("CREATE TABLE s AS SELECT 1 AS id, 2 AS a, 'b' AS b, 'p' AS p UNION ALL SELECT 2, 3, 'c', 'p'")
-    before = lake.table("t").state().snapshot_id
+    before = lake.table("t")._core.state().snapshot_id
     error: type[BitlakeError] = InvalidRequest
     with pytest.raises(error, match=message):
         lake.sql(text)
-    assert lake.table("t").state().snapshot_id == before
+    assert lake.table("t")._core.state().snapshot_id == before
 
 
 @pytest.mark.parametrize("by_places", [True, False])
@@ -186,10 +186,10 @@ def test_changes_have_the_values_of_rows_that_sql_deleted(
     """DELETE wrote keys alone, also where rows are found by their places, and changes showed NULL for the rest."""
     create(lake, TABLES["vectors"])
     lake.sql("INSERT INTO t SELECT id, id * 2, concat('b', id), 'p' FROM range(10)")
-    before = lake.table("t").state().snapshot_id
+    before = lake.table("t")._core.state().snapshot_id
     if not by_places:
         monkeypatch.setattr(delete_update, "MOST_HITS", -1)
     assert lake.sql("DELETE FROM t WHERE id % 4 = 3").collect()[0][0] == 2
-    log = lake.table("t$audit_log").scan(incremental_between=(before, lake.table("t").state().snapshot_id))
+    log = lake.table("t$audit_log").scan(incremental_between=(before, lake.table("t")._core.state().snapshot_id))
     rows = sorted(tuple(r.values()) for r in log.select(("rowkind", "id", "a", "b", "p")).to_arrow().to_pylist())
     assert rows == [("-D", 3, 6, "b3", "p"), ("-D", 7, 14, "b7", "p")]

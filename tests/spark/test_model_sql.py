@@ -15,7 +15,6 @@ from long import long
 from pyspark.sql import SparkSession
 
 import bitlake
-from bitlake.snapshot.expiry import Retention
 
 pytestmark = pytest.mark.spark
 
@@ -134,7 +133,9 @@ class _Run:
         self.lake.sql(f"CALL sys.compact(table => 'd.m', compact_strategy => '{strategy}')")
 
     def expire(self) -> None:
-        self.lake.table("m").expire_snapshots(Retention(self.rng.randrange(1, 5), 1, 0, 1000))
+        self.lake.table("m").maintenance.expire_snapshots(
+            retain_max=self.rng.randrange(1, 5), retain_min=1, older_than=0, max_deletes=1000
+        )
 
     def rows(self) -> list[Row]:
         rng = self.rng

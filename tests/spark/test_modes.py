@@ -78,12 +78,12 @@ def test_buckets_are_rescaled_on_spark(lake: bitlake.Lake, key: str, vectors: st
     assert len(wanted) == 480
     assert ask(lake, "CALL sys.rescale('k', 3)") == [[True]]
     assert ask(lake, "SELECT * FROM k ORDER BY id") == wanted
-    assert {e.total_buckets for e in lake.table("k").state().entries()} == {3}
+    assert {e.total_buckets for e in lake.table("k")._core.state().entries()} == {3}
     lake.sql("INSERT INTO k VALUES (0, 'again')")
     assert ask(lake, "SELECT n FROM k WHERE id = 0") == [["again"]]
     lake.sql("ALTER TABLE k SET TBLPROPERTIES ('bucket' = '4')")
     with pytest.raises(bitlake.BitlakeError, match="INSERT OVERWRITE"):
         lake.sql("INSERT INTO k VALUES (1, 'refused'), (2, 'x'), (3, 'y')")
     assert ask(lake, "CALL sys.rescale('k')") == [[True]]
-    assert {e.total_buckets for e in lake.table("k").state().entries()} == {4}
+    assert {e.total_buckets for e in lake.table("k")._core.state().entries()} == {4}
     assert len(ask(lake, "SELECT * FROM k")) == 481

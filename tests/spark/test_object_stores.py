@@ -33,7 +33,7 @@ def test_append_tables(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> N
     lake.sql("INSERT INTO db.t VALUES (-1, 'local', 'x:y')")
     lake.sql("INSERT INTO db.t SELECT id, concat('v', id % 10), concat('p', id % 3) FROM range(30000)")
     table = lake.table("db.t")
-    assert not table.store.dir_exists(f"{table.path}/.staging")
+    assert not table._core.store.dir_exists(f"{table.path}/.staging")
     assert rows(lake, "SELECT count(*), sum(id) FROM db.t") == [(30001, 449985000 - 1)]
     # Little data is read on the driver; here executors are to do it.
     monkeypatch.setattr(spark_scan, "DRIVER_ROWS", 0)
@@ -74,7 +74,7 @@ def test_a_write_that_fails_leaves_no_file(lake: bitlake.Lake, s3_endpoint: str,
         with pytest.raises(AccessDenied):
             other.sql("INSERT INTO db.r SELECT id FROM range(1000)")
     table = lake.table("db.r")
-    assert not table.store.list(f"{table.path}/bucket-0")
+    assert not table._core.store.list(f"{table.path}/bucket-0")
     assert rows(lake, "SELECT count(*) FROM db.r") == [(0,)]
 
 
@@ -93,7 +93,7 @@ def test_credentials_come_from_the_session(spark: Any, s3_endpoint: str) -> None
         lake.sql("CREATE TABLE t (id INT)")
         lake.sql("INSERT INTO t VALUES (1)")
         assert rows(lake, "SELECT * FROM t") == [(1,)]
-        assert s3_server.SECRET not in repr(lake.table("t").store)
+        assert s3_server.SECRET not in repr(lake.table("t")._core.store)
     finally:
         for name in keys:
             spark.conf.unset(name)

@@ -148,7 +148,7 @@ def test_a_bucket_count_changes_by_overwrite_only(lake: bitlake.Lake, spark: Spa
     assert rows_of(lake, "t") == [(i, i) for i in range(50)]
     lake.sql("INSERT OVERWRITE t SELECT id, v + 1 FROM t")
     assert rows_of(lake, "t") == [(i, i + 1) for i in range(50)]
-    assert {e.total_buckets for e in lake.table("d.t").state().entries()} == {5}
+    assert {e.total_buckets for e in lake.table("d.t")._core.state().entries()} == {5}
 
 
 def test_tables_made_by_queries_and_frames(lake: bitlake.Lake, spark: SparkSession) -> None:

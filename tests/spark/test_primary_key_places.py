@@ -55,7 +55,7 @@ def test_a_key_moves_to_its_new_partition(lake: bitlake.Lake, spark: SparkSessio
     lake.sql("INSERT INTO t VALUES (1, 'z', -1), (1000, 'z', -2)")
     model.update({1: ("z", -1), 1000: ("z", -2)})
     assert rows_of(lake) == sorted((k, p, v) for k, (p, v) in model.items())
-    assert {e.total_buckets for e in lake.table("d.t").state().entries()} == {-1}
+    assert {e.total_buckets for e in lake.table("d.t")._core.state().entries()} == {-1}
 
 
 def test_partial_updates_go_to_where_the_key_is(lake: bitlake.Lake, spark: SparkSession) -> None:
@@ -96,8 +96,8 @@ def test_a_batch_write_gives_postponed_rows_buckets(
     model = {(i, "a"): i for i in range(100)}
     insert(lake, spark, [(k, p, v) for (k, p), v in model.items()])
     assert rows_of(lake) == sorted((k, p, v) for (k, p), v in model.items())
-    assert {e.total_buckets for e in lake.table("d.t").state().entries()} == {2}
-    assert [s.commit_kind for s in lake.table("d.t").snapshots()] == ["APPEND"]
+    assert {e.total_buckets for e in lake.table("d.t")._core.state().entries()} == {2}
+    assert [s.commit_kind for s in lake.table("d.t").history.snapshots()] == ["APPEND"]
     # Another partition gets the number that the option says now; the first keeps its own.
     lake.sql("ALTER TABLE t SET TBLPROPERTIES ('postpone.default-bucket-num' = '3')")
     lake.sql("ALTER TABLE t SET TBLPROPERTIES ('postpone.batch-write-fixed-bucket.max-parallelism' = '3')")
@@ -105,12 +105,12 @@ def test_a_batch_write_gives_postponed_rows_buckets(
     insert(lake, spark, rows)
     model.update({(k, p): v for k, p, v in rows})
     assert rows_of(lake) == sorted((k, p, v) for (k, p), v in model.items())
-    entries = lake.table("d.t").state().entries()
+    entries = lake.table("d.t")._core.state().entries()
     assert {e.total_buckets for e in entries} == {2, 3} and {e.bucket for e in entries} == {0, 1, 2}
     lake.sql("DELETE FROM t WHERE id < 50")
     lake.sql("CALL sys.compact(table => 'd.t', compact_strategy => 'full')")
     assert rows_of(lake) == sorted((k, p, v) for (k, p), v in model.items() if k >= 50)
-    assert lake.table("d.t").verify().ok
+    assert lake.table("d.t").maintenance.verify().ok
 
 
 def test_postponed_rows_are_seen_once_compacted(
@@ -128,7 +128,7 @@ def test_postponed_rows_are_seen_once_compacted(
         rows = [(i % 30, "ab"[i % 2], turn * 100 + i) for i in range(60)]
         insert(lake, spark, rows)
         model.update({(k, p): v for k, p, v in rows})
-    entries = lake.table("d.t").state().entries()
+    entries = lake.table("d.t")._core.state().entries()
     assert {e.bucket for e in entries} == {-2} and sum(e.file.row_count for e in entries) == 120
     assert rows_of(lake) == []
     lake.table("d.t").upsert(pa.table({"id": [3, 2], "p": ["b", "a"], "v": [0, -5]}), ["-D", "+U"])
@@ -136,7 +136,7 @@ def test_postponed_rows_are_seen_once_compacted(
     model[2, "a"] = -5
     lake.sql("CALL sys.compact(table => 'd.t')")
     assert rows_of(lake) == sorted((k, p, v) for (k, p), v in model.items())
-    after = lake.table("d.t").state().entries()
+    after = lake.table("d.t")._core.state().entries()
     assert {e.total_buckets for e in after} == {3} and {e.bucket for e in after} == {0, 1, 2}
     lake.table("d.t").upsert(pa.table({"id": [3], "p": ["b"], "v": [7]}))
     lake.sql("CALL sys.compact(table => 'd.t')")
@@ -162,7 +162,7 @@ def test_placed_rows_keep_kinds_and_values(lake: bitlake.Lake, monkeypatch: pyte
     table = lake.create_table("d.typed", schema, options=options)
     table.upsert(made.cast(schema))
     lake.sql("CALL sys.compact(table => 'd.typed')")
-    assert {e.bucket for e in table.state().entries()} <= {0, 1}
+    assert {e.bucket for e in table._core.state().entries()} <= {0, 1}
     order = [("at", "ascending")]
     assert str(table.scan().to_arrow().sort_by(order).to_pydict()) == str(made.slice(0, 3).to_pydict())
 

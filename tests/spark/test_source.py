@@ -28,8 +28,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Lake:
     table = lake.create_table("t", SCHEMA, options={"file-index.bitmap.columns": "v"})
     for i in range(3):
         table.append(pa.table([[i * 10 + n for n in range(10)], [f"v{i}"] * 10, [i] * 10], schema=SCHEMA))
-    table.create_tag("two", 2)
-    table.create_branch("dev", "two")
+    table.history.create_tag("two", 2)
+    table.history.create_branch("dev", "two")
     keyed = lake.create_table("k", SCHEMA, primary_key=["id"], options={"bucket": "2"})
     keyed.upsert(pa.table(ROWS, schema=SCHEMA))
     keyed.upsert(pa.table([[1, 2], ["A", "B"], [0, 1]], schema=SCHEMA), ["+U", "-D"])
@@ -283,7 +283,13 @@ def test_append_and_overwrite(spark: Any, written: bitlake.Lake) -> None:
     assert [r[0] for r in content(written, "parts")] == [20, 21]
     save(written, new, "parts", "overwrite")
     assert content(written, "parts") == [(20, "n", 1)]
-    assert [s.commit_kind for s in table.snapshots()] == ["APPEND", "APPEND", "OVERWRITE", "OVERWRITE", "OVERWRITE"]
+    assert [s.commit_kind for s in table.history.snapshots()] == [
+        "APPEND",
+        "APPEND",
+        "OVERWRITE",
+        "OVERWRITE",
+        "OVERWRITE",
+    ]
 
 
 @pytest.mark.parametrize("vectors", ["false", "true"])

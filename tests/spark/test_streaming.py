@@ -146,7 +146,7 @@ def test_few_rows_wait(plain: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_consumer_follows_and_is_followed(plain: bitlake.Lake) -> None:
     table = plain.table("t")
-    state = table.state()
+    state = table._core.state()
     reader = reader_of(plain, consumer_id="me")
     start = reader.initialOffset()
     reader.commit({"snapshot": 3, "index": 1, "full": 1})
@@ -158,8 +158,8 @@ def test_a_consumer_follows_and_is_followed(plain: bitlake.Lake) -> None:
     fresh = reader_of(plain, consumer_id="me", **{"consumer.ignore-progress": "true"})
     assert fresh.initialOffset() == start
     table.alter_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
-    table.expire_snapshots()
-    assert [s.id for s in table.snapshots()] == [2, 3], "the consumer still needs it"
+    table.maintenance.expire_snapshots()
+    assert [s.id for s in table.history.snapshots()] == [2, 3], "the consumer still needs it"
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_streams_that_cannot_be(plain: bitlake.Lake) -> None:
     with pytest.raises(NotFound, match="cannot begin at snapshot 9"):
         reader_of(plain, start="from-snapshot", snapshot="9").initialOffset()
     reader = reader_of(plain)
-    plain.table("t").rollback(1)
+    plain.table("t").history.rollback(1)
     with pytest.raises(NotFound, match="rolled back"):
         reader._feed.step(streams.Position(4))
 
@@ -195,7 +195,7 @@ def test_streams_that_cannot_be(plain: bitlake.Lake) -> None:
 def test_a_restart_does_not_need_where_it_once_began(plain: bitlake.Lake) -> None:
     table = plain.table("t")
     table.alter_options({"snapshot.num-retained.min": "1", "snapshot.num-retained.max": "1"})
-    table.expire_snapshots()
+    table.maintenance.expire_snapshots()
     reader = reader_of(plain, start="from-snapshot", snapshot="1")
     kept = {"snapshot": 3, "index": 0, "full": 0}
     assert len(rows_of(reader, kept, latest(reader, kept))) == 10
@@ -231,7 +231,7 @@ def test_a_batch_is_committed_once(plain: bitlake.Lake, table: str) -> None:
     one.abort(second, 1)  # as Spark does when the answer to a commit was lost
     two.commit([message(two, 103)], 2)
     assert content(plain.table(table)) == {**before, **dict.fromkeys((100, 101, 102, 103), "n")}
-    users = {s.commit_user for s in plain.table(table).snapshots()[-1:]}
+    users = {s.commit_user for s in plain.table(table).history.snapshots()[-1:]}
     assert users == {"spark-query"}
     assert not list(Path(plain.table(table).path).rglob("*.arrow")), "what tasks staged is gone"
 
@@ -243,7 +243,7 @@ def test_an_aborted_batch_leaves_nothing(plain: bitlake.Lake) -> None:
     writer.abort([message(writer, 100), None], 0)
     assert {p.name for p in Path(table.path).rglob("*.parquet")} == files
     writer.commit([Message(message(writer).result, None)], 0)
-    assert len(table.snapshots()) == 3, "an empty batch makes no snapshot"
+    assert len(table.history.snapshots()) == 3, "an empty batch makes no snapshot"
 
 
 def test_sinks_that_cannot_be(plain: bitlake.Lake) -> None:
@@ -316,16 +316,16 @@ def test_streams_end_to_end(lake: bitlake.Lake, tmp_path: Path) -> None:
     for start, table, checkpoint in every:
         run(start())
         assert content(table) == expected
-        snapshots = [s.id for s in table.snapshots()]
+        snapshots = [s.id for s in table.history.snapshots()]
         forget_last_commit(tmp_path / checkpoint)
         run(start())
-        assert [s.id for s in table.snapshots()] == snapshots, "the batch was there already"
+        assert [s.id for s in table.history.snapshots()] == snapshots, "the batch was there already"
         assert content(table) == expected
     add(range(5, 15), "three", "-D")
     for start, table, _ in every:
         run(start())
         assert content(table) == expected
-        assert len({s.commit_user for s in table.snapshots()}) == 1
+        assert len({s.commit_user for s in table.history.snapshots()}) == 1
 
 
 def test_batches_of_the_sink_may_bring_columns(plain: bitlake.Lake) -> None:
@@ -354,7 +354,7 @@ def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:
         "v": ["d", "b"],
         "more": [5, 6],
     }
-    appended = [s.commit_identifier for s in lake.table("wide").snapshots() if s.commit_kind == "APPEND"]
+    appended = [s.commit_identifier for s in lake.table("wide").history.snapshots() if s.commit_kind == "APPEND"]
     assert appended == [0, 1]
     with pytest.raises(InvalidRequest, match="no column 'more2'"):
         StreamTarget(lake.catalog, name, "", None, "me").check(spark, spark.range(1).selectExpr("id", "1 AS more2"))

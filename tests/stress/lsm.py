@@ -67,7 +67,7 @@ def compact(root: str, seconds: float) -> None:
     number = done = 0
     until = _start(seconds)
     while number == 0 or time.time() < until:
-        done += table.compact(full=number % 2 == 1) is not None
+        done += table.maintenance.compact(full=number % 2 == 1) is not None
         number += 1
     print(done, "-")
 
@@ -98,7 +98,7 @@ def run(mode: str, seconds: float) -> str:
         counts = [int(number) for number, _ in said]
         users = {said[w][1]: w for w in range(2)}
         check(table, users, counts[:2])
-        last = snapshot_ids(table.state().table_files)[-1]
+        last = snapshot_ids(table._core.state().table_files)[-1]
         return f"{mode}: {counts[0]} + {counts[1]} upserts, {counts[2]} compactions, {last} snapshots: nothing lost"
 
 
@@ -118,14 +118,14 @@ def check(table: Table, users: dict[str, int], counts: list[int]) -> None:
             _same(_read(scan.to_arrow()), model, f"snapshot {snapshot.id}")
     assert done == counts, f"{counts} batches were written, and {done} are there"
     _same(_read(table.scan().with_level_0().to_arrow()), model, "the table, level 0 included")
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     _same(_read(table.scan().to_arrow()), model, "the table after a full compaction")
 
 
 def _snapshots(table: Table) -> Iterator[Snapshot]:
-    paths = table.state().paths
-    for number in snapshot_ids(TableFiles(table.store, paths)):
-        yield load_snapshot(TableFiles(table.store, paths), number)
+    paths = table._core.state().paths
+    for number in snapshot_ids(TableFiles(table._core.store, paths)):
+        yield load_snapshot(TableFiles(table._core.store, paths), number)
 
 
 def _apply(model: Model, rows: pa.Table, kinds: list[str]) -> None:

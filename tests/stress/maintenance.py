@@ -28,15 +28,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
+from builders import terms
 from maintenance_model import COLUMNS, PER_DAY, added, batch, check, day_of, read, taken
 
 import bitlake
 from bitlake.errors import BitlakeError, CommitConflict, NotFound
 from bitlake.runtime import LocalRunner
-from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.consumers import clear_consumers, reset_consumer
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.orphan_files import find_orphans
@@ -104,20 +104,22 @@ def write(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Iter
         yield "batches"
         if rng.random() < 0.3:
             with contextlib.suppress(CommitConflict):  # an expirer took a partition
-                yield "compactions" if table.compact(full=rng.random() < 0.4) else "nothing to compact"
+                yield "compactions" if table.maintenance.compact(full=rng.random() < 0.4) else "nothing to compact"
         if rng.random() < 0.1:
-            save_statistics(table.state(), number, {"n": ColumnStatistics(distinct_count=number)}, table.commit_user())
+            save_statistics(
+                table._core.state(), number, {"n": ColumnStatistics(distinct_count=number)}, table._core.commit_user()
+            )
             yield "statistics"
 
 
 def look(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Iterator[str]:
     """Read a moment, and fail unless it is right or was given up meanwhile."""
     lake = bitlake.connect(str(Path(table.path).parent.parent))
-    table.expire_snapshots(dry_run=True)
+    table.maintenance.expire_snapshots(dry_run=True)
     while True:
         kind = rng.choice(["latest", "latest", "snapshot", "tag", "tag", "branch", "consumer"])
         known = ledger.written()
-        line = load_line(table.state().table_files)
+        line = load_line(table._core.state().table_files)
         scan, kept = None, _always
         if kind == "latest":
             scan = table.scan()
@@ -128,19 +130,19 @@ def look(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Itera
             kept = _held(table, number)
             with contextlib.suppress(NotFound):
                 scan = table.scan(snapshot=number)
-        elif kind == "tag" and (names := table.tags()):
+        elif kind == "tag" and (names := table.history.tags()):
             name = rng.choice(sorted(names))
             kept = _still_tagged(table, name)
             with contextlib.suppress(NotFound):
                 scan = table.scan(tag=name)
-        elif kind == "branch" and (branches := table.branches()):
+        elif kind == "branch" and (branches := table.history.branches()):
             name = rng.choice(branches)
             kept = _still_branch(table, name)
             with contextlib.suppress(NotFound):
                 scan = lake.table(f"t$branch_{name}").scan()
         elif kind == "consumer" and line.kept:
             try:
-                reset_consumer(table.state(), "reader", number := rng.choice(line.kept))
+                reset_consumer(table._core.state(), "reader", number := rng.choice(line.kept))
             except NotFound:
                 yield "came too late"
                 continue
@@ -160,21 +162,21 @@ def look(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Itera
         check(seen, keyed, ledger.expired())
         assert kind != "latest" or seen.last >= known, f"batch {known} was written, and the last read is {seen.last}"
         if kind == "consumer":
-            reset_consumer(table.state(), "reader", None)
+            reset_consumer(table._core.state(), "reader", None)
         yield kind
 
 
 def _held(table: Table, number: int | None) -> Callable[[], bool]:
-    return lambda: number in load_line(table.state().table_files).kept
+    return lambda: number in load_line(table._core.state().table_files).kept
 
 
 def _still_tagged(table: Table, name: str) -> Callable[[], bool]:
-    before = table.tags().get(name)
-    return lambda: table.tags().get(name) == before
+    before = table.history.tags().get(name)
+    return lambda: table.history.tags().get(name) == before
 
 
 def _still_branch(table: Table, name: str) -> Callable[[], bool]:
-    return lambda: name in table.branches()
+    return lambda: name in table.history.branches()
 
 
 def _always() -> bool:
@@ -186,32 +188,32 @@ def tag(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Iterat
     made = 0
     while True:
         made += 1
-        names, branches = sorted(table.tags()), table.branches()
-        kept = load_line(table.state().table_files).kept
+        names, branches = sorted(table.history.tags()), table.history.branches()
+        kept = load_line(table._core.state().table_files).kept
         name = f"{os.getpid()}-{made}"
         choice = rng.random()
         try:
             if choice < 0.4 and kept and len(names) < 12:
                 number = rng.choice([None, kept[0], rng.choice(kept)])
-                table.create_tag(f"t{name}", number, retained_ms=rng.choice([None, 500]))
+                table.history.create_tag(f"t{name}", number, retain=timedelta(milliseconds=rng.choice([None, 500])))
                 yield "tags"
             elif choice < 0.5 and names and kept:
-                table.replace_tag(rng.choice(names), rng.choice(kept))
+                table.history.replace_tag(rng.choice(names), rng.choice(kept))
                 yield "moved tags"
             elif choice < 0.6 and names:
-                table.rename_tag(rng.choice(names), f"r{name}")
+                table.history.rename_tag(rng.choice(names), f"r{name}")
                 yield "renamed tags"
             elif choice < 0.75 and names:
-                table.delete_tag(rng.choice(names), if_exists=True)
+                table.history.delete_tag(rng.choice(names), if_exists=True)
                 yield "deleted tags"
             elif choice < 0.87 and names and len(branches) < 3:
-                table.create_branch(f"b{name}", rng.choice(names))
+                table.history.create_branch(f"b{name}", rng.choice(names))
                 yield "branches"
             elif choice < 0.9 and branches:
-                table.rename_branch(rng.choice(branches), f"c{name}")
+                table.history.rename_branch(rng.choice(branches), f"c{name}")
                 yield "renamed branches"
             elif branches:
-                table.delete_branch(rng.choice(branches))
+                table.history.delete_branch(rng.choice(branches))
                 yield "deleted branches"
         except NotFound as e:
             if not re.search(r"expired while|no snapshot \d|no tag|was deleted or moved", str(e)):
@@ -225,8 +227,8 @@ def expire(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Ite
         most = rng.choice([1, 2, 5, 20])
         retention = Retention(retain_max=most, retain_min=1, older_than_ms=rng.choice([0, SOON]))
         if rng.random() < 0.2:
-            table.expire_snapshots(retention, dry_run=True)
-        for _ in table.expire_snapshots(retention).snapshots:
+            table.maintenance.expire_snapshots(**terms(retention), dry_run=True)
+        for _ in table.maintenance.expire_snapshots(**terms(retention)).snapshots:
             yield "expired snapshots"
         if rng.random() < 0.2:
             limit = max(ledger.written() // PER_DAY - KEPT_DAYS, 0)
@@ -234,9 +236,9 @@ def expire(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Ite
             if day > ledger.expired():
                 ledger.put("expired", day)
                 age = ((date.today() - date.fromisoformat(day)).days + 1) * 86_400_000
-                for _ in table.expire_partitions(PartitionAge(age)):
+                for _ in table.maintenance.expire_partitions(timedelta(milliseconds=age)):
                     yield "expired partitions"
-        for _ in table.expire_tags():
+        for _ in table.maintenance.expire_tags():
             yield "expired tags"
         yield "expiries"
         time.sleep(rng.uniform(0, 0.3))
@@ -249,7 +251,7 @@ def remove(table: Table, ledger: Ledger, rng: random.Random, keyed: bool, age: f
         litter.parent.mkdir(parents=True, exist_ok=True)
         litter.write_bytes(b"nobody names this")
         os.utime(litter, (0, 0))
-        for _ in table.remove_orphan_files(int((time.time() - age) * 1000)):
+        for _ in table.maintenance.remove_orphan_files(int((time.time() - age) * 1000)):
             yield "orphans"
         assert not litter.exists(), "an orphan was not found"
         yield "orphan removals"
@@ -321,18 +323,18 @@ def run(mode: str, seconds: float, age: float, seed: int) -> str:
 
 def finish(table: Table, keyed: bool, ledger: Ledger) -> None:
     """Give everything up but the last snapshot: the files left are those it names, and it is right."""
-    for name in table.branches():
-        table.delete_branch(name)
-    for name in table.tags():
-        table.delete_tag(name)
-    clear_consumers(table.state())
+    for name in table.history.branches():
+        table.history.delete_branch(name)
+    for name in table.history.tags():
+        table.history.delete_tag(name)
+    clear_consumers(table._core.state())
     seen = read(table.scan().with_level_0().to_arrow())
     check(seen, keyed, ledger.expired())
     assert seen.last == ledger.written()
-    table.expire_snapshots(Retention(1, 1, SOON, 1 << 30))
-    table.remove_orphan_files(SOON)
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=SOON, max_deletes=1 << 30)
+    table.maintenance.remove_orphan_files(SOON)
     assert read(table.scan().with_level_0().to_arrow()) == seen
-    state = table.state()
+    state = table._core.state()
     assert state.snapshot is not None
     named = {n for e in state.entries() for n in (e.file.file_name, *e.file.extra_files)}
     there = {p.name for p in Path(table.path).rglob("*") if p.is_file()}

@@ -90,15 +90,15 @@ def _command(root: str, way: str) -> list[str]:
 
 def _killed(root: str, way: str, output: Table, rng: random.Random) -> bool:
     """Start the process, and kill it after up to three snapshots and a moment; False if it had finished before."""
-    paths = output.state().paths
-    wanted = (latest_snapshot_id(TableFiles(output.store, paths)) or 0) + rng.randint(0, 3)
+    paths = output._core.state().paths
+    wanted = (latest_snapshot_id(TableFiles(output._core.store, paths)) or 0) + rng.randint(0, 3)
     process = subprocess.Popen(
         _command(root, way), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )
     until = time.time() + MOST_SECONDS
     checkpoint = Path(root, "checkpoint", "offsets")
     while process.poll() is None and (
-        (latest_snapshot_id(TableFiles(output.store, paths)) or 0) < wanted or not checkpoint.exists()
+        (latest_snapshot_id(TableFiles(output._core.store, paths)) or 0) < wanted or not checkpoint.exists()
     ):
         assert time.time() < until, f"{way}: the stream is stuck"
         time.sleep(0.02)
@@ -124,7 +124,7 @@ def check(output: Table, batches: int) -> None:
     assert len(found) == rows.num_rows, "a key is there twice"
     wrong = [k for k in {**found, **model} if found.get(k) != model.get(k)]
     assert not wrong, f"{len(wrong)} keys differ: {wrong[0]} is {found.get(wrong[0])}, not {model.get(wrong[0])}"
-    history: list[Snapshot] = [s for s in output.snapshots() if s.commit_kind == "APPEND"]
+    history: list[Snapshot] = [s for s in output.history.snapshots() if s.commit_kind == "APPEND"]
     assert [s.commit_identifier for s in history] == list(range(batches)), "a batch is missing, or there twice"
     assert len({s.commit_user for s in history}) == 1
 

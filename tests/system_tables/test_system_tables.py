@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,9 @@ def test_a_damaged_index_is_told_not_raised(lake: bitlake.Lake, table: Table) ->
 
 
 def test_tags_branches_consumers(lake: bitlake.Lake, table: Table) -> None:
-    table.create_tag("a", 1)
-    table.create_tag("b", 2, retained_ms=90_500_000)
-    table.create_branch("dev", "a")
+    table.history.create_tag("a", 1)
+    table.history.create_tag("b", 2, retain=timedelta(milliseconds=90500000))
+    table.history.create_branch("dev", "a")
     Path(table.path, "consumer").mkdir()
     Path(table.path, "consumer/consumer-c").write_text('{"nextSnapshot": 3}')
     assert read(lake, "t$tags", "tag_name", "snapshot_id", "record_count", "time_retained") == [
@@ -132,7 +133,7 @@ def test_readings_of_rows(lake: bitlake.Lake) -> None:
         {"rowkind": "-D", "id": 2, "v": "gone"},
     ]
     assert read(lake, "k$ro") == []
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert sorted(read(lake, "k$read_optimized")) == [(1, "a"), (3, "c")]
     table.alter_options({"table-read.sequence-number.enabled": "true"})
     assert sorted(read(lake, "k$audit_log", "_SEQUENCE_NUMBER", "id")) == [(0, 1), (3, 3)]
@@ -155,7 +156,7 @@ def test_a_system_table_can_only_be_read(lake: bitlake.Lake, table: Table) -> No
         lambda: found.append(pa.table({"snapshot_id": [1]})),
         lambda: found.alter_options({"a": "b"}),
         found.delete,
-        found.compact,
+        found.maintenance.compact,
         lambda: found.changes(1),
     ):
         with pytest.raises(InvalidRequest, match="system table, which can only be read; use 'default.t'"):

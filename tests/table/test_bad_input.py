@@ -19,6 +19,7 @@ from builders import events
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, NotFound, StorageUnavailable, UnsupportedFeature
+from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
@@ -67,7 +68,7 @@ def files(table: bitlake.Table, pattern: str) -> list[Path]:
 def read_all(table: bitlake.Table) -> int:
     """Everything that touches files: a new handle, a whole scan, and one with a condition."""
     forget_caches()
-    again = bitlake.Table(table.name, table.path, table.store)
+    again = bitlake.Table(FileStoreTable(table.name, table.path, table._core.store))
     return again.scan().to_arrow().num_rows + again.scan(where="status = 'S2'").to_arrow().num_rows
 
 
@@ -104,7 +105,7 @@ def test_a_damaged_file_is_named(lake: bitlake.Lake, which: str, damage: str) ->
     assert str(path) in str(caught.value)
     if which in ("schema", "snapshot", "manifest list"):
         with pytest.raises(CorruptError, match=path.name):
-            bitlake.Table(table.name, table.path, table.store).append(ROWS)
+            bitlake.Table(FileStoreTable(table.name, table.path, table._core.store)).append(ROWS)
 
 
 @pytest.mark.parametrize("which", [w for w in FILES if w != "schema"])
@@ -201,12 +202,12 @@ def test_a_manifest_record_of_a_later_version(lake: bitlake.Lake, which: str, mo
 
 def replaced(table: bitlake.Table, change: Callable[[ManifestEntry], ManifestEntry]) -> None:
     """Commit the table's files anew with changed manifest entries."""
-    state = table.state()
+    state = table._core.state()
     adds = tuple(change(e) for e in state.entries())
     shutil.rmtree(state.paths.snapshot_dir)
     shutil.rmtree(state.paths.manifest_dir)
     forget_caches()
-    commit(table.store, state.paths, CommitPlan("APPEND", adds), state.schema, "test")
+    commit(table._core.store, state.paths, CommitPlan("APPEND", adds), state.schema, "test")
 
 
 @pytest.mark.parametrize("rows", [999, 1001])
@@ -507,7 +508,7 @@ def test_rewriting_replaces_an_unreadable_index(lake: bitlake.Lake) -> None:
         ("missing", "empty", "garbage", "container version 2", "bitmap version 3", "bitmap empty")
     ):
         table, _ = with_index(bitlake.connect(f"{lake.path}{number}"), BROKEN[broken], False)
-        (done,) = table.rewrite_file_index()
+        (done,) = table.indexes.rebuild()
         assert done.new is not None
         plan = table.scan(where="status = 'S2'").plan()
         assert plan.chosen_rows == 250 and not plan.problems
@@ -529,7 +530,7 @@ def test_a_failing_store_is_not_remembered_as_a_broken_index(lake: bitlake.Lake)
             return super().read_start(path, 0 if path.endswith(".index") else length)
 
     store = Shaky()
-    shaky = bitlake.Table(table.name, table.path, store)
+    shaky = bitlake.Table(FileStoreTable(table.name, table.path, store))
     plan = shaky.scan(where=WHERE).plan()
     assert plan.metrics.unreadable_indexes == 1 and "connection reset" in plan.problems[0]
     store.broken = False
@@ -592,11 +593,11 @@ def test_an_index_cannot_be_built_from_a_damaged_data_file(lake: bitlake.Lake, d
     (path,) = files(table, FILES["data file"])
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     with pytest.raises(CorruptError) as caught:
-        table.rewrite_file_index()
+        table.indexes.rebuild()
     assert "default.t" in str(caught.value) and str(path) in str(caught.value)
     path.unlink()
     with pytest.raises(NotFound) as missing:
-        table.rewrite_file_index()
+        table.indexes.rebuild()
     assert "default.t" in str(missing.value) and str(path) in str(missing.value)
     assert not files(table, "bucket-0/*.index")
     assert table.snapshot is not None and table.snapshot.id == 1

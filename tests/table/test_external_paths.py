@@ -18,7 +18,6 @@ from bitlake.metadata.manifest import decode_manifest, encode_manifest
 from bitlake.metadata.paths import TablePaths
 from bitlake.schema.data_paths import _entropy
 from bitlake.snapshot import references
-from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.index_manifest import clear_index_manifests
 from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.table import Table
@@ -81,7 +80,7 @@ def test_an_external_path_that_is_not_allowed(tmp_path: Path, form: str) -> None
     table = reread(lake)
     acts: list[Callable[[], object]] = [
         lambda: table.scan().to_arrow(),
-        lambda: table.expire_snapshots(Retention(1, 1, 2**60)),
+        lambda: table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60),
     ]
     for act in acts:
         with pytest.raises(InvalidRequest, match=r"external_paths=\[.*--external-path.*'external-paths'.*spark"):
@@ -132,19 +131,19 @@ def test_a_table_with_external_paths_lives_as_any(
     expected = sorted(x for i in range(6) for x in (i, 10 + i, 20 + i) if x not in (3, 13))
     assert sorted(reread(lake).scan().to_arrow()["id"].to_pylist()) == expected
     assert table.scan(where="id = 4").to_arrow().num_rows == 1
-    assert table.verify().ok
-    table.compact(full=True) if key else table.compact()
+    assert table.maintenance.verify().ok
+    table.maintenance.compact(full=True) if key else table.maintenance.compact()
     assert sorted(reread(lake).scan().to_arrow()["id"].to_pylist()) == expected
-    table.expire_snapshots(Retention(1, 1, 2**60))
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     assert sorted(reread(lake).scan().to_arrow()["id"].to_pylist()) == expected
     live = {Path(f.path).name for f in table.scan().plan().files}
     left = {Path(n).name for root in roots for n in files(root) if n.endswith(".parquet")}
     assert live <= left and len(left) < len(data)  # what compaction replaced is gone
-    assert table.verify().ok
+    assert table.maintenance.verify().ok
     for folder in (roots[0] / f"{below}p=a/bucket-0", roots[1] / "other"):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "data-old.parquet").write_text("old")
-    assert [Path(o.path).parent.name for o in table.remove_orphan_files(2**60)] == ["bucket-0"]
+    assert [Path(o.path).parent.name for o in table.maintenance.remove_orphan_files(2**60)] == ["bucket-0"]
     assert (roots[1] / "other" / "data-old.parquet").exists()
     (roots[0] / "someone-else").write_text("mine")
     lake.drop_table("t")
@@ -158,9 +157,9 @@ def test_data_goes_to_the_directory_that_the_option_names(lake: Lake) -> None:
     assert [os.path.dirname(n) for n in found] == ["data/p=a/bucket-0", "data/p=b/bucket-0"]
     assert reread(lake).scan().to_arrow().num_rows == 3
     table.overwrite(ROWS)
-    table.expire_snapshots(Retention(1, 1, 2**60))
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     (Path(table.path) / "data/p=a/bucket-0/data-old.parquet").write_text("old")
-    assert [Path(o.path).name for o in table.remove_orphan_files(2**60)] == ["data-old.parquet"]
+    assert [Path(o.path).name for o in table.maintenance.remove_orphan_files(2**60)] == ["data-old.parquet"]
     assert reread(lake).scan().to_arrow().num_rows == 3
 
 
@@ -173,7 +172,7 @@ def test_a_directory_that_leads_out_is_refused(lake: Lake, directory: str) -> No
 def test_writing_to_a_path_that_is_not_allowed(tmp_path: Path) -> None:
     lake = bitlake.connect(tmp_path / "lake", external_paths=[str(tmp_path / "other")])
     table = lake.create_table("t", ROWS.schema, options=options([tmp_path / "ext"]))
-    for act in (lambda: table.append(ROWS), lambda: table.remove_orphan_files(2**60)):
+    for act in (lambda: table.append(ROWS), lambda: table.maintenance.remove_orphan_files(2**60)):
         with pytest.raises(InvalidRequest, match="--external-path"):
             act()
     assert not (tmp_path / "ext").exists()
@@ -186,7 +185,7 @@ def test_orphan_removal_refuses_another_tables_folder(tmp_path: Path) -> None:
     other.append(ROWS)
     table = lake.create_table("t", ROWS.schema, options=options([Path(other.path)]))
     with pytest.raises(InvalidRequest, match="folder of a table"):
-        table.remove_orphan_files(2**60)
+        table.maintenance.remove_orphan_files(2**60)
     assert other.scan().to_arrow().num_rows == 3
 
 
@@ -242,7 +241,7 @@ def test_external_files_in_another_store(tmp_path: Path) -> None:
     assert reread(lake).scan().to_arrow().num_rows == 3
     [path] = [f.path for f in table.scan().plan().files]
     assert path.startswith("memory://external-test/ext/bucket-0/data-")
-    table.expire_snapshots(Retention(1, 1, 2**60))
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     store = lake.catalog.store
     assert [f.name for f in store.list("memory://external-test/ext/bucket-0")] == [path.rpartition("/")[2]]
     lake.drop_table("t")
@@ -253,14 +252,14 @@ def test_external_files_in_another_store(tmp_path: Path) -> None:
 def test_a_branch_and_a_tag_keep_external_files(lake: Lake, roots: list[Path]) -> None:
     table = lake.create_table("t", ROWS.schema, options=options(roots))
     table.append(ROWS)
-    table.create_tag("x")
-    table.create_branch("b", "x")
+    table.history.create_tag("x")
+    table.history.create_branch("b", "x")
     table.overwrite(ROWS.slice(0, 1))
-    table.expire_snapshots(Retention(1, 1, 2**60))
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     assert lake.table("t$branch_b").scan().to_arrow().num_rows == 3
-    assert lake.table("t$branch_b").remove_orphan_files(2**60) == []
-    table.delete_branch("b")
-    table.delete_tag("x")
+    assert lake.table("t$branch_b").maintenance.remove_orphan_files(2**60) == []
+    table.history.delete_branch("b")
+    table.history.delete_tag("x")
     assert sum(len(files(root)) for root in roots) == 1
 
 
@@ -270,7 +269,7 @@ def test_dropping_beside_the_deletion_of_a_branch_prints_nothing(
     lake = bitlake.connect(str(tmp_path))
     table = lake.create_table("t", pa.schema({"id": pa.int64()}))
     table.append(pa.table({"id": [1]}))
-    table.create_branch("dev")
+    table.history.create_branch("dev")
     listed = references.schema_ids
 
     def then_deleted(store: Store, line: TablePaths) -> list[int]:

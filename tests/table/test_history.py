@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import pytest
 import bitlake
 from bitlake.errors import AlreadyExists, InvalidRequest, NotFound
 from bitlake.snapshot import manifests
-from bitlake.snapshot.expiry import Retention
 from bitlake.table.table import Table
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
@@ -50,10 +50,10 @@ def keyed(tmp_path: Path, schema: pa.Schema = COLUMNS, **options: str) -> Table:
 
 
 def test_a_scan_reads_a_snapshot_a_tag_or_a_time(appended: Table) -> None:
-    appended.create_tag("two", 2)
+    appended.history.create_tag("two", 2)
     assert values(appended.scan(snapshot=1)) == [(1, "v1")]
     assert values(appended.scan(tag="two", where="id > 1")) == [(2, "v2")]
-    state = appended.state()
+    state = appended._core.state()
     times = [manifests.load_snapshot(state.table_files, i).time_millis for i in (1, 2, 3, 4)]
     for number, at in enumerate(times, 1):
         same = max(i for i, t in enumerate(times, 1) if t == at)
@@ -70,8 +70,8 @@ def test_a_scan_reads_a_snapshot_a_tag_or_a_time(appended: Table) -> None:
 
 
 def test_an_expired_snapshot_says_which_are_kept(appended: Table) -> None:
-    appended.create_tag("one", 1)
-    appended.expire_snapshots(Retention(1, 1, 1 << 60, 100))
+    appended.history.create_tag("one", 1)
+    appended.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=1 << 60, max_deletes=100)
     with pytest.raises(NotFound, match="has no snapshot 2: only snapshot 4 is kept; 2 has expired \\(a tag keeps"):
         appended.scan(snapshot=2)
     assert values(appended.scan(tag="one")) == [(1, "v1")]
@@ -94,8 +94,8 @@ def test_changes_of_an_append_table(appended: Table) -> None:
     assert values(appended.scan(incremental_between=(0, 1))) == [(1, "v1")]
     assert values(appended.scan(incremental_between=(2, 2))) == []
     assert values(appended.changes(3)) == [("+I", 4, "v4")]
-    appended.create_tag("a", 1)
-    appended.create_tag("b", 3)
+    appended.history.create_tag("a", 1)
+    appended.history.create_tag("b", 3)
     assert values(appended.scan(incremental_between=("a", "b"), columns=["v"])) == [("v2",), ("v3",)]
     assert appended.scan(incremental_between=("a", "b"), where="id = 3").count() == 1
     with pytest.raises(InvalidRequest, match="an earlier tag"):
@@ -137,7 +137,7 @@ def test_a_difference_compares_keys(tmp_path: Path) -> None:
     table.upsert(rows([2, 4], "new"))
     table.upsert(rows([1], "x"), ["-D"])
     table.upsert(rows([3], "old"))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert values(table.changes(before, mode="diff")) == [("+I", 2, "new"), ("+I", 4, "new"), ("-D", 1, "old")]
     assert values(table.scan(incremental_between=(before, table.snapshot.id), mode="diff")) == [(2, "new"), (4, "new")]  # type: ignore[union-attr]
     assert values(table.changes(before, mode="diff").where("v = 'old'")) == [("-D", 1, "old")]
@@ -184,55 +184,55 @@ def test_changes_by_time(appended: Table) -> None:
 
 
 def test_tags_of_a_table(appended: Table) -> None:
-    assert appended.create_tag("a", 1) and not appended.create_tag("a", 2, if_not_exists=True)
+    assert appended.history.create_tag("a", 1) and not appended.history.create_tag("a", 2, if_not_exists=True)
     with pytest.raises(AlreadyExists, match="has a tag 'a' already"):
-        appended.create_tag("a")
-    appended.rename_tag("a", "b")
-    appended.replace_tag("b", 3)
-    assert {n: t.snapshot.id for n, t in appended.tags().items()} == {"b": 3}
-    made = appended.create_tag_from_timestamp("c", 0)
-    assert made.id == 1 and appended.tags()["c"].snapshot.id == 1
+        appended.history.create_tag("a")
+    appended.history.rename_tag("a", "b")
+    appended.history.replace_tag("b", 3)
+    assert {n: t.snapshot.id for n, t in appended.history.tags().items()} == {"b": 3}
+    assert appended.history.create_tag("c", timestamp=0)
+    assert appended.history.tags()["c"].snapshot.id == 1
     with pytest.raises(NotFound, match="committed at 9999"):
-        appended.create_tag_from_timestamp("d", "9999-01-01")
-    appended.create_tag("e", retained_ms=1000)
-    assert appended.expire_tags() == []
-    assert appended.expire_tags("9999-01-01") == ["e"]
-    assert appended.delete_tag("c") and not appended.delete_tag("c", if_exists=True)
+        appended.history.create_tag("d", timestamp="9999-01-01")
+    appended.history.create_tag("e", retain=timedelta(milliseconds=1000))
+    assert appended.maintenance.expire_tags() == []
+    assert appended.maintenance.expire_tags("9999-01-01") == ["e"]
+    assert appended.history.delete_tag("c") and not appended.history.delete_tag("c", if_exists=True)
 
 
 def test_a_branch_is_read_and_written_by_its_name(appended: Table, tmp_path: Path) -> None:
     lake = bitlake.connect(str(tmp_path / "lake"))
-    appended.create_tag("two", 2)
-    appended.create_branch("dev", "two")
+    appended.history.create_tag("two", 2)
+    appended.history.create_branch("dev", "two")
     dev = lake.table("t$branch_dev")
-    assert dev.branch == "dev" and appended.branch == "main" and appended.branches() == ["dev"]
+    assert dev.history.branch == "dev" and appended.history.branch == "main" and appended.history.branches() == ["dev"]
     dev.append(rows([7], "dev"))
     assert values(dev.scan()) == [(1, "v1"), (2, "v2"), (7, "dev")]
     assert appended.scan().count() == 4
     with pytest.raises(InvalidRequest, match="in use"):
-        dev.delete_branch("dev")
+        dev.history.delete_branch("dev")
     with pytest.raises(NotFound, match="there is no branch 'devel'; its branches: dev"):
         lake.table("t$branch_devel")
-    appended.delete_tag("two")
-    appended.fast_forward("dev")
+    appended.history.delete_tag("two")
+    appended.history.fast_forward("dev")
     assert values(appended.scan()) == [(1, "v1"), (2, "v2"), (7, "dev")]
-    appended.rename_branch("dev", "old")
-    assert appended.delete_branch("old") and not appended.delete_branch("old", if_exists=True)
+    appended.history.rename_branch("dev", "old")
+    assert appended.history.delete_branch("old") and not appended.history.delete_branch("old", if_exists=True)
 
 
 def test_rolling_back(appended: Table) -> None:
-    appended.create_tag("two", 2)
+    appended.history.create_tag("two", 2)
     with pytest.raises(InvalidRequest, match="tags two hold later ones"):
-        appended.rollback(1)
+        appended.history.rollback(1)
     with pytest.raises(InvalidRequest, match="one of snapshot, tag and timestamp"):
-        appended.rollback(1, tag="two")
-    assert appended.rollback(3) == (4, 3)
-    assert appended.rollback(tag="two") == (3, 2)
+        appended.history.rollback(1, tag="two")
+    assert appended.history.rollback(3) == (4, 3)
+    assert appended.history.rollback(tag="two") == (3, 2)
     assert values(appended.scan()) == [(1, "v1"), (2, "v2")]
-    appended.delete_tag("two")
+    appended.history.delete_tag("two")
     with pytest.raises(NotFound):
-        appended.rollback(timestamp=0)
+        appended.history.rollback(timestamp=0)
     with pytest.raises(NotFound, match="has no snapshot 4"):
-        appended.rollback(4)
+        appended.history.rollback(4)
     appended.append(rows([5], "again"))
     assert appended.snapshot is not None and appended.snapshot.id == 3

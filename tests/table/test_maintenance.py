@@ -10,10 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from builders import age_terms
 
 import bitlake
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.file_store_table import FileStoreTable
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot import expiry, manifests
 from bitlake.table.table import Table
@@ -60,9 +62,9 @@ def litter(table: Table) -> set[str]:
 
 
 def test_orphans_go_and_everything_that_anything_needs_stays(table: Table) -> None:
-    table.create_tag("one", 1)
-    table.create_branch("dev", "one")
-    dev = Table("t", table.path, table.store, branch="dev")
+    table.history.create_tag("one", 1)
+    table.history.create_branch("dev", "one")
+    dev = Table(FileStoreTable("t", table.path, table._core.store, branch="dev"))
     dev.append(rows([9], "2024-01-09"))
     table.overwrite(rows([5], "2024-01-05"))
     kept = files(table)
@@ -70,11 +72,11 @@ def test_orphans_go_and_everything_that_anything_needs_stays(table: Table) -> No
     for name in own:
         Path(table.path, name).write_text("mine")
     added = litter(table)
-    assert table.remove_orphan_files() == []  # younger than a day
-    looked = table.remove_orphan_files(SOON, dry_run=True)
+    assert table.maintenance.remove_orphan_files() == []  # younger than a day
+    looked = table.maintenance.remove_orphan_files(SOON, dry_run=True)
     assert {os.path.relpath(o.path, table.path) for o in looked} == added and files(table) == kept | added | own
     assert {o.size for o in looked} == {5}
-    assert table.remove_orphan_files(SOON) == looked
+    assert table.maintenance.remove_orphan_files(SOON) == looked
     assert files(table) == kept | own and not Path(table.path, ".staging/abc").exists()
     manifests.clear_caches()
     assert dev.scan().count() == 3 and table.scan(tag="one").count() == 2 and table.scan(snapshot=2).count() == 3
@@ -83,9 +85,9 @@ def test_orphans_go_and_everything_that_anything_needs_stays(table: Table) -> No
 def test_what_a_rollback_left_is_an_orphan(table: Table) -> None:
     before = files(table)
     table.append(rows([7], "2024-01-01"))
-    table.rollback(2)
+    table.history.rollback(2)
     assert len(files(table) - before) > 0
-    table.remove_orphan_files(SOON)
+    table.maintenance.remove_orphan_files(SOON)
     assert files(table) == before
 
 
@@ -97,7 +99,7 @@ def test_nothing_is_deleted_where_a_snapshot_cannot_be_read(table: Table) -> Non
     manifests.clear_caches()
     before = files(table)
     with pytest.raises(BitlakeError):
-        table.remove_orphan_files(SOON)
+        table.maintenance.remove_orphan_files(SOON)
     assert files(table) == before
 
 
@@ -107,7 +109,7 @@ def test_keys_vectors_and_changelogs_are_no_orphans(tmp_path: Path) -> None:
     for value in "abc":
         table.upsert(pa.table({"id": [1, 2], "v": [value, value]}, schema=KEYED))
     before = files(table)
-    assert table.remove_orphan_files(SOON) == [] and files(table) == before
+    assert table.maintenance.remove_orphan_files(SOON) == [] and files(table) == before
     assert table.scan().count() == 2
 
 
@@ -123,18 +125,18 @@ def test_files_that_are_gone_leave_the_table(tmp_path: Path, vectors: str) -> No
     path.unlink()
     with pytest.raises(BitlakeError):
         table.scan().to_arrow()
-    assert table.remove_unexisting_files(dry_run=True) == [str(path)]
-    assert table.remove_unexisting_files() == [str(path)]
+    assert table.maintenance.remove_unexisting_files(dry_run=True) == [str(path)]
+    assert table.maintenance.remove_unexisting_files() == [str(path)]
     assert table.scan().to_arrow().to_pylist() == [{"id": 3, "dt": "2024-01-02"}]
-    assert table.remove_unexisting_files() == []
+    assert table.maintenance.remove_unexisting_files() == []
 
 
 def test_purging_leaves_the_schema(table: Table) -> None:
-    table.create_tag("one", 1)
-    table.create_branch("dev", "one")
+    table.history.create_tag("one", 1)
+    table.history.create_branch("dev", "one")
     litter(table)
-    table.purge_files()
-    assert table.scan().count() == 0 and table.tags() == {} and table.branches() == []
+    table.maintenance.purge_files()
+    assert table.scan().count() == 0 and table.history.tags() == {} and table.history.branches() == []
     assert not [f for f in files(table) if "parquet" in f]
     table.append(rows([1], "2024-01-01"))
     assert table.scan().count() == 1
@@ -143,7 +145,7 @@ def test_purging_leaves_the_schema(table: Table) -> None:
 def test_hints_are_repaired(table: Table) -> None:
     Path(table.path, "snapshot/LATEST").write_text("77")
     Path(table.path, "snapshot/EARLIEST").unlink()
-    assert table.repair_hints() == (1, 2)
+    assert table.maintenance.repair_hints() == (1, 2)
     assert Path(table.path, "snapshot/LATEST").read_text() == "2"
     assert Path(table.path, "snapshot/EARLIEST").read_text() == "1"
 
@@ -152,24 +154,25 @@ def test_old_partitions_expire(table: Table) -> None:
     today = date.today().isoformat()
     table.append(rows([8], today))
     table.append(rows([9], "no date"))
-    assert table.expire_partitions(PartitionAge(DAY), most=1) == [{"dt": "2024-01-01"}]
-    assert table.expire_partitions(PartitionAge(DAY, "yyyy-MM-dd", "$dt")) == [{"dt": "2024-01-02"}]
+    assert table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY)), max_expires=1) == [{"dt": "2024-01-01"}]
+    by_pattern = age_terms(PartitionAge(DAY, "yyyy-MM-dd", "$dt"))
+    assert table.maintenance.expire_partitions(**by_pattern) == [{"dt": "2024-01-02"}]
     assert sorted(table.scan().to_arrow().column("dt").to_pylist()) == sorted([today, "no date"])
-    assert table.expire_partitions(PartitionAge(DAY, strategy="update-time")) == []
-    assert len(table.expire_partitions(PartitionAge(-DAY, strategy="update-time"))) == 2
+    assert table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, strategy="update-time"))) == []
+    assert len(table.maintenance.expire_partitions(**age_terms(PartitionAge(-DAY, strategy="update-time")))) == 2
     with pytest.raises(InvalidRequest, match="names 'hr'"):
-        table.expire_partitions(PartitionAge(DAY, pattern="$dt $hr"))
+        table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, pattern="$dt $hr")))
     with pytest.raises(InvalidRequest, match="'QQ' is not understood"):
-        table.expire_partitions(PartitionAge(DAY, "yyyy-QQ"))
+        table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, "yyyy-QQ")))
     with pytest.raises(InvalidRequest, match="no strategy"):
-        table.expire_partitions(PartitionAge(DAY, strategy="age"))
+        table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, strategy="age")))
 
 
 def test_a_dry_run_names_partitions_and_leaves_them(table: Table) -> None:
     age = PartitionAge(DAY)
-    would = table.expire_partitions(age, dry_run=True)
+    would = table.maintenance.expire_partitions(**age_terms(age), dry_run=True)
     assert [p["dt"] for p in would] == ["2024-01-01", "2024-01-02"] and table.scan().to_arrow().num_rows == 3
-    assert table.expire_partitions(age) == would and table.scan().to_arrow().num_rows == 0
+    assert table.maintenance.expire_partitions(**age_terms(age)) == would and table.scan().to_arrow().num_rows == 0
 
 
 def test_a_partition_that_is_written_to_meanwhile_does_not_expire_by_its_update_time(
@@ -188,7 +191,7 @@ def test_a_partition_that_is_written_to_meanwhile_does_not_expire_by_its_update_
         return found
 
     monkeypatch.setattr(expiry, "expired_partitions", and_then_rows_come)
-    gone = table.expire_partitions(PartitionAge(DAY, strategy="update-time"))
+    gone = table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, strategy="update-time")))
     assert [p["dt"] for p in gone] == ["2024-01-01"]
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [3, 9]
 
@@ -199,7 +202,7 @@ def test_partition_times_of_several_columns(tmp_path: Path) -> None:
     old, new = date(2024, 1, 1), date.today() + timedelta(days=1)
     table.append(pa.table({"id": [1, 2, 3], "day": [old, new, None], "hr": [5, 23, 1]}, schema=schema))
     age = PartitionAge(DAY, "yyyy-MM-dd HH", "$day $hr")
-    assert len(table.expire_partitions(age)) == 1
+    assert len(table.maintenance.expire_partitions(**age_terms(age))) == 1
     assert sorted(table.scan().to_arrow().column("id").to_pylist()) == [2, 3]
 
 
@@ -219,19 +222,19 @@ def test_a_write_marks_its_partitions_done(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(_clock, "now_ms", lambda: 2000)
     table.append(pa.table({"id": [3], "p": ["b"]}, schema=schema))
     assert marks()["p=b"] == {"creationTime": 1000, "modificationTime": 2000} and len(marks()) == 2
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert marks()["p=a"]["modificationTime"] == 1000, "a compaction writes no rows"
     with pytest.raises(UnsupportedFeature, match="mark-done-action"):
         table.alter_options({"partition.mark-done-action": "http-report"})
 
 
 def test_a_partition_is_marked_done(table: Table, tmp_path: Path) -> None:
-    path = table.mark_partition_done({"dt": "2024-01-01"})
+    path = table.maintenance.mark_partition_done({"dt": "2024-01-01"})
     assert path == f"{table.path}/dt=2024-01-01/_SUCCESS" and "creationTime" in Path(path).read_text()
     done = bitlake.connect(str(tmp_path / "lake")).table("t$partitions").scan(["done"]).to_arrow()
     assert done.column(0).to_pylist() == [True, False]
-    assert table.remove_orphan_files(_clock.now_ms() + DAY) == []
+    assert table.maintenance.remove_orphan_files(_clock.now_ms() + DAY) == []
     with pytest.raises(NotFound, match="no partition dt=2030"):
-        table.mark_partition_done({"dt": "2030"})
+        table.maintenance.mark_partition_done({"dt": "2030"})
     with pytest.raises(InvalidRequest, match="values of dt"):
-        table.mark_partition_done({})
+        table.maintenance.mark_partition_done({})

@@ -15,6 +15,7 @@ from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists, BitlakeError, InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.io.wrappers import FaultyStore
 from bitlake.table.migrate import migrate_folder
+from bitlake.table.table import Table
 
 TARGET = Identifier("default", "m")
 
@@ -43,7 +44,7 @@ def contents(folder: Path) -> set[str]:
 
 def test_files_move_and_their_folders_become_columns(lake: bitlake.Lake, folder: Path) -> None:
     before = contents(folder)
-    table = migrate_folder(lake.catalog, str(folder), TARGET, {"file-index.bitmap.columns": "v"})
+    table = Table(migrate_folder(lake.catalog, str(folder), TARGET, {"file-index.bitmap.columns": "v"}))
     rows = sorted(table.scan().to_arrow().to_pylist(), key=str)
     assert table.arrow_schema.names == ["id", "v", "dt", "hr"] and pa.types.is_int32(
         table.arrow_schema.field("hr").type
@@ -56,11 +57,11 @@ def test_files_move_and_their_folders_become_columns(lake: bitlake.Lake, folder:
     plan = table.scan(where="id > 3").plan()
     assert plan.metrics.files_skipped == {"statistics": 2}
     assert table.scan(["hr"], where="v = 'v1'").to_arrow().to_pylist() == [{"hr": 7}]
-    done = table.rewrite_file_index()
+    done = table.indexes.rebuild()
     assert len(done) == 3 and all(d.new is not None for d in done)
     table.append(pa.table({"id": [9], "v": ["x"], "dt": ["2024-01-01"], "hr": pa.array([7], pa.int32())}))
     assert table.scan(where="dt = '2024-01-01'").count() == 3
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert table.scan().count() == 6 and table.scan(where="dt = '2024-01-01' AND hr = 7").count() == 3
 
 
@@ -69,7 +70,7 @@ def test_values_that_are_no_plain_numbers_stay_text(lake: bitlake.Lake, tmp_path
         path = tmp_path / "old" / f"k={name}"
         path.mkdir(parents=True)
         pq.write_table(pa.table({"id": [1]}), path / "part.parquet")
-    table = migrate_folder(lake.catalog, str(tmp_path / "old"), TARGET)
+    table = Table(migrate_folder(lake.catalog, str(tmp_path / "old"), TARGET))
     assert sorted(table.scan(["k"]).to_arrow().column(0).to_pylist()) == ["007", "a/b"]
 
 

@@ -21,7 +21,6 @@ from flaky_proxy import DROP, LOSE_ANSWER, PASS, REFUSE, SLOW, UNAVAILABLE
 import bitlake
 from bitlake.errors import AccessDenied, StorageUnavailable
 from bitlake.snapshot import manifests
-from bitlake.snapshot.expiry import Retention
 from bitlake.write.commit import OutcomeUnknown
 
 APPENDS, BATCH = 12, 20
@@ -109,15 +108,15 @@ def test_an_append_table_lives_in_a_bucket(lake: bitlake.Lake, made: str) -> Non
     assert ids(table, "status = 'new'") == [4]
     left = [i for i in range(200) if i % 5 not in (1, 3)]
     assert ids(table) == left
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert ids(table) == left
     first = [i for i in left if i < 100]
     table.overwrite(rows([7], "z"), partition={"who": "z"})
     assert ids(table) == sorted([*first, 7])
     table.alter_options({"file-index.bloom-filter.columns": "id"})
-    assert table.rewrite_file_index()
+    assert table.indexes.rebuild()
     assert ids(table, "id = 42") == [42]
-    expired = table.expire_snapshots(Retention(retain_max=1, retain_min=1, older_than_ms=2**60))
+    expired = table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     assert expired.data_files
     assert ids(table) == sorted([*first, 7])
 
@@ -128,7 +127,7 @@ def test_a_primary_key_table_lives_in_a_bucket(lake: bitlake.Lake) -> None:
     table.upsert(rows(range(50, 150), "new"))
     assert ids(table, "who = 'new'") == list(range(50, 150))
     table.delete("id < 10")
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert ids(table) == list(range(10, 150))
     assert ids(table, "who = 'old'") == list(range(10, 50))
 
@@ -154,7 +153,7 @@ def test_two_processes_lose_no_commit(s3_endpoint: str) -> None:
     found = table.scan().to_arrow()
     pairs = zip(found.column("who").to_pylist(), found.column("id").to_pylist(), strict=True)
     assert Counter(pairs) == Counter((f"w{w}", i) for w in range(2) for i in range(APPENDS * BATCH))
-    assert manifests.latest_snapshot_id(table.state().table_files) == 2 * APPENDS
+    assert manifests.latest_snapshot_id(table._core.state().table_files) == 2 * APPENDS
 
 
 # --- failures ---------------------------------------------------------------------------------------------------------
@@ -181,7 +180,7 @@ def test_a_commit_whose_answer_is_lost_is_made_once(proxy: flaky_proxy.Proxy, tr
         assert snapshot is not None and snapshot.id == i + 1
     assert len(hurt) == 3
     assert ids(table) == [0, 1, 2]
-    assert manifests.latest_snapshot_id(table.state().table_files) == 3
+    assert manifests.latest_snapshot_id(table._core.state().table_files) == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -193,7 +192,7 @@ def test_nothing_is_lost_or_doubled_on_a_bad_line(proxy: flaky_proxy.Proxy, seed
     )[0]
     for i in range(6):
         table.append(rows(range(10 * i, 10 * i + 10)))
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     assert ids(table) == list(range(60))
     assert sum(done != PASS for _, _, done in proxy.seen) > 5
 
@@ -209,7 +208,7 @@ def test_a_commit_that_stays_unknown_says_so(proxy: flaky_proxy.Proxy) -> None:
     assert s3_server.SECRET not in str(e.value)
     proxy.plan = lambda method, path, number: PASS
     assert ids(table) == [1, 2], "it did, and its files are there"
-    found = manifests.latest_snapshot(table.state().table_files)
+    found = manifests.latest_snapshot(table._core.state().table_files)
     assert found is not None and found.uuid == e.value.uuid
 
 
@@ -229,7 +228,7 @@ def test_a_read_only_store_refuses_and_stays_readable(proxy: flaky_proxy.Proxy) 
         table.append(rows([3]))
     proxy.plan = lambda method, path, number: PASS
     assert ids(table) == [1]
-    assert len([f for f in table.store.list(f"{table.path}/bucket-0") if f.name.startswith("data-")]) == 1
+    assert len([f for f in table._core.store.list(f"{table.path}/bucket-0") if f.name.startswith("data-")]) == 1
 
 
 def test_wrong_credentials_and_buckets(proxy: flaky_proxy.Proxy) -> None:
@@ -251,7 +250,7 @@ def test_no_secret_is_in_any_object(s3_endpoint: str) -> None:
     lake = bitlake.connect(root, storage_options=s3_server.options(s3_endpoint))
     table = lake.create_table("t", rows([]).schema, options={"file-index.bitmap.columns": "status"})
     table.append(rows(range(10)))
-    store = table.store
+    store = table._core.store
 
     def walk(folder: str) -> Iterator[str]:
         for info in store.list(folder):
@@ -277,7 +276,7 @@ def test_a_selective_read_takes_few_requests_and_bytes(proxy: flaky_proxy.Proxy)
     )
     table = through(proxy, "s3://lake/selective").create_table("t", wide.schema, options=options)
     table.append(wide)
-    size = table.state().entries()[0].file.file_size
+    size = table._core.state().entries()[0].file.file_size
     forget()
     proxy.seen.clear()
     proxy.received = 0

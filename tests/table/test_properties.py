@@ -237,7 +237,7 @@ def test_late_reading_over_several_row_groups(tmp_path: Path, monkeypatch: pytes
     )
     path.rename(path.with_name(entry.file.file_name))
     plan = CommitPlan("OVERWRITE", (entry,), overwrite=Overwrite())
-    commit(table.store, table.state().paths, plan, table.schema, "test")
+    commit(table._core.store, table._core.state().paths, plan, table.schema, "test")
     for run_rows in (1, 25_000, 1 << 20):
         monkeypatch.setattr(read, "_RUN_ROWS", run_rows)
         for where, count in WHERE.items():

@@ -89,7 +89,7 @@ def test_a_hint_that_is_not_a_file_is_ignored(table: bitlake.Table, hint: str, m
     make(Path(table.path, "snapshot", hint))
     again = bitlake.connect(Path(table.path).parents[1]).table("t")
     assert again.scan().to_arrow().num_rows == 4990
-    assert [s.id for s in again.snapshots()] == [1, 2]
+    assert [s.id for s in again.history.snapshots()] == [1, 2]
 
 
 @pytest.mark.parametrize("make", [fifo, device, sparse])

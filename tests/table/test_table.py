@@ -79,9 +79,9 @@ def test_zeros_and_nan_are_partitions_of_their_own(lake: bitlake.Lake) -> None:
     assert len(table.scan().plan().files) == 3
     for zero in ("0.0D", "-0.0D"):
         assert sorted(table.scan(["id"], where=f"p = {zero}").to_arrow().column("id").to_pylist()) == [0, 0, 1, 1, 3, 3]
-    assert table.verify().ok
+    assert table.maintenance.verify().ok
     table.delete("id = 0")
-    assert table.verify().ok
+    assert table.maintenance.verify().ok
 
 
 def test_partition_columns_of_every_atomic_type(lake: bitlake.Lake) -> None:
@@ -179,13 +179,13 @@ def test_indexes_are_added_to_data_that_is_there(lake: bitlake.Lake) -> None:
     table = made(lake, rows)
     assert table.scan(where="status = 'S2'").plan().files[0].whole
     table.alter_options(BITMAP)
-    done = table.rewrite_file_index()
+    done = table.indexes.rebuild()
     assert [d.built for d in done] == [("bitmap(status)", "bitmap(region)")]
     plan = table.scan(where="status = 'S2'").plan()
     assert plan.files[0].chosen_rows == 250 and plan.files[0].selection.exact
-    assert [d.new for d in table.rewrite_file_index()] == [None], "a second run has nothing to do"
+    assert [d.new for d in table.indexes.rebuild()] == [None], "a second run has nothing to do"
     table.alter_options({"file-index.bitmap.columns": "status", "file-index.bloom-filter.columns": "id"})
-    assert [d.built for d in table.rewrite_file_index()] == [("bloom-filter(id)",)]
+    assert [d.built for d in table.indexes.rebuild()] == [("bloom-filter(id)",)]
     assert not table.scan(where="id = 123456").plan().files or table.scan(where="id = 123456").plan().skipped
     assert table.snapshot is not None and table.snapshot.commit_kind == "COMPACT"
     assert table.scan().count() == 1000

@@ -24,7 +24,6 @@ from bitlake.metadata.manifest import (
     encode_manifest_list,
 )
 from bitlake.metadata.paths import TablePaths, are_file_names, data_file_name, is_file_name
-from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.index_manifest import clear_index_manifests
 from bitlake.snapshot.manifests import clear_caches
 from bitlake.table.table import Table
@@ -121,9 +120,9 @@ def test_names_that_lead_out_of_the_table_are_refused(lake: Lake, tmp_path: Path
         table = hostile(lake, KINDS[kind])
     except CorruptError:
         return  # the table's own metadata cannot be opened at all
-    attempt(lambda: table.expire_snapshots(Retention(1, 1, 2**60)))
+    attempt(lambda: table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60))
     attempt(lambda: table.scan().to_arrow())
-    attempt(lambda: table.remove_orphan_files(2**60))
+    attempt(lambda: table.maintenance.remove_orphan_files(2**60))
     assert {p: p.read_bytes() for p in outside} == outside
 
 
@@ -186,7 +185,7 @@ def test_orphan_removal_stays_out_of_links(lake: Lake, tmp_path: Path) -> None:
         os.symlink(outside, root / link)
     os.symlink(outside / "a", root / "bucket-0" / "data-old.parquet")
     os.symlink(outside, root / "bucket-0" / "deep")
-    table.remove_orphan_files(2**60)
+    table.maintenance.remove_orphan_files(2**60)
     assert {p.name for p in outside.rglob("*")} == {"a", "b", "manifest-1", "manifest-2", "bucket-0", "empty"}
     assert table.scan().to_arrow().num_rows == 3
 
@@ -202,9 +201,9 @@ def test_expiry_deletes_nothing_behind_a_link(lake: Lake, tmp_path: Path) -> Non
     os.symlink(outside, bucket)
     before = sorted(outside.iterdir())
     assert len(before) == 2
-    table.expire_snapshots(Retention(1, 1, 2**60))
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     assert sorted(outside.iterdir()) == before
-    assert [s.id for s in table.snapshots()] == [2]
+    assert [s.id for s in table.history.snapshots()] == [2]
     assert table.scan().to_arrow().num_rows == 3
 
 
@@ -214,23 +213,23 @@ def test_history_behind_a_link_is_not_changed(lake: Lake, tmp_path: Path, folder
     table = lake.create_table("t", ROWS.schema)
     for _ in range(3):
         table.append(ROWS)
-    table.create_tag("x", 1)
-    table.create_branch("b", "x")
+    table.history.create_tag("x", 1)
+    table.history.create_branch("b", "x")
     here, outside = Path(table.path, folder), tmp_path / "outside"
     here.mkdir(exist_ok=True)
     here.rename(outside)
     os.symlink(outside, here)
     before = sorted(outside.rglob("*"))
     for act in (
-        lambda: table.expire_snapshots(Retention(1, 1, 2**60)),
-        lambda: table.rollback(2),
-        lambda: table.delete_tag("x"),
-        lambda: table.delete_branch("b"),
-        lambda: table.fast_forward("b"),
+        lambda: table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60),
+        lambda: table.history.rollback(2),
+        lambda: table.history.delete_tag("x"),
+        lambda: table.history.delete_branch("b"),
+        lambda: table.history.fast_forward("b"),
         lambda: table.append(ROWS),
         lambda: table.alter_options({"write-only": "true"}),
-        lambda: table.create_tag("y"),
-        lambda: table.create_branch("c"),
+        lambda: table.history.create_tag("y"),
+        lambda: table.history.create_branch("c"),
     ):
         with pytest.raises(InvalidRequest, match="symbolic link"):
             act()
@@ -255,14 +254,18 @@ def test_names_in_the_journal_of_a_fast_forward(lake: Lake, tmp_path: Path, chan
     """A journal that came with a table made ``fast_forward`` and ``delete_branch`` delete files outside of it."""
     table = lake.create_table("t", ROWS.schema)
     table.append(ROWS)
-    table.create_tag("x", 1)
-    table.create_branch("b", "x")
+    table.history.create_tag("x", 1)
+    table.history.create_branch("b", "x")
     victim = tmp_path / "victim"
     victim.write_text("")
     journal = {"branch": "gone", "head": 1, "uuid": "u", "lists": ["manifest-list-a", 1, "manifest-list-b", 1]}
     journal |= {"schemas": {}, "tags": [], "stage": "begun", "switch": 0, **change}
     Path(table.path, "snapshot", ".fast-forward").write_text(json.dumps(journal))
-    for act in (lambda: table.fast_forward("b"), lambda: table.rollback(1), lambda: table.delete_branch("b")):
+    for act in (
+        lambda: table.history.fast_forward("b"),
+        lambda: table.history.rollback(1),
+        lambda: table.history.delete_branch("b"),
+    ):
         with pytest.raises(CorruptError, match=r"\.fast-forward"):
             act()
     assert victim.exists()
@@ -286,8 +289,10 @@ def test_a_snapshot_of_a_number_far_ahead(lake: Lake) -> None:
     path = Path(table.path, "snapshot", "snapshot-2")
     text = {**json.loads(path.read_text()), "id": 2**60}
     path.with_name(f"snapshot-{2**60}").write_text(json.dumps(text))
-    assert "snapshot-missing" in table.verify().codes
-    assert table.expire_snapshots(Retention(1, 1, 2**60, 2**62)).snapshots == (1, 2)
+    assert "snapshot-missing" in table.maintenance.verify().codes
+    assert table.maintenance.expire_snapshots(
+        retain_max=1, retain_min=1, older_than=2**60, max_deletes=2**62
+    ).snapshots == (1, 2)
 
 
 def test_a_table_whose_own_folder_is_a_link_is_maintained_as_any(lake: Lake, tmp_path: Path) -> None:
@@ -297,9 +302,9 @@ def test_a_table_whose_own_folder_is_a_link_is_maintained_as_any(lake: Lake, tmp
     root, outside = Path(table.path), tmp_path / "outside"
     root.rename(outside)
     os.symlink(outside, root)
-    table.expire_snapshots(Retention(1, 1, 2**60))
+    table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=2**60)
     assert len(list((outside / "bucket-0").iterdir())) == 1
     (outside / "bucket-0" / "data-orphan.parquet").write_text("old")
-    assert [Path(o.path).name for o in table.remove_orphan_files(2**60)] == ["data-orphan.parquet"]
+    assert [Path(o.path).name for o in table.maintenance.remove_orphan_files(2**60)] == ["data-orphan.parquet"]
     lake.drop_table("t")
     assert not root.exists() and (outside / "schema").is_dir()  # the link goes, and not what it leads to

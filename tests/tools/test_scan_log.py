@@ -32,7 +32,7 @@ def test_a_scan_is_kept_with_what_it_asked_and_what_it_read(tmp_path: Path) -> N
     table = made(tmp_path, record_scans=True)
     scan = table.scan(["id"], "status = 'LOST' AND id >= 500")
     rows = scan.to_arrow()
-    (record,) = table.recorded_scans()
+    (record,) = table.indexes.scans()
     assert record.where == "status = 'LOST' AND id >= 500"
     assert record.terms == (ScanTerm("status", "="), ScanTerm("id", ">="))
     assert record.columns == ("id",)
@@ -51,11 +51,11 @@ def test_files_skipped_are_told_by_reason_and_sum_up(tmp_path: Path) -> None:
     table.scan(where="id > 5500").to_arrow()
     table.scan(where="status = 'NONE'").to_arrow()
     table.scan().count()
-    first, second, third = table.recorded_scans()
+    first, second, third = table.indexes.scans()
     assert first.files_skipped == {"statistics": 1}
     assert second.files_skipped == {"file index": 2} or second.files_skipped == {"statistics": 2}
     assert third.where is None and third.terms == ()
-    whole = summarise(table.recorded_scans())
+    whole = summarise(table.indexes.scans())
     assert (whole.scans, whole.files_total, whole.files_read) == (3, 6, 3)
     assert sum(whole.files_skipped.values()) == 3
     assert 0 < whole.skipping_rate < 1
@@ -65,7 +65,7 @@ def test_files_skipped_are_told_by_reason_and_sum_up(tmp_path: Path) -> None:
 def test_masked_conditions_keep_their_shape_and_no_value(tmp_path: Path) -> None:
     table = made(tmp_path, record_scans="masked")
     table.scan(where="status IN ('secret', 'NEW') OR status LIKE 'hush%' OR id BETWEEN 17171 AND 18181").to_arrow()
-    (record,) = table.recorded_scans()
+    (record,) = table.indexes.scans()
     assert record.where is None
     assert {(t.column, t.op) for t in record.terms} >= {("status", "IN"), ("status", "LIKE"), ("id", ">=")}
     text = "".join(p.read_text() for p in Path(table.path).glob("scans/*.jsonl"))
@@ -76,13 +76,13 @@ def test_nothing_is_kept_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv(scan_recorder.ENVIRONMENT, raising=False)
     table = made(tmp_path / "a")
     table.scan().to_arrow()
-    assert table.recorded_scans() == []
+    assert table.indexes.scans() == []
     assert not (Path(table.path) / "scans").exists()
     monkeypatch.setenv(scan_recorder.ENVIRONMENT, "1")
     other = made(tmp_path / "b")
     other.scan().to_arrow()
-    assert len(other.recorded_scans()) == 1
-    assert made(tmp_path / "c", record_scans=False).recorded_scans() == []
+    assert len(other.indexes.scans()) == 1
+    assert made(tmp_path / "c", record_scans=False).indexes.scans() == []
     with pytest.raises(InvalidRequest, match="'sometimes'"):
         bitlake.connect(tmp_path, record_scans="sometimes")
 
@@ -90,7 +90,7 @@ def test_nothing_is_kept_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pyt
 def test_logs_may_go_to_a_folder_of_their_own(tmp_path: Path) -> None:
     table = made(tmp_path / "lake", record_scans=True, scan_log=tmp_path / "logs")
     table.scan(where="id = 1").to_arrow()
-    assert [r.where for r in table.recorded_scans()] == ["id = 1"]
+    assert [r.where for r in table.indexes.scans()] == ["id = 1"]
     assert list((tmp_path / "logs" / "default.orders").glob("*.jsonl"))
     assert not (Path(table.path) / "scans").exists()
 
@@ -98,16 +98,16 @@ def test_logs_may_go_to_a_folder_of_their_own(tmp_path: Path) -> None:
 def test_what_the_table_does_itself_is_no_scan_of_a_user(tmp_path: Path) -> None:
     table = made(tmp_path, record_scans=True)
     table.delete("id = 3")
-    table.compact()
-    table.remove_orphan_files()
-    assert table.recorded_scans() == []
+    table.maintenance.compact()
+    table.maintenance.remove_orphan_files()
+    assert table.indexes.scans() == []
 
 
 def test_a_log_that_cannot_be_written_is_no_trouble_of_a_scan(tmp_path: Path) -> None:
     table = made(tmp_path, record_scans=True)
     (Path(table.path) / "scans").write_text("in the way")
     assert table.scan(where="id = 1").to_arrow().num_rows == 1
-    table.scan_log()  # stores what waits, or not
+    table.indexes.scan_log()  # stores what waits, or not
     assert (Path(table.path) / "scans").read_text() == "in the way"
 
 
@@ -117,19 +117,19 @@ def test_logs_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     table = made(tmp_path, record_scans=True)
     for n in range(60):
         table.scan(where=f"id = {n}").to_arrow()
-    kept = table.recorded_scans()
+    kept = table.indexes.scans()
     files = list((Path(table.path) / "scans").iterdir())
     assert 1 <= len(files) <= 3
     assert all(f.stat().st_size <= 2000 for f in files)
     assert kept[-1].where == "id = 59"
-    assert [r.where for r in table.recorded_scans(2)] == ["id = 58", "id = 59"]
-    assert table.recorded_scans(since_ms=kept[-1].time_ms + 1) == []
+    assert [r.where for r in table.indexes.scans(2)] == ["id = 58", "id = 59"]
+    assert table.indexes.scans(since_ms=kept[-1].time_ms + 1) == []
 
 
 def test_lines_that_are_no_records_are_passed_over(tmp_path: Path) -> None:
     table = made(tmp_path, record_scans=True)
     table.scan(where="id = 1").to_arrow()
-    (record,) = table.recorded_scans()
+    (record,) = table.indexes.scans()
     line = record.to_json()
     assert ScanRecord.from_json(line) == record
     (path,) = (Path(table.path) / "scans").iterdir()

@@ -28,7 +28,7 @@ def rows_of(table: Table) -> list[tuple[Any, ...]]:
 
 
 def files_of(table: Table) -> list[ManifestEntry]:
-    return list(table.state().entries())
+    return list(table._core.state().entries())
 
 
 # --- picking ----------------------------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_rows_stay_and_files_become_fewer(tmp_path: Path, buckets: dict[str, str
     fill(table, 6)
     table.delete("v = 'v3'")
     before, count = rows_of(table), len(files_of(table))
-    snapshot = table.compact(full=True)
+    snapshot = table.maintenance.compact(full=True)
     assert snapshot is not None and snapshot.commit_kind == "COMPACT"
     assert rows_of(table) == before
     left = files_of(table)
@@ -153,13 +153,13 @@ def test_rows_stay_and_files_become_fewer(tmp_path: Path, buckets: dict[str, str
     assert sum(e.file.row_count for e in left) == len(before), "deleted rows are gone from the files"
     plan = table.scan(where="v = 'v1'").plan()
     assert all(f.pruned_by == ("bitmap(v)",) for f in plan.files), "indexes are built anew"
-    assert table.compact(full=True) is None, "nothing is left to do"
+    assert table.maintenance.compact(full=True) is None, "nothing is left to do"
 
 
 def test_files_in_buckets_keep_the_order_of_rows(tmp_path: Path) -> None:
     table = table_of(tmp_path, {"bucket": "1", "bucket-key": "p"})
     fill(table, 5)
-    table.compact()
+    table.maintenance.compact()
     (file,) = files_of(table)
     assert table.scan(["id"]).to_arrow().column(0).to_pylist() == list(range(100))
     assert (file.file.min_sequence_number, file.file.max_sequence_number) == (0, 99)
@@ -168,16 +168,16 @@ def test_files_in_buckets_keep_the_order_of_rows(tmp_path: Path) -> None:
 def test_few_small_files_are_left_until_there_are_enough(tmp_path: Path) -> None:
     table = table_of(tmp_path, {})
     fill(table, 4)
-    assert table.compact() is None
+    assert table.maintenance.compact() is None
     fill(table, 1)
-    assert table.compact() is not None
+    assert table.maintenance.compact() is not None
     assert len(files_of(table)) == 1
 
 
 def test_where_narrows_partitions(tmp_path: Path) -> None:
     table = table_of(tmp_path, {}, ["p"])
     fill(table, 5)
-    table.compact(where="p = 'p1'")
+    table.maintenance.compact(where="p = 'p1'")
     assert len(files_of(table)) == 6
 
 
@@ -205,7 +205,7 @@ def test_rows_deleted_meanwhile_stay_deleted(
     fill(table, 6)
     table.delete("id < 5")
     meanwhile(monkeypatch, lambda: table.delete("id BETWEEN 50 AND 53"))
-    assert table.compact(full=True) is not None
+    assert table.maintenance.compact(full=True) is not None
     assert [r[0] for r in rows_of(table)] == [i for i in range(5, 120) if not 50 <= i <= 53]
     orphans = {p.name for p in Path(table.path).rglob("data-*.parquet")} - {e.file.file_name for e in files_of(table)}
     assert len(orphans) == 12 if buckets else 6, "only the files of older snapshots are left beside the live ones"
@@ -219,7 +219,7 @@ def test_vectors_of_other_files_in_the_same_index_file_are_kept(
     table.delete("id < 150 OR id IN (199, 299, 399, 499, 599)")
     rewritten: list[int] = []
     meanwhile(monkeypatch, lambda: rewritten.append(table.delete("id = 401")))
-    table.compact()
+    table.maintenance.compact()
     assert rewritten == [1]
     assert [r[0] for r in rows_of(table)] == [i for i in range(150, 600) if i % 100 != 99 and i != 401]
 
@@ -228,8 +228,8 @@ def test_it_gives_way_to_another_compaction(tmp_path: Path, monkeypatch: pytest.
     table = table_of(tmp_path, {})
     fill(table, 6)
     before = rows_of(table)
-    meanwhile(monkeypatch, table.compact)
-    assert table.compact() is None
+    meanwhile(monkeypatch, table.maintenance.compact)
+    assert table.maintenance.compact() is None
     assert rows_of(table) == before
     assert len(files_of(table)) == 1
     assert len(list(Path(table.path).rglob("data-*.parquet"))) == 7, "what it wrote is deleted"
@@ -239,7 +239,7 @@ def test_rows_appended_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     table = table_of(tmp_path, {})
     fill(table, 5)
     meanwhile(monkeypatch, lambda: fill(table, 1))
-    table.compact()
+    table.maintenance.compact()
     assert len(rows_of(table)) == 120
     assert len(files_of(table)) == 2
 
@@ -268,6 +268,6 @@ def test_random_statements_and_compactions(tmp_path: Path, seed: int) -> None:
             assert count == sum(r[0] < low // 4 and r[1] is not None for r in rows)
             rows = [(r[0], f"u{step}", r[2]) if r[0] < low // 4 and r[1] is not None else r for r in rows]
         else:
-            table.compact(full=act == "full")
+            table.maintenance.compact(full=act == "full")
         found = [tuple(r.values()) for r in table.scan().to_arrow().to_pylist()]
         assert sorted(found, key=repr) == sorted(rows, key=repr), (step, act)

@@ -13,6 +13,7 @@ from append_tables import VECTORS, fill, table_of
 
 import bitlake
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.wrappers import WRITES, FaultyStore
 from bitlake.runtime import LocalRunner
 from bitlake.snapshot.index_manifest import index_entries
@@ -55,20 +56,20 @@ def test_whole_files_and_partitions_go_without_being_read(tmp_path: Path) -> Non
     fill(table, 3)
     break_data(table)
     assert table.delete("p = 'p1' OR id < 20") == 30 + 10
-    assert len(table.state().entries()) == 2
+    assert len(table._core.state().entries()) == 2
     assert table.snapshot is not None and table.snapshot.index_manifest is None
     assert table.delete() == 20
-    assert list(table.state().entries()) == []
+    assert list(table._core.state().entries()) == []
 
 
 def test_a_file_goes_when_its_last_row_does(tmp_path: Path) -> None:
     table = table_of(tmp_path, VECTORS)
     fill(table, 2)
     table.delete("id < 19")
-    assert len(table.state().entries()) == 2
+    assert len(table._core.state().entries()) == 2
     table.delete("v IS NOT NULL AND id = 19")
-    assert len(table.state().entries()) == 1
-    assert not any(e.ranges for e in index_entries(table.state().table_files, table.snapshot))
+    assert len(table._core.state().entries()) == 1
+    assert not any(e.ranges for e in index_entries(table._core.state().table_files, table.snapshot))
 
 
 def test_only_the_conditions_columns_are_read(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_bucket_has_one_index_file(tmp_path: Path) -> None:
 
 
 def _indexes(table: Table) -> list[Any]:
-    return index_entries(table.state().table_files, table.snapshot)
+    return index_entries(table._core.state().table_files, table.snapshot)
 
 
 # --- UPDATE -----------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ def test_wrong_values_change_nothing(
     before = written(table)
     with pytest.raises(error, match=message):
         table.update(values, "id < 5")
-    assert table.state().snapshot_id == 1
+    assert table._core.state().snapshot_id == 1
     assert written(table) == before
 
 
@@ -202,7 +203,7 @@ def test_every_failing_write_leaves_the_table_as_it_was(tmp_path: Path, options:
     fill(table, 2)
     before = written(table)
     for step in range(60):
-        broken = Table("t", table.path, FaultyStore(table.store, fail_at=step, only=WRITES))
+        broken = Table(FileStoreTable("t", table.path, FaultyStore(table._core.store, fail_at=step, only=WRITES)))
         error = ""
         try:
             broken.update({"v": "new"}, "id IN (3, 30)")
@@ -224,6 +225,6 @@ def test_hits_that_are_gone_already_are_left_out(tmp_path: Path) -> None:
     fill(table, 1)
     hits = find_hits(table.scan(where="id < 4"), LocalRunner())
     table.delete("id < 2")
-    gone = write_deletion(table.state(), hits, LocalRunner())
+    gone = write_deletion(table._core.state(), hits, LocalRunner())
     assert gone.rows == 2
-    gone.discard(table.state())
+    gone.discard(table._core.state())

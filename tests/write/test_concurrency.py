@@ -42,12 +42,12 @@ _REWRITER = """
 done = 0
 while not list(Path(root).glob("appender*.done")):
     try:
-        done += sum(r.new is not None for r in table.rewrite_file_index())
+        done += sum(r.new is not None for r in table.indexes.rebuild())
     except CommitConflict:
         pass
 for _ in range(20):
     try:
-        table.rewrite_file_index()
+        table.indexes.rebuild()
         break
     except CommitConflict:
         pass
@@ -88,8 +88,8 @@ def finish(*writers: subprocess.Popen[bytes]) -> None:
 def check(table: bitlake.Table) -> None:
     """Every snapshot's files and indexes are there, and its totals add up."""
     forget()
-    state = table.state()
-    store, paths = table.store, state.paths
+    state = table._core.state()
+    store, paths = table._core.store, state.paths
     partitions = PartitionReader(state.schema, paths)
     ids = manifests.snapshot_ids(TableFiles(store, paths))
     assert ids == list(range(1, len(ids) + 1))
@@ -124,7 +124,7 @@ def test_two_processes_append_fifty_times_each(tmp_path: Path, full: bool) -> No
     found = Counter(table.scan(columns=["id"]).to_arrow().column("id").to_pylist())
     wanted = Counter(f"appender{w}-{n}-{i}" for w in range(2) for n in range(APPENDS) for i in range(BATCH))
     assert found == wanted
-    assert manifests.latest_snapshot_id(table.state().table_files) == 2 * APPENDS
+    assert manifests.latest_snapshot_id(table._core.state().table_files) == 2 * APPENDS
     check(table)
     for key in ("appender0-49-7", "appender1-0-0"):
         scan = table.scan(columns=["id"], where=f"id = '{key}'")

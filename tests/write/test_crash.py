@@ -24,6 +24,7 @@ from long import long
 
 import bitlake
 from bitlake.errors import StorageUnavailable
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 
 OPTIONS = {
@@ -62,7 +63,7 @@ def truncate(table: bitlake.Table) -> None:
 
 
 def rewrite(table: bitlake.Table) -> None:
-    table.rewrite_file_index()
+    table.indexes.rebuild()
 
 
 WORK: dict[str, Callable[[bitlake.Table], None]] = {
@@ -127,8 +128,8 @@ def test_a_lost_race_for_good_leaves_nothing(template: Path, tmp_path: Path) -> 
     shutil.copytree(template, root)
     table = bitlake.connect(str(root)).table("t")
 
-    slow = bitlake.Table(table.name, table.path, Overtaken(lambda: table.overwrite(NEW)))
-    assert slow.rewrite_file_index() == [], "none of the files it began with is left"
+    slow = bitlake.Table(FileStoreTable(table.name, table.path, Overtaken(lambda: table.overwrite(NEW))))
+    assert slow.indexes.rebuild() == [], "none of the files it began with is left"
     assert len(rows(table)) == NEW.num_rows
     assert strays(table) == set()
 
@@ -139,7 +140,7 @@ def test_two_rewrites_at_once_do_not_share_index_files(template: Path, tmp_path:
     shutil.copytree(template, root)
     table = bitlake.connect(str(root)).table("t")
 
-    done = bitlake.Table(table.name, table.path, Overtaken(table.rewrite_file_index)).rewrite_file_index()
+    done = bitlake.Table(FileStoreTable(table.name, table.path, Overtaken(table.indexes.rebuild))).indexes.rebuild()
     assert all(d.new is None for d in done), "the one that lost looked again and found it done"
     assert strays(table) == set()
     assert contents(root)[1] == ["bitmap(status)", "bloom-filter(id)"]
@@ -178,7 +179,7 @@ def test_a_full_disk_while_writing_data(template: Path, tmp_path: Path, room: in
             super().open_output(path).close()
             return pa.PythonFile(_FullDisk(path, room), "w")
 
-    full = bitlake.Table(table.name, table.path, Full())
+    full = bitlake.Table(FileStoreTable(table.name, table.path, Full()))
     with pytest.raises(StorageUnavailable, match="No space left"):
         full.append(NEW)
     assert rows(table) == before
@@ -204,7 +205,7 @@ def test_an_interrupted_append_removes_its_files(template: Path, tmp_path: Path)
             super().write(path, data)
 
     with pytest.raises(KeyboardInterrupt):
-        bitlake.Table(table.name, table.path, Interrupted()).append(NEW)
+        bitlake.Table(FileStoreTable(table.name, table.path, Interrupted())).append(NEW)
     assert len(rows(table)) == OLD.num_rows
     assert strays(table) == set()
 
@@ -212,6 +213,8 @@ def test_an_interrupted_append_removes_its_files(template: Path, tmp_path: Path)
 # --- processes that are killed ----------------------------------------------------------------------------------------
 
 _KILLED = """
+from bitlake.file_store_table import FileStoreTable
+from bitlake.file_store_table import FileStoreTable
 import os, shutil, signal, sys
 import bitlake, test_crash
 from bitlake.io.wrappers import FaultyStore
@@ -235,7 +238,7 @@ for number in range(200):
     child = os.fork()
     if child == 0:
         store = Killer(LocalStore(), number, after=after == "True")
-        test_crash.WORK[work](bitlake.Table("default.t", f"{root}/default.db/t", store))
+        test_crash.WORK[work](bitlake.Table(FileStoreTable("default.t", f"{root}/default.db/t", store)))
         os._exit(0)
     _, status = os.waitpid(child, 0)
     if os.WIFEXITED(status):

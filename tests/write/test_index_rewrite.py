@@ -44,12 +44,12 @@ def many_files(path: Path, **options: str) -> bitlake.Table:
 
 
 def run(table: bitlake.Table, runner: Any) -> list[Rewritten]:
-    state = table.state()
-    return backfill(state, state.entries(), table.state, runner, "tester", batch_files=4)
+    state = table._core.state()
+    return backfill(state, state.entries(), table._core.state, runner, "tester", batch_files=4)
 
 
 def indexed(table: bitlake.Table) -> int:
-    return sum(bool(e.file.extra_files or e.file.embedded_index) for e in table.state().entries())
+    return sum(bool(e.file.extra_files or e.file.embedded_index) for e in table._core.state().entries())
 
 
 def test_a_killed_backfill_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_two_backfills_at_once_end_with_every_file_indexed_once(tmp_path: Path) 
     run(table, Disturbed(1, lambda: run(table, LocalRunner())))
     assert indexed(table) == 10
     assert table.scan().count() == 1000
-    live = {n for e in table.state().entries() for n in e.file.extra_files}
+    live = {n for e in table._core.state().entries() for n in e.file.extra_files}
     assert all(Path(table.path, "bucket-0", n).exists() for n in live)
     assert pa.table(table.scan(where="status = 'S3'").to_arrow()).num_rows == 250
 
@@ -110,22 +110,24 @@ def test_files_of_keys_get_indexes_beside_them(tmp_path: Path, options: dict[str
 
     upsert(0, 2000, "old")
     upsert(1500, 1000, "new")
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     upsert(0, 10, "late")
     before = table.scan().to_arrow().sort_by("id")
-    files = {e.file.file_name: e.file.level for e in table.state().entries()}
+    files = {e.file.file_name: e.file.level for e in table._core.state().entries()}
     table.alter_options(BITMAP)
     disturbed = Disturbed(1, lambda: upsert(10, 10, "meanwhile"))
     assert all(r.built == ("bitmap(status)",) for r in run(table, disturbed) if r.new is not None)
-    table.rewrite_file_index()
-    assert indexed(table) == len(table.state().entries())
-    assert not any(r.new for r in table.rewrite_file_index()), "nothing is left to do"
+    table.indexes.rebuild()
+    assert indexed(table) == len(table._core.state().entries())
+    assert not any(r.new for r in table.indexes.rebuild()), "nothing is left to do"
     after = table.scan().to_arrow().sort_by("id")
     same = before.filter(pc.invert(pc.is_in(before["id"], pa.array(range(10, 20)))))
     assert after.filter(pc.is_in(after["id"], same["id"])).equals(same)
-    assert all(files[e.file.file_name] <= e.file.level for e in table.state().entries() if e.file.file_name in files)
+    assert all(
+        files[e.file.file_name] <= e.file.level for e in table._core.state().entries() if e.file.file_name in files
+    )
     for status in ("old7", "new7", "late7", "meanwhile7"):
         found = table.scan(where=f"status = '{status}'").to_arrow().sort_by("id")
         assert found.equals(after.filter(pc.equal(after["status"], status))), status
-    table.compact(full=True)
-    assert table.verify().ok and table.scan().to_arrow().sort_by("id").equals(after)
+    table.maintenance.compact(full=True)
+    assert table.maintenance.verify().ok and table.scan().to_arrow().sort_by("id").equals(after)

@@ -69,7 +69,7 @@ WORK: dict[str, tuple[dict[str, str], Callable[[Table], object]]] = {
     "append": ({}, lambda t: t.append(rows(50))),
     "overwrite": ({}, lambda t: t.overwrite(rows(50))),
     "delete": ({"deletion-vectors.enabled": "true"}, lambda t: t.delete("id = 2")),
-    "compact": (KEYED, lambda t: t.compact(full=True)),
+    "compact": (KEYED, lambda t: t.maintenance.compact(full=True)),
     "upsert": (KEYED, lambda t: t.upsert(rows(50))),
     "alter": ({}, lambda t: t.alter_options({"target-file-size": "64 mb"})),
     "add a column": ({}, lambda t: t.add_column("more", "INT")),
@@ -102,7 +102,7 @@ def test_no_table_is_damaged_by_a_writer_who_had_another_one_open(
         lake = bitlake.connect(str(root))
         table = lake.table("t")
         store = Between(LocalStore(), at, lambda lake=lake: other(lake, options))
-        table.store = store  # type: ignore[assignment]
+        table._core.store = store  # type: ignore[assignment]
         error: BitlakeError | None = None
         try:
             work(table)
@@ -147,7 +147,7 @@ def test_drop_and_rename_die_at_each_call_and_are_repeated(tmp_path: Path, kind:
             made = lake.create_table("t", SCHEMA)
             put(made, 1, 2)
             made.add_column("more", "INT")
-            made.create_tag("x")
+            made.history.create_tag("x")
             lake.catalog.store = store = FaultyStore(LocalStore(), at, dead=True, after=after)  # type: ignore[assignment]
             died = False
             try:
@@ -177,7 +177,7 @@ def test_drop_and_rename_die_at_each_call_and_are_repeated(tmp_path: Path, kind:
                 lake.create_table("t", SCHEMA)
                 assert ids(lake, "t") == []
                 put(lake.table("t"), 4)
-                assert ids(lake, "t") == [4] and lake.table("t").tags() == {}
+                assert ids(lake, "t") == [4] and lake.table("t").history.tags() == {}
             at += 1
         assert at > 1
 

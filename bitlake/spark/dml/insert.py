@@ -16,6 +16,7 @@ from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Comparison, IsNull, Op, conjuncts
+from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree.commit import publish
 from bitlake.metadata.names import Names
 from bitlake.schema.create import ColumnSpec
@@ -32,7 +33,6 @@ from bitlake.spark.write.merge_schema import evolution, merged_state, merging
 from bitlake.spark.write.primary_key import write_changes
 from bitlake.sql import statements as st
 from bitlake.sql.rewrite import default_as_null
-from bitlake.table.table import Table
 from bitlake.types import DataField
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit_plan import Overwrite
@@ -199,7 +199,7 @@ def write_dataframe(
 
 def store(
     context: EngineContext,
-    table: Table,
+    table: FileStoreTable,
     state: TableState,
     frame: DataFrame,
     operation: str,

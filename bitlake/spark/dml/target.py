@@ -24,6 +24,7 @@ from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.expressions.spark_dialect import tokenize
 from bitlake.expressions.sql_text import quoted
 from bitlake.expressions.tree import Predicate
+from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
 from bitlake.scan.reader import FILE_PATH, PARTITION, ROW_INDEX
@@ -39,7 +40,6 @@ from bitlake.sql import statements as st
 from bitlake.sql.scope import Mentions
 from bitlake.sql.statements import TableName
 from bitlake.sql.table_references import replace_tables
-from bitlake.table.table import Table
 from bitlake.types import DataField, RowType
 from bitlake.write.append_dml import Hits, scan_of_hits
 
@@ -59,7 +59,7 @@ class Target:
     """
 
     context: EngineContext
-    table: Table
+    table: FileStoreTable
     state: TableState
     database: str
     name: str

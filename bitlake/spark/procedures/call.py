@@ -12,7 +12,6 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound, UnsupportedFeature
 from bitlake.metadata.schema import near
-from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.spark.context import EngineContext
 from bitlake.spark.procedures import database, history, maintenance
@@ -30,6 +29,7 @@ from bitlake.spark.procedures.procedure import (
 )
 from bitlake.spark.show import like_names
 from bitlake.sql import statements as st
+from bitlake.table.maintenance import TableMaintenance
 
 _TRACKING = "tables with row tracking ('row-tracking.enabled'), which bitlake does not write"
 _FUNCTIONS = "functions that a REST catalog keeps; CREATE TEMPORARY FUNCTION is Spark's own and runs here"
@@ -90,7 +90,7 @@ def _arguments(procedure: Procedure, statement: st.Call) -> dict[str, Any]:
 def _rewrite_file_index(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
     table = table_of(context, arguments["table"])
     where = arguments.get("where")
-    done = table.rewrite_file_index(where)
+    done = table.rebuild_indexes(where)
     state = table.state()
     reader = PartitionReader(state.schema, state.paths)
     by_partition: dict[str, list[Any]] = {}
@@ -115,19 +115,21 @@ def _rewrite_file_index(context: EngineContext, arguments: dict[str, Any]) -> Da
 def _expire_snapshots(context: EngineContext, arguments: dict[str, Any]) -> DataFrame:
     table = table_of(context, arguments["table"])
     older = arguments.get("older_than")
-    retention = Retention(
-        integer(arguments, "retain_max"),
-        integer(arguments, "retain_min"),
-        None if older is None else epoch_millis(context, older),
-        integer(arguments, "max_deletes"),
+    expiry = TableMaintenance(table).expire_snapshots(
+        retain_max=integer(arguments, "retain_max"),
+        retain_min=integer(arguments, "retain_min"),
+        older_than=None if older is None else epoch_millis(context, older),
+        max_deletes=integer(arguments, "max_deletes"),
+        dry_run=flag(arguments, "dry_run"),
+        options=options_of(arguments),
     )
-    done = table.expire_snapshots(retention, dry_run=flag(arguments, "dry_run"), options=options_of(arguments))
-    return context.rows([("deleted_snapshots_count", T.IntegerType())], [(len(done.snapshots),)])
+    return context.rows([("deleted_snapshots_count", T.IntegerType())], [(len(expiry.snapshots),)])
 
 
 def _switch_vectors(context: EngineContext, arguments: dict[str, Any], on: bool) -> DataFrame:
     table = table_of(context, arguments["table"])
-    schema = table.enable_deletion_vectors() if on else table.disable_deletion_vectors()
+    maintenance = TableMaintenance(table)
+    schema = maintenance.enable_deletion_vectors() if on else maintenance.disable_deletion_vectors()
     return context.rows([("schema_id", T.LongType())], [(schema.id,)])
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
 from bitlake.mergetree.rescale import rescale, rescale_partitions
 from bitlake.metadata import options as opt
@@ -40,7 +41,6 @@ from bitlake.spark.read.scan import SparkReader
 from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import SparkWriter, quoted_columns, write_frame
 from bitlake.spark.write.primary_key import place_postponed, write_changes
-from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root
 from bitlake.write.append_compaction import commit_replacement, compact_append
 from bitlake.write.append_dml import retrying
@@ -62,7 +62,7 @@ NAMES = (
 """The procedure's parameters, in order."""
 
 
-def compact(context: EngineContext, table: Table, arguments: Mapping[str, Any]) -> DataFrame:
+def compact(context: EngineContext, table: FileStoreTable, arguments: Mapping[str, Any]) -> DataFrame:
     """Run the procedure with the arguments given, by name; returns TRUE."""
     given = {n: _text(n, arguments.get(n)) for n in NAMES}
     full = _word("compact_strategy", given["compact_strategy"] or "full", ("full", "minor")) == "full"
@@ -108,10 +108,10 @@ def compact(context: EngineContext, table: Table, arguments: Mapping[str, Any]) 
     return context.rows([("result", T.BooleanType())], [(True,)])
 
 
-class _Overridden(Table):
+class _Overridden(FileStoreTable):
     """A table with some options changed, for one call; they are not stored."""
 
-    def __init__(self, table: Table, text: str | None) -> None:
+    def __init__(self, table: FileStoreTable, text: str | None) -> None:
         self.__dict__.update(table.__dict__)
         self._extra: dict[str, str] = {}
         for part in filter(None, (p.strip() for p in (text or "").split(","))):
@@ -216,7 +216,7 @@ def order_columns(table: str, schema: TableSchema, text: str) -> list[str]:
 
 def sort_compact(
     context: EngineContext,
-    table: Table,
+    table: FileStoreTable,
     state: TableState,
     entries: Sequence[ManifestEntry],
     scan: Scan,
@@ -257,7 +257,7 @@ def _order(table: str, frame: DataFrame, strategy: str, columns: Sequence[str], 
     return [made.asc()]
 
 
-def rescale_table(context: EngineContext, table: Table, arguments: Mapping[str, Any]) -> DataFrame:
+def rescale_table(context: EngineContext, table: FileStoreTable, arguments: Mapping[str, Any]) -> DataFrame:
     """Run the procedure: ``bucket_num`` is the number wanted, by default the option's; returns TRUE.
 
     With ``partitions`` or ``where`` only the files of these partitions change, and the table's option does not.

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quoted
+from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
 from bitlake.snapshot.branches import MAIN
 from bitlake.snapshot.manifests import snapshot_manifests
@@ -37,7 +38,7 @@ from bitlake.spark.procedures.procedure import (
 )
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.statements import CreateTableLike
-from bitlake.table.table import Table
+from bitlake.table.maintenance import TableMaintenance
 from bitlake.write.merge_branch import merge_branch
 
 log = logging.getLogger("bitlake")
@@ -103,7 +104,7 @@ def _copy(context: EngineContext, a: Arguments) -> DataFrame:
 
 
 def _trigger_tags(context: EngineContext, a: Arguments) -> DataFrame:
-    table_of(context, a["table"]).create_automatic_tags()
+    TableMaintenance(table_of(context, a["table"])).create_automatic_tags()
     return done(context)
 
 
@@ -113,7 +114,7 @@ def _merge_branch(context: EngineContext, a: Arguments) -> DataFrame:
 
 
 def _repair_earliest(context: EngineContext, a: Arguments) -> DataFrame:
-    ids = table_of(context, a["table"]).repair_earliest_snapshot(integer(a, "snapshot_id") or 0)
+    ids = TableMaintenance(table_of(context, a["table"])).repair_earliest_snapshot(integer(a, "snapshot_id") or 0)
     columns = [("previous_earliest_snapshot_id", T.LongType()), ("current_earliest_snapshot_id", T.LongType())]
     return context.rows(columns, [ids])
 
@@ -124,11 +125,11 @@ def _compact_manifest(context: EngineContext, a: Arguments) -> DataFrame:
     if flag(a, "dry_run"):
         log.info("%s", _manifest_facts(table, options))
     else:
-        table.compact_manifests(options)
+        TableMaintenance(table).compact_manifests(options)
     return done(context)
 
 
-def _manifest_facts(table: Table, options: dict[str, str]) -> str:
+def _manifest_facts(table: FileStoreTable, options: dict[str, str]) -> str:
     state = table.state()
     if state.snapshot is None:
         return f"table '{table.name}' has no manifests"

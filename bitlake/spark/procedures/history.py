@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.snapshot.consumers import clear_consumers, reset_consumer
+from bitlake.snapshot.tag_files import load_tag
 from bitlake.snapshot.time_travel import state_at_version
 from bitlake.spark.context import EngineContext
 from bitlake.spark.ddl import delete_tags
@@ -28,6 +29,8 @@ from bitlake.spark.procedures.procedure import (
     table_of,
     text,
 )
+from bitlake.table.history import TableHistory
+from bitlake.table.maintenance import TableMaintenance
 
 Arguments = dict[str, Any]
 _TAG = Parameter("tag", True, "the tag's name")
@@ -38,18 +41,18 @@ _RETAINED = Parameter("time_retained", False, "how long the tag stays, as '1 d';
 
 def _create_tag(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
-    table.create_tag(needed(a, "tag"), integer(a, "snapshot"), retained_ms=duration(a, "time_retained"))
+    TableHistory(table).create_tag(needed(a, "tag"), integer(a, "snapshot"), retain=duration(a, "time_retained"))
     return done(context)
 
 
 def _replace_tag(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
-    table.replace_tag(needed(a, "tag"), integer(a, "snapshot"), retained_ms=duration(a, "time_retained"))
+    TableHistory(table).replace_tag(needed(a, "tag"), integer(a, "snapshot"), retain=duration(a, "time_retained"))
     return done(context)
 
 
 def _rename_tag(context: EngineContext, a: Arguments) -> DataFrame:
-    table_of(context, a["table"]).rename_tag(needed(a, "tag"), needed(a, "target_tag"))
+    TableHistory(table_of(context, a["table"])).rename_tag(needed(a, "tag"), needed(a, "target_tag"))
     return done(context)
 
 
@@ -61,7 +64,7 @@ def _delete_tag(context: EngineContext, a: Arguments) -> DataFrame:
 def _expire_tags(context: EngineContext, a: Arguments) -> DataFrame:
     older = a.get("older_than")
     before = None if older is None else epoch_millis(context, older)
-    gone = table_of(context, a["table"]).expire_tags(before, dry_run=flag(a, "dry_run"))
+    gone = TableMaintenance(table_of(context, a["table"])).expire_tags(before, dry_run=flag(a, "dry_run"))
     rows = [(name,) for name in gone] or [("No expired tags.",)]
     return context.rows([("expired_tags", T.StringType())], rows)
 
@@ -69,15 +72,16 @@ def _expire_tags(context: EngineContext, a: Arguments) -> DataFrame:
 def _create_tag_from_timestamp(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
     at = moment(context, a["timestamp"])
-    made = table.create_tag_from_timestamp(needed(a, "tag"), at, retained_ms=duration(a, "time_retained"))
+    TableHistory(table).create_tag(needed(a, "tag"), timestamp=at, retain=duration(a, "time_retained"))
+    snapshot = load_tag(table.state(), needed(a, "tag")).snapshot
     columns: list[tuple[str, T.DataType]] = [
         ("tagName", T.StringType()),
         ("snapshot", T.LongType()),
         ("commit_time", T.LongType()),
         ("watermark", T.StringType()),
     ]
-    watermark = "" if made.watermark is None else str(made.watermark)
-    return context.rows(columns, [(a["tag"], made.id, made.time_millis, watermark)])
+    watermark = "" if snapshot.watermark is None else str(snapshot.watermark)
+    return context.rows(columns, [(a["tag"], snapshot.id, snapshot.time_millis, watermark)])
 
 
 def _rollback(context: EngineContext, a: Arguments) -> DataFrame:
@@ -86,31 +90,31 @@ def _rollback(context: EngineContext, a: Arguments) -> DataFrame:
     if len(given) != 1:
         raise InvalidRequest("sys.rollback needs one of 'version', 'snapshot' and 'tag'")
     if given[0] == "snapshot":
-        return _went(context, table.rollback(integer(a, "snapshot")))
+        return _went(context, TableHistory(table).rollback(integer(a, "snapshot")))
     if given[0] == "tag":
-        return _went(context, table.rollback(tag=needed(a, "tag")))
+        return _went(context, TableHistory(table).rollback(tag=needed(a, "tag")))
     version = needed(a, "version")
-    if version in table.tags():
-        return _went(context, table.rollback(tag=version))
+    if version in TableHistory(table).tags():
+        return _went(context, TableHistory(table).rollback(tag=version))
     found = state_at_version(table.state(), version).snapshot_id
-    return _went(context, table.rollback(found))
+    return _went(context, TableHistory(table).rollback(found))
 
 
 def _rollback_to_timestamp(context: EngineContext, a: Arguments) -> DataFrame:
     at = moment(context, a["timestamp"])
-    return _went(context, table_of(context, a["table"]).rollback(timestamp=at))
+    return _went(context, TableHistory(table_of(context, a["table"])).rollback(timestamp=at))
 
 
 def _rollback_to_watermark(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
     watermark = integer(a, "watermark")
     below = None
-    for snapshot in table.snapshots():
+    for snapshot in TableHistory(table).snapshots():
         if snapshot.watermark is not None and watermark is not None and snapshot.watermark <= watermark:
             below = snapshot.id
     if below is None:
         raise NotFound(f"table '{table.name}' has no snapshot with a watermark of {watermark} or less")
-    return _went(context, table.rollback(below))
+    return _went(context, TableHistory(table).rollback(below))
 
 
 def _went(context: EngineContext, ids: tuple[int, int]) -> DataFrame:
@@ -120,31 +124,31 @@ def _went(context: EngineContext, ids: tuple[int, int]) -> DataFrame:
 
 def _create_branch(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
-    table.create_branch(needed(a, "branch"), text(a, "tag"), if_not_exists=flag(a, "ignoreifexists"))
+    TableHistory(table).create_branch(needed(a, "branch"), text(a, "tag"), if_not_exists=flag(a, "ignoreifexists"))
     return done(context)
 
 
 def _delete_branch(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
     names = _names(needed(a, "branch"))
-    have = table.branches()
+    have = TableHistory(table).branches()
     missing = [n for n in names if n not in have]
     if missing:
         raise NotFound(
             f"table '{table.name}' has no branch '{missing[0]}'; its branches: {', '.join(have) or 'only main'}"
         )
     for name in names:
-        table.delete_branch(name)
+        TableHistory(table).delete_branch(name)
     return done(context)
 
 
 def _rename_branch(context: EngineContext, a: Arguments) -> DataFrame:
-    table_of(context, a["table"]).rename_branch(needed(a, "from_branch"), needed(a, "to_branch"))
+    TableHistory(table_of(context, a["table"])).rename_branch(needed(a, "from_branch"), needed(a, "to_branch"))
     return done(context)
 
 
 def _fast_forward(context: EngineContext, a: Arguments) -> DataFrame:
-    table_of(context, a["table"]).fast_forward(needed(a, "branch"))
+    TableHistory(table_of(context, a["table"])).fast_forward(needed(a, "branch"))
     return done(context)
 
 

@@ -7,6 +7,7 @@ on the executors, and lists what can be repaired.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any, cast
 
 from pyspark.sql import DataFrame
@@ -14,6 +15,7 @@ from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata.options import Option, Options
 from bitlake.metadata.partition import render_value
@@ -42,8 +44,8 @@ from bitlake.spark.procedures.procedure import (
 from bitlake.spark.runner import SparkRunner
 from bitlake.sql.parser import parse_table_name
 from bitlake.sql.workload import advise_for
+from bitlake.table.maintenance import TableMaintenance
 from bitlake.table.migrate import migrate_folder
-from bitlake.table.table import Table
 from bitlake.tools.advise.advice import Advice
 from bitlake.tools.verify.repair import Indexes, Repair
 from bitlake.types import AtomicType
@@ -56,7 +58,7 @@ OPTIONS_MAP = Parameter("options_map", False, "table options, as map('k', 'v')")
 _TABLES = Parameter("table", True, "the table, as 'db.table', or all of 'db.*'")
 
 
-def _tables(context: EngineContext, given: Any) -> list[Table]:
+def _tables(context: EngineContext, given: Any) -> list[FileStoreTable]:
     """One table, or all of ``db.*``."""
     if isinstance(given, str) and given.endswith(".*"):
         database = given.removesuffix(".*").strip("`")
@@ -78,7 +80,7 @@ def _remove_orphan_files(context: EngineContext, a: Arguments) -> DataFrame:
             raise InvalidRequest(f"'mode' is local or distributed, not '{a['mode']}'")
     files = size = 0
     for table in _tables(context, a["table"]):
-        found = table.remove_orphan_files(limit, dry_run=flag(a, "dry_run"), runner=runner)
+        found = TableMaintenance(table).remove_orphan_files(limit, dry_run=flag(a, "dry_run"), runner=runner)
         files, size = files + len(found), size + sum(o.size for o in found)
     columns = [("deletedFileCount", T.LongType()), ("deletedFileTotalLenInBytes", T.LongType())]
     return context.rows(columns, [(files, size)])
@@ -87,13 +89,15 @@ def _remove_orphan_files(context: EngineContext, a: Arguments) -> DataFrame:
 def _remove_unexisting_files(context: EngineContext, a: Arguments) -> DataFrame:
     runner, dry_run = SparkRunner(context.spark, workers(a)), flag(a, "dry_run")
     tables = _tables(context, a["table"])
-    gone = [p for table in tables for p in table.remove_unexisting_files(dry_run=dry_run, runner=runner)]
+    gone = [
+        p for table in tables for p in TableMaintenance(table).remove_unexisting_files(dry_run=dry_run, runner=runner)
+    ]
     return context.rows([("fileName", T.StringType())], [(p.rsplit("/", 1)[1],) for p in gone])
 
 
 def _purge_files(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
-    table.purge_files()
+    TableMaintenance(table).purge_files()
     return context.rows([("result", T.StringType())], [(f"Success purge files with table: {table.name}.",)])
 
 
@@ -104,7 +108,7 @@ def _repair(context: EngineContext, a: Arguments) -> DataFrame:
         if "." not in one and context.catalog.database_exists(one):
             one = f"{one}.*"
         for table in _tables(context, one):
-            table.repair_hints()
+            TableMaintenance(table).repair_hints()
     return done(context)
 
 
@@ -131,7 +135,7 @@ def migrate_table(context: EngineContext, a: Arguments) -> DataFrame:
     name = parse_table_name(target)
     identifier = Identifier(name.database or context.database, name.table)
     migrate_folder(context.catalog, folder, identifier, options, LocalRunner(at_a_time))
-    table_of(context, target).rewrite_file_index()
+    table_of(context, target).rebuild_indexes()
     if "/" not in source and (a.get("delete_origin") is None or flag(a, "delete_origin")):
         with spark_errors(f"dropping {source}"):
             context.spark.sql(f"DROP TABLE IF EXISTS spark_catalog.{source}")
@@ -161,7 +165,7 @@ def _analyze(context: EngineContext, a: Arguments) -> DataFrame:
 # --- partitions -------------------------------------------------------------------------------------------------------
 
 
-def _specs(context: EngineContext, table: Table, given: str) -> list[dict[str, Any]]:
+def _specs(context: EngineContext, table: FileStoreTable, given: str) -> list[dict[str, Any]]:
     """``a=1,b=2;a=3`` as physical values by column."""
     state = table.state()
     out = []
@@ -188,7 +192,7 @@ def _drop_partition(context: EngineContext, a: Arguments) -> DataFrame:
 def _mark_partition_done(context: EngineContext, a: Arguments) -> DataFrame:
     table = table_of(context, a["table"])
     for spec in _specs(context, table, needed(a, "partitions")):
-        table.mark_partition_done(spec)
+        TableMaintenance(table).mark_partition_done(spec)
     return done(context)
 
 
@@ -203,7 +207,14 @@ def _expire_partitions(context: EngineContext, a: Arguments) -> DataFrame:
     if age is None:
         raise InvalidRequest("sys.expire_partitions needs 'expiration_time', such as '7 d'")
     shown = []
-    for values in table.expire_partitions(age, Options(options).of(xo.MAX_NUM), dry_run=flag(a, "dry_run")):
+    for values in TableMaintenance(table).expire_partitions(
+        timedelta(milliseconds=age.limit_ms),
+        formatter=age.formatter,
+        pattern=age.pattern,
+        strategy=age.strategy,
+        max_expires=Options(options).of(xo.MAX_NUM),
+        dry_run=flag(a, "dry_run"),
+    ):
         fields = table.schema.partition_fields
         pairs = []
         for f in fields:
@@ -395,14 +406,14 @@ def _verify(context: EngineContext, a: dict[str, Any]) -> DataFrame:
     table = table_of(context, a["table"])
     runner = SparkRunner(context.spark, workers(a))
     deep = True if a.get("deep") is None else flag(a, "deep")
-    report = table.verify(deep, runner=runner, snapshots=_snapshots(a))
+    report = TableMaintenance(table).verify(deep, runner=runner, snapshots=_snapshots(a))
     rows: list[tuple[Any, ...]] = [
         (f.severity, f.code, f.path, f.what, f.column, f.offset, ", ".join(f.snapshots), f.remedy)
         for f in report.findings
     ]
     if flag(a, "repair"):
         dry_run = True if a.get("dry_run") is None else flag(a, "dry_run")
-        rows += _repaired(table.repair(report, dry_run=dry_run, indexes=_indexes(a), runner=runner))
+        rows += _repaired(TableMaintenance(table).repair(report, dry_run=dry_run, indexes=_indexes(a), runner=runner))
     return context.rows(_FINDING_COLUMNS, rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from bitlake.errors import InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.option_types import parse_duration_ms
 from bitlake.spark.context import EngineContext
 from bitlake.sql.parser import parse_table_name
-from bitlake.table.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ DRY_RUN = Parameter("dry_run", False, "true: only look")
 PARALLELISM = Parameter("parallelism", False, "how much is done at a time, at the most")
 
 
-def table_of(context: EngineContext, name: Any) -> Table:
+def table_of(context: EngineContext, name: Any) -> FileStoreTable:
     """The table an argument names; ``$branch_b`` may follow."""
     if not isinstance(name, str):
         raise InvalidRequest(f"a table name must be text, such as 'db.orders', and is {name!r}")
@@ -128,13 +128,13 @@ def flag(arguments: dict[str, Any], name: str) -> bool:
     raise InvalidRequest(f"'{name}' must be true or false, and is {value!r}")
 
 
-def duration(arguments: dict[str, Any], name: str) -> int | None:
-    """A duration such as '1 d' in milliseconds."""
+def duration(arguments: dict[str, Any], name: str) -> timedelta | None:
+    """A duration such as '1 d'."""
     found = text(arguments, name)
     if found is None:
         return None
     try:
-        return parse_duration_ms(found)
+        return timedelta(milliseconds=parse_duration_ms(found))
     except ValueError as e:
         raise InvalidRequest(f"'{name}' is a duration such as '12 h' or '1 d', not '{found}'") from e
 

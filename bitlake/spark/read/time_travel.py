@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata import options as opt
 from bitlake.scan.scan import Scan
 from bitlake.snapshot.branches import MAIN
+from bitlake.snapshot.time_travel import When
 from bitlake.spark.errors import spark_errors
 from bitlake.sql.time_travel import Changes, Relation
-from bitlake.table.history import When
-from bitlake.table.table import Table
+from bitlake.table.history import TableHistory
 
 if TYPE_CHECKING:
     from bitlake.spark.context import EngineContext
@@ -36,7 +37,7 @@ def relation_scan(context: EngineContext, relation: Relation) -> Scan:
     return table.query_scan(When(version=relation.version))
 
 
-def _changes(context: EngineContext, table: Table, relation: Changes) -> Scan:
+def _changes(context: EngineContext, table: FileStoreTable, relation: Changes) -> Scan:
     if relation.function == "paimon_incremental_to_auto_tag":
         return _to_tag(table, str(relation.arguments[0]))
     start, end = relation.arguments
@@ -45,18 +46,18 @@ def _changes(context: EngineContext, table: Table, relation: Changes) -> Scan:
     return table.changes_by_time(_time(context, start), _time(context, end), kinds=False)
 
 
-def _to_tag(table: Table, tag: str) -> Scan:
+def _to_tag(table: FileStoreTable, tag: str) -> Scan:
     period = next((p for p in _PERIODS if re.fullmatch(p, tag)), None)
     if period is None:
         raise InvalidRequest(f"table '{table.name}': '{tag}' is no tag that is made by itself, such as '2024-12-04'")
-    names = sorted(table.tags())
+    names = sorted(TableHistory(table).tags())
     earlier = [n for n in names if re.fullmatch(period, n) and n < tag]
     if tag not in names or not earlier:
         return table.scan().where("false")
     return table.changes(earlier[-1], tag, kinds=False)
 
 
-def _moment(table: Table, value: Any) -> int | str:
+def _moment(table: FileStoreTable, value: Any) -> int | str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise InvalidRequest(f"table '{table.name}': changes are between snapshot ids or tags, and not {value!r}")
     return value
@@ -106,7 +107,7 @@ def on_branch(name: Identifier, options: Mapping[str, str]) -> Identifier:
     return name if branch == MAIN or "$" in name.table else Identifier(name.database, f"{name.table}$branch_{branch}")
 
 
-def table_scan(context: EngineContext, table: Table, options: Mapping[str, str]) -> Scan:
+def table_scan(context: EngineContext, table: FileStoreTable, options: Mapping[str, str]) -> Scan:
     """A scan of a table with options of the session: a moment, changes, or options of reading."""
     if not options:
         return table.scan()

@@ -14,6 +14,7 @@ from typing import Any
 from bitlake.catalog.factory import connect_catalog, open_store_for
 from bitlake.catalog.identifier import DEFAULT_DATABASE, Identifier, parse_object_name
 from bitlake.errors import InvalidRequest, NotFound
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io.base import scheme_of
 from bitlake.io.object_options import KINDS
 from bitlake.metadata.paths import TablePaths
@@ -22,9 +23,8 @@ from bitlake.schema.evolution import PREFIX
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.versions import has_schema
 from bitlake.sql.parser import parse_table_name
+from bitlake.system_tables.tables import SystemTable
 from bitlake.table.opening import open_table
-from bitlake.table.system_table import SystemTable
-from bitlake.table.table import Table
 
 PLACE = (
     "path",
@@ -204,7 +204,7 @@ class SourceOptions:
         """The folders outside of the table's own that may hold files of it."""
         return [p.strip() for p in (self.get("external-paths") or "").split(",") if p.strip()]
 
-    def table(self) -> Table:
+    def table(self) -> FileStoreTable:
         """The table that the options name; raises :class:`NotFound` if it is not there."""
         if self.get("warehouse") is not None:
             return self._of_warehouse()
@@ -218,7 +218,7 @@ class SourceOptions:
             raise InvalidRequest("which table? Load its folder, or give the options 'warehouse' and 'table'")
         return self._of_path(path)
 
-    def _of_path(self, path: str) -> Table:
+    def _of_path(self, path: str) -> FileStoreTable:
         folder = path.rstrip("/")
         parent, _, last = folder.rpartition("/")
         store = open_store_for(folder, self._storage(), None, self.external_paths)
@@ -233,12 +233,12 @@ class SourceOptions:
         branch = self._branch(relation.branch)
         if not has_schema(TableFiles(store, TablePaths(f"{parent}/{name}"))):
             raise NotFound(f"there is no table at {parent}/{name}: it has no schema; is it the table's own folder?")
-        made = Table(
+        made = FileStoreTable(
             shown, f"{parent}/{name}", store, timezone=self.timezone, branch=branch, external_roots=self.external_paths
         )
         return made if relation.system is None else SystemTable(made, relation.system)
 
-    def _of_warehouse(self) -> Table:
+    def _of_warehouse(self) -> FileStoreTable:
         self.only_one(("path", "table"))
         warehouse, name = str(self.get("warehouse")), self.get("table") or self.get("path")
         if name is None:

@@ -18,16 +18,16 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from bitlake.errors import InvalidRequest, reading_table
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.column_reader import FileTask
 from bitlake.scan.reader import ReadCounts, ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import Scan
+from bitlake.snapshot.time_travel import When
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads
 from bitlake.spark.source.options import MOMENT, SourceOptions
 from bitlake.spark.types import spark_arrow_schema, spark_batches
-from bitlake.table.history import When
-from bitlake.table.table import Table
 
 OPEN_BYTES = 1 << 20
 """What opening a file counts for: 128 small files are a task.  A worker begins and ends one in the time of 40 files."""
@@ -48,7 +48,7 @@ def batch_scan(options: SourceOptions) -> Scan:
     return scan.limit(options.number("limit"))
 
 
-def _rows(options: SourceOptions, table: Table) -> Scan:
+def _rows(options: SourceOptions, table: FileStoreTable) -> Scan:
     """Rows of a moment, or that came between two."""
     kinds = options.flag("row-kind")
     between, by_time = options.get("incremental-between"), options.get("incremental-between-timestamp")

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from bitlake import _clock
 from bitlake.errors import InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.scan.change_scan import ChangeScan, ChangeTask
 from bitlake.scan.scan import Scan
 from bitlake.scan.stream_offsets import Feed, Limits, Position
@@ -25,8 +26,7 @@ from bitlake.snapshot.consumers import consumers, reset_consumer
 from bitlake.snapshot.time_travel import epoch_millis, first_snapshot_from
 from bitlake.spark.source.options import SourceOptions
 from bitlake.spark.source.read import Part, packed_groups, parts_of, read_partition, refined, time_option
-from bitlake.table.system_table import SystemTable
-from bitlake.table.table import Table
+from bitlake.system_tables.tables import SystemTable
 
 admission: Any = None
 """PySpark's module of limits; PySpark 4.1 has none: it lets no Python source read less than all."""
@@ -45,7 +45,7 @@ else:
     _AvailableNow = admission.SupportsTriggerAvailableNow
 
 
-def stream_table(options: SourceOptions) -> tuple[Table, bool]:
+def stream_table(options: SourceOptions) -> tuple[FileStoreTable, bool]:
     """The table that a stream reads, and whether with the kinds of rows: ``t$audit_log`` is ``t`` with these."""
     table = options.table()
     kinds = options.flag("row-kind")

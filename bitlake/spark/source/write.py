@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from bitlake.errors import BitlakeError, InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree.task_writes import (
     TaskJob,
     TaskResult,
@@ -34,7 +35,6 @@ from bitlake.snapshot.versions import load_snapshot, snapshot_ids
 from bitlake.spark.runner import dumps, loads
 from bitlake.spark.source.options import MERGING, SourceOptions, parse_spec
 from bitlake.spark.write.merge_schema import merged_with
-from bitlake.table.table import Table
 from bitlake.types import arrow_type
 from bitlake.write.commit import is_committed
 from bitlake.write.commit_plan import BatchCommitted, Overwrite
@@ -102,7 +102,7 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         if _names_none(state, self._job.user):
             discard_tasks(state, [m.load() for m in messages if m is not None])
 
-    def _table(self) -> Table:
+    def _table(self) -> FileStoreTable:
         prefixed = self._options.table()
         return _exactly(prefixed, self._job.user)
 
@@ -156,7 +156,7 @@ class StreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 def merged(
-    table: Table, state: TableState, types: T.StructType, kinds: str | None, options: SourceOptions
+    table: FileStoreTable, state: TableState, types: T.StructType, kinds: str | None, options: SourceOptions
 ) -> TableState:
     """The table's state, with the columns that the rows bring where ``write.merge-schema`` lets them.
 
@@ -167,7 +167,7 @@ def merged(
     return merged_with(table, state, rows, MergeSchema.of({**state.schema.options, **given}))
 
 
-def _exactly(table: Table, user: str) -> Table:
+def _exactly(table: FileStoreTable, user: str) -> FileStoreTable:
     """The table for a writer of a name that has its prefix already."""
     made = table.written_by(user)
     state = made.state()
@@ -204,7 +204,7 @@ def _scope(options: SourceOptions, schema: TableSchema, table: str) -> Overwrite
     return overwrite_scope(schema, physical_partition(table, schema, values))
 
 
-def check_columns(table: Table, schema: TableSchema, types: T.StructType, kinds: str | None) -> None:
+def check_columns(table: FileStoreTable, schema: TableSchema, types: T.StructType, kinds: str | None) -> None:
     """Raise :class:`InvalidRequest` for columns that the table does not have, or lacks; before any task runs."""
     given = [n.lower() for n in types.names]
     if kinds is not None:

@@ -43,6 +43,7 @@ from bitlake.codec.bucket import bucket_of, row_hash
 from bitlake.deletion import discard_files
 from bitlake.expressions import spark_dialect
 from bitlake.expressions.sql_text import quoted
+from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.io import Store, has_cheap_rename
 from bitlake.mergetree.postpone_bucket import bucket_numbers
@@ -61,7 +62,6 @@ from bitlake.spark.errors import spark_errors
 from bitlake.spark.hadoop_path import hadoop_path
 from bitlake.spark.runner import SparkRunner, dumps, loads
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns, stored
-from bitlake.table.table import Table
 from bitlake.types import AtomicType, DataField, Root
 from bitlake.write.data_file_writer import DataFileFactory, DataFileWriter, file_format
 from bitlake.write.register_files import RegisterContext, StagedFile, try_register_file
@@ -232,7 +232,9 @@ def session_conf(spark: SparkSession, settings: dict[str, str]) -> Iterator[None
                     spark.conf.set(name, old)
 
 
-def write_frame(context: EngineContext, table: Table, state: TableState, frame: DataFrame) -> list[ManifestEntry]:
+def write_frame(
+    context: EngineContext, table: FileStoreTable, state: TableState, frame: DataFrame
+) -> list[ManifestEntry]:
     """Write rows whose columns are the table's, in order; little constant data is written right here."""
     # Arrow cannot cast a NULL struct to one with NOT NULL fields, so such rows go through Spark's writer.
     if is_local(table.name, frame) and not has_not_null_inside(state.schema.fields):

@@ -9,17 +9,17 @@ from pyspark.sql import types as T
 
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import AlreadyExists
+from bitlake.file_store_table import FileStoreTable
 from bitlake.metadata.names import Names
 from bitlake.schema.evolution import PREFIX, MergeSchema, merged_changes
 from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.time_travel import session_options
 from bitlake.spark.types import from_spark_field
-from bitlake.table.table import Table
 
 
 def merging(
-    context: EngineContext, name: Identifier, table: Table, given: Mapping[str, str] | None = None
+    context: EngineContext, name: Identifier, table: FileStoreTable, given: Mapping[str, str] | None = None
 ) -> MergeSchema:
     """What the write's own options, else the session's, else the table's say of merging schemas."""
     session = session_options(context, name.database, name.table)
@@ -32,14 +32,14 @@ def evolution(on: bool) -> dict[str, str]:
 
 
 def merged_state(
-    context: EngineContext, table: Table, state: TableState, frame: DataFrame, how: MergeSchema
+    context: EngineContext, table: FileStoreTable, state: TableState, frame: DataFrame, how: MergeSchema
 ) -> TableState:
     """The table's state, with the columns that the rows bring if they may; the table is altered before the write."""
     return merged_with(table, state, frame.schema, how, context.names)
 
 
 def merged_with(
-    table: Table, state: TableState, types: T.StructType, how: MergeSchema, names: Names = Names.FOLDED
+    table: FileStoreTable, state: TableState, types: T.StructType, how: MergeSchema, names: Names = Names.FOLDED
 ) -> TableState:
     """:func:`merged_state` for rows of which only the columns are known yet."""
     columns = [(f.name, from_spark_field(f)) for f in types.fields] if how.on else []

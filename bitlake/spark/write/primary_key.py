@@ -37,6 +37,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from bitlake.codec.hashing import Int32s
+from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import conform
 from bitlake.mergetree import dml
 from bitlake.mergetree import writer as upsert
@@ -70,7 +71,6 @@ from bitlake.spark.write.append import (
     tagged,
 )
 from bitlake.spark.write.insert_cast import has_not_null_inside, store_columns
-from bitlake.table.table import Table
 from bitlake.types import AtomicType, Root, arrow_schema
 from bitlake.write.writer import group_codes, rebatched
 
@@ -86,7 +86,7 @@ _BATCH_ROWS = 1 << 16
 
 def write_changes(
     context: EngineContext,
-    table: Table,
+    table: FileStoreTable,
     state: TableState,
     frame: DataFrame,
     kind_column: str | None = None,
@@ -420,7 +420,7 @@ class AssignJob:
 
 def rerouted(
     context: EngineContext,
-    table: Table,
+    table: FileStoreTable,
     state: TableState,
     states: Mapping[Slot, BucketState],
     rows: DataFrame,

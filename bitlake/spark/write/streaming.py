@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 from bitlake.catalog.catalog import Catalog
 from bitlake.catalog.identifier import Identifier
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
+from bitlake.file_store_table import FileStoreTable
 from bitlake.io import open_store
 from bitlake.mergetree.commit import publish
 from bitlake.schema.evolution import PREFIX
@@ -29,7 +30,6 @@ from bitlake.spark.write.append import quoted_columns, write_frame
 from bitlake.spark.write.insert_cast import by_name, with_defaults
 from bitlake.spark.write.merge_schema import merged_state, merging
 from bitlake.spark.write.primary_key import write_changes
-from bitlake.table.table import Table
 from bitlake.types import DataField
 from bitlake.types.datatypes import parse_type
 from bitlake.write.append_dml import retrying
@@ -81,7 +81,9 @@ class StreamTarget:
         return [*state.schema.fields, *kinds]
 
 
-def write_batch(context: EngineContext, table: Table, frame: DataFrame, batch: int, target: StreamTarget) -> None:
+def write_batch(
+    context: EngineContext, table: FileStoreTable, frame: DataFrame, batch: int, target: StreamTarget
+) -> None:
     """Write a batch of the stream whose commit user the table is written by, unless it is there already."""
     user, kinds = table.publisher(table.state()).user, target.kinds
     how = merging(context, target.name, table, target.options)

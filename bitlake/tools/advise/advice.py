@@ -127,7 +127,7 @@ class QuestionEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What ``table.advise()`` says.
+    """What ``table.indexes.advise()`` says.
 
     Nothing is changed before :meth:`apply`.  Sizes are bytes.  ``asked``: where the questions come from (``queries``,
     ``recorded scans`` or ``typical questions``); ``engine``: who reads for them, ``spark`` or ``python``.

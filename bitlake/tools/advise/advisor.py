@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from bitlake.errors import InvalidRequest, reading_table
 from bitlake.expressions.tree import Predicate, sources_of
+from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.registry import index_types, parse_index_options
 from bitlake.io import Store
+from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Runner
@@ -24,7 +26,6 @@ from bitlake.scan.column_reader import has_pages
 from bitlake.scan.index_reader import forget_all, has_index
 from bitlake.scan.reader import ReadCounts, ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
-from bitlake.snapshot.state import TableState
 from bitlake.system_tables.indexes import FILE_INDEXES
 from bitlake.tools.advise.advice import (
     NOT_ASKED,
@@ -61,7 +62,7 @@ from bitlake.tools.advise.measured import Measured, MeasuredIndex, MeasuredLayou
 from bitlake.tools.advise.profile import ColumnProfile, Run, RunProfile, choose_runs, is_profiled, profile_run, unite
 from bitlake.tools.advise.questions import Asked, Query, Question, assumed, given, not_understood, units_of
 from bitlake.tools.advise.trial import Candidate, Trial, try_run
-from bitlake.tools.scan_log import ScanRecord
+from bitlake.tools.scan_log import ScanRecord, scan_log_of
 from bitlake.types import DataField
 
 _MOST_QUESTIONS = 40
@@ -72,41 +73,8 @@ _PICKED = 8
 _SORTED = ("sort", "zorder")
 
 
-class AdvisedTable(Protocol):
-    """What advice needs of a table; :class:`bitlake.table.table.Table` has it."""
-
-    name: str
-    store: Store
-
-    @property
-    def timezone(self) -> str:
-        """The zone of timestamp literals without one."""
-
-    @property
-    def schema(self) -> TableSchema:
-        """The latest schema."""
-
-    def state(self) -> TableState:
-        """The table as it is now."""
-
-    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
-        """A scan of all columns of a state."""
-
-    def recorded_scans(self, most: int | None = 1000, since_ms: int | None = None) -> list[ScanRecord]:
-        """Recorded scans, oldest first."""
-
-    def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> object:
-        """Set and unset options."""
-
-    def rewrite_file_index(self, where: str | None = None) -> object:
-        """Build the indexes that the options ask for."""
-
-    def rescale(self, buckets: int) -> object:
-        """Change the number of buckets."""
-
-
 def measure(
-    table: AdvisedTable, advice: Advice, sql: Callable[[str], Any] | None = None, layout: bool = False
+    table: FileStoreTable, advice: Advice, sql: Callable[[str], Any] | None = None, layout: bool = False
 ) -> Measured:
     """Carry advice on indexes out, and with ``layout`` that on how rows lie, and say what it brought."""
     if layout and sql is None and any(item.kind in _SORTED for item in advice.layout):
@@ -119,7 +87,7 @@ def measure(
             sql(statement)
     elif advice.set_options or advice.unset_options:
         table.alter_options(advice.set_options, advice.unset_options)
-        table.rewrite_file_index()
+        table.rebuild_indexes()
     seconds = time.perf_counter() - started if advice.statements() else 0.0
     after = [bytes_of(table, q.question, advice.engine) for q in asked]
     real = index_sizes(table)
@@ -147,7 +115,9 @@ def measure(
     )
 
 
-def _lay_out(table: AdvisedTable, item: LayoutAdvice, engine: str, sql: Callable[[str], Any] | None) -> MeasuredLayout:
+def _lay_out(
+    table: FileStoreTable, item: LayoutAdvice, engine: str, sql: Callable[[str], Any] | None
+) -> MeasuredLayout:
     """Do one advice on how rows lie, and ask its questions before and after."""
     told = item.kind in _SORTED
     before = _mean_bytes(table, item.questions, engine) if told else None
@@ -156,7 +126,7 @@ def _lay_out(table: AdvisedTable, item: LayoutAdvice, engine: str, sql: Callable
         for statement in item.statements:
             sql(statement)
     elif item.kind == "bucket":
-        table.rescale(int(item.value))
+        rescale(table, int(item.value))
     else:
         table.alter_options({opt.PARQUET_PAGE_ROWS.name: item.value})
     seconds = time.perf_counter() - started
@@ -165,7 +135,7 @@ def _lay_out(table: AdvisedTable, item: LayoutAdvice, engine: str, sql: Callable
     return MeasuredLayout(item.kind, item.value, expected[0], before, expected[1], after, seconds)
 
 
-def _mean_bytes(table: AdvisedTable, questions: Sequence[Question], engine: str) -> float:
+def _mean_bytes(table: FileStoreTable, questions: Sequence[Question], engine: str) -> float:
     weight = sum(q.weight for q in questions) or 1.0
     return sum(q.weight * bytes_of(table, q, engine) for q in questions) / weight
 
@@ -178,7 +148,7 @@ def _chosen(questions: Sequence[QuestionEstimate]) -> list[QuestionEstimate]:
     return changed[::step] + others[:_MOST_OTHERS]
 
 
-def bytes_of(table: AdvisedTable, question: Question, engine: str) -> int:
+def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
     """What a question reads, nothing of an index being in memory: bytes of data files and indexes.
 
     What Spark's own reader would read is added up from the file's footer; all else is read here, and counted.
@@ -207,7 +177,7 @@ def bytes_of(table: AdvisedTable, question: Question, engine: str) -> int:
     return counts.bytes + metrics.index_bytes_read
 
 
-def index_sizes(table: AdvisedTable) -> dict[tuple[str, str], int]:
+def index_sizes(table: FileStoreTable) -> dict[tuple[str, str], int]:
     """Bytes of the indexes of all live files, by column and kind."""
     rows = FILE_INDEXES.table(table.state()).select(["column_name", "index_type", "bytes"])
     found: dict[tuple[str, str], int] = {}
@@ -229,8 +199,10 @@ _MOSTLY = 0.5
 Given = Sequence[str | Predicate | Query | ScanRecord]
 
 
-def advise(table: AdvisedTable, queries: Given | str | None, sample: int | None, runner: Runner, engine: str) -> Advice:
-    """See :meth:`bitlake.table.table.Table.advise`."""
+def advise(
+    table: FileStoreTable, queries: Given | str | None, sample: int | None, runner: Runner, engine: str
+) -> Advice:
+    """See :meth:`bitlake.table.indexes.TableIndexes.advise`."""
     started = time.perf_counter()
     sample = SAMPLE_ROWS if sample is None else sample
     if sample < 1:
@@ -244,12 +216,12 @@ def advise(table: AdvisedTable, queries: Given | str | None, sample: int | None,
         return _Advisor(table, scan, asked, where, runner, engine).advise(sample, started)
 
 
-def _asked(table: AdvisedTable, queries: Given | str | None) -> tuple[Asked | None, str]:
+def _asked(table: FileStoreTable, queries: Given | str | None) -> tuple[Asked | None, str]:
     if queries is None:
         return None, "typical questions"
     schema = table.schema
     if queries == RECORDED:
-        return given(table.recorded_scans(None), schema, table.timezone), "recorded scans"
+        return given(scan_log_of(table).read(None), schema, table.timezone), "recorded scans"
     if isinstance(queries, str):
         raise InvalidRequest(f"table '{table.name}': queries are a list of conditions, or '{RECORDED}'; not text")
     where = "recorded scans" if queries and all(isinstance(q, ScanRecord) for q in queries) else "queries"
@@ -258,7 +230,7 @@ def _asked(table: AdvisedTable, queries: Given | str | None) -> tuple[Asked | No
 
 @dataclass(slots=True)
 class _Advisor:
-    table: AdvisedTable
+    table: FileStoreTable
     scan: Scan
     asked: Asked | None
     where: str

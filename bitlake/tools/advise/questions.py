@@ -143,7 +143,7 @@ def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: Table
             query = Query(query.where, query.columns)
         if isinstance(query, str) and query.lstrip().lower().startswith(("select ", "with ", "select\n")):
             raise InvalidRequest(
-                "table.advise() takes conditions such as \"status = 'NEW'\"; "
+                "table.indexes.advise() takes conditions such as \"status = 'NEW'\"; "
                 "lake.advise(table, queries) takes whole queries"
             )
         if not isinstance(query, Query):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 
 
 def files_of(lake: bitlake.Lake) -> set[str]:
-    return {e.file.file_name for e in lake.table("t").state().entries()}
+    return {e.file.file_name for e in lake.table("t")._core.state().entries()}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -51,7 +51,7 @@ def test_vectors_leave_data_files_alone(lake: bitlake.Lake) -> None:
 def test_whole_files_and_partitions_go_by_metadata(lake: bitlake.Lake) -> None:
     model = Model(lake, OPTIONS["vectors"], seed=2, partitioned=True)
     model.delete("p = 'p'")
-    assert not any(b"\x00p" in e.partition for e in lake.table("t").state().entries())
+    assert not any(b"\x00p" in e.partition for e in lake.table("t")._core.state().entries())
     model.delete("id < 40")
     snapshot = lake.table("t").snapshot
     assert snapshot is not None and snapshot.index_manifest is None, "no row was marked"
@@ -73,7 +73,7 @@ def test_nothing_to_delete_makes_no_snapshot(lake: bitlake.Lake) -> None:
     assert lake.sql("DELETE FROM t").collect()[0][0] == 0
     lake.sql("INSERT INTO t VALUES (1), (NULL)")
     assert lake.sql("DELETE FROM t AS x WHERE x.a % 2 = 0").collect()[0][0] == 0
-    assert lake.table("t").state().snapshot_id == 1
+    assert lake.table("t")._core.state().snapshot_id == 1
     assert lake.sql("WITH u AS (SELECT 1 AS k) DELETE FROM default.t WHERE a IN (SELECT k FROM u)").collect()[0][0] == 1
     assert lake.sql("DELETE FROM t WHERE default.t.a IS NULL").collect()[0][0] == 1
 

@@ -164,7 +164,7 @@ def test_keys_of_the_source_prune_the_target(lake: bitlake.Lake, monkeypatch: py
     lake.sql("CREATE TABLE t (id BIGINT, a STRING) TBLPROPERTIES ('deletion-vectors.enabled' = 'true')")
     for start in (0, 100, 200):
         lake.sql(f"INSERT INTO t SELECT id, 'old' FROM range({start}, {start + 100})")
-    broken = {e.file.file_name for e in lake.table("t").state().entries() if e.file.min_sequence_number >= 0}
+    broken = {e.file.file_name for e in lake.table("t")._core.state().entries() if e.file.min_sequence_number >= 0}
     touched = {f.entry.file.file_name for f in lake.table("t").scan(where="id >= 100 AND id < 200").plan().files}
     for name in broken - touched:
         (path,) = Path(lake.path).rglob(name)
@@ -231,7 +231,7 @@ def test_one_snapshot_and_nothing_for_nothing(lake: bitlake.Lake) -> None:
     assert sorted(lake.sql("SELECT * FROM t").collect()) == [(1, 1), (3, 7)]
     lake.sql("DELETE FROM u")
     assert tuple(lake.sql(text).collect()[0]) == (0, 0, 0, 0)
-    assert lake.table("t").state().snapshot_id == 2
+    assert lake.table("t")._core.state().snapshot_id == 2
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_mistakes_change_nothing(lake: bitlake.Lake, text: str, error: type[Bitl
     lake.sql("CREATE TABLE s AS SELECT 1 AS id")
     with pytest.raises(error, match=message):
         lake.sql(f"MERGE INTO t {text}")
-    assert lake.table("t").state().snapshot_id == 1
+    assert lake.table("t")._core.state().snapshot_id == 1
 
 
 @pytest.mark.parametrize("options", ["", "'primary-key' = 'id', 'bucket' = '1', "])

@@ -48,7 +48,7 @@ def test_one_snapshot_of_its_own_operation(lake: bitlake.Lake) -> None:
     assert snapshot is not None
     assert (snapshot.id, snapshot.commit_kind, snapshot.operation) == (2, "OVERWRITE", "UPDATE")
     assert lake.sql("UPDATE t SET a = 0 WHERE a > 100").collect()[0][0] == 0
-    assert lake.table("t").state().snapshot_id == 2
+    assert lake.table("t")._core.state().snapshot_id == 2
 
 
 @pytest.mark.parametrize(
@@ -71,5 +71,5 @@ def test_mistakes_change_nothing(lake: bitlake.Lake, text: str, error: type[Bitl
     lake.sql("INSERT INTO t VALUES (1, named_struct('x', 1), 1)")
     with pytest.raises(error, match=message):
         lake.sql(text)
-    assert lake.table("t").state().snapshot_id == 1
+    assert lake.table("t")._core.state().snapshot_id == 1
     assert not list(Path(lake.path).rglob("index-*"))

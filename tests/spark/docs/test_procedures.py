@@ -37,7 +37,7 @@ def test_compact(run: Run, lake: bitlake.Lake) -> None:
     assert run(f"CALL sys.compact(table => 'T', where => 'p>0 and p<3', {order})") == TRUE
     options = "options => 'target-file-size=128m'"
     assert run(f"CALL sys.compact(table => 'T', where => 'dt>10 and h<20', {order}, {options})") == TRUE
-    assert len(lake.table("T").state().entries()) == 2
+    assert len(lake.table("T")._core.state().entries()) == 2
     assert run("CALL sys.compact(table => 'T', partition_idle_time => '60s')") == TRUE
     assert run("CALL sys.compact(table => 'T', compact_strategy => 'minor')") == TRUE
     assert len(run("SELECT * FROM T")) == 4
@@ -51,7 +51,7 @@ def test_compact_database(run: Run, lake: bitlake.Lake) -> None:
 
     def compacted() -> int:
         tables = [f"{d}.{t}" for d in lake.databases() for t in lake.tables(d)]
-        return sum(len(lake.table(t).state().entries()) == 1 for t in tables)
+        return sum(len(lake.table(t)._core.state().entries()) == 1 for t in tables)
 
     def finished(good: int) -> list[list[str]]:
         return [[f"Compact database finished. Success: {good}, Failed: 0"]]
@@ -206,7 +206,7 @@ def test_rescale(run: Run, lake: bitlake.Lake) -> None:
     run("INSERT INTO T VALUES " + ", ".join(f"({k}, '{dt}', '{hh}')" for k, dt, hh in rows))
     which = "partitions => 'dt=20250217,hh=08;dt=20250217,hh=09'"
     assert run(f"CALL sys.rescale(table => 'default.T', bucket_num => 16, {which})") == TRUE
-    assert {e.total_buckets for e in lake.table("T").state().entries()} == {2, 16}
+    assert {e.total_buckets for e in lake.table("T")._core.state().entries()} == {2, 16}
     assert sorted(run("SELECT * FROM T")) == sorted(rows)
     assert run("SELECT hh FROM T WHERE k = 5 ORDER BY hh") == [["07"], ["08"], ["09"]]
     assert lake.table("T").schema.num_buckets == 2
@@ -222,7 +222,7 @@ def test_files(run: Run, lake: bitlake.Lake) -> None:
     assert run(orphans.format("T", old, "")) == [[0, 0]]
     assert run(orphans.format("T", young, ", dry_run => true, parallelism => 5, mode => 'local'")) == [[1, 1]]
     assert run(orphans.format("*", young, "")) == [[1, 1]] and not stray.exists()
-    (entry,) = lake.table("mydb.myt").state().entries()
+    (entry,) = lake.table("mydb.myt")._core.state().entries()
     (Path(lake.table("mydb.myt").path) / "bucket-0" / entry.file.file_name).unlink()
     assert run("CALL sys.remove_unexisting_files(table => 'mydb.myt', dry_run = true)") == [[entry.file.file_name]]
     assert run("CALL sys.remove_unexisting_files(table => 'mydb.myt')") == [[entry.file.file_name]]

@@ -183,7 +183,7 @@ def test_replacing_nothing_or_failing(run: Run, lake: bitlake.Lake) -> None:
     with pytest.raises(InvalidRequest, match="boom"):
         run(f"CREATE OR REPLACE TABLE my_table PARTITIONED BY (p) AS SELECT {boom}, 2 AS p")
     assert run("SELECT * FROM my_table") == [[1, 2]]
-    assert lake.table("my_table").state().snapshot_id == 1
+    assert lake.table("my_table")._core.state().snapshot_id == 1
 
 
 def test_create_table_like(run: Run, lake: bitlake.Lake) -> None:

@@ -21,25 +21,25 @@ def test_metadata_columns(run: Run, lake: bitlake.Lake) -> None:
     rows = sorted(
         run("SELECT *, __paimon_file_path, __paimon_partition, __paimon_bucket, __paimon_row_index FROM t;"), key=str
     )
-    (entry,) = lake.table("t").state().entries()
+    (entry,) = lake.table("t")._core.state().entries()
     assert [[*row[:2], *row[3:]] for row in rows] == [[1, "x", ["x"], 0, 0], [2, "x", ["x"], 0, 1]]
     assert all(row[2].endswith(f"/t/p=x/bucket-0/{entry.file.file_name}") for row in rows)
 
 
 def _times(lake: bitlake.Lake, name: str) -> list[int]:
-    return [s.time_millis for s in lake.table(name).snapshots()]
+    return [s.time_millis for s in lake.table(name).history.snapshots()]
 
 
 def test_time_travel(run: Run, lake: bitlake.Lake) -> None:
     run("CREATE TABLE t (a INT); INSERT INTO t VALUES 1; INSERT INTO t VALUES 2; INSERT INTO t VALUES 3")
-    lake.table("t").create_tag("my-tag", 2)
+    lake.table("t").history.create_tag("my-tag", 2)
     first, _, last = _times(lake, "t")
     assert run("-- use snapshot id as version\nSELECT * FROM t VERSION AS OF 1;") == [[1]]
     assert sorted(run("SELECT * FROM t VERSION AS OF 'my-tag';")) == [[1], [2]]
     at = datetime.fromtimestamp(first / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     assert run(f"SELECT * FROM t TIMESTAMP AS OF '{at}';") == [[1]]
     assert sorted(run(f"SELECT * FROM t TIMESTAMP AS OF {last // 1000 + 1};")) == [[1], [2], [3]]
-    lake.table("t").create_tag("1", 2)  # a tag comes before a snapshot's id
+    lake.table("t").history.create_tag("1", 2)  # a tag comes before a snapshot's id
     assert sorted(run("SELECT * FROM t VERSION AS OF '1'")) == [[1], [2]]
 
 
@@ -55,8 +55,8 @@ def test_changes(run: Run, lake: bitlake.Lake) -> None:
     start, end = (d.strftime("%Y-%m-%d %H:%M:%S") for d in (day - timedelta(hours=1), day + timedelta(hours=1)))
     assert sorted(run(f"{between}'{start}', '{end}');")) == [[1], [2], [3]]
     table = lake.table("tableName")
-    table.create_tag("2024-12-03", 1)
-    table.create_tag("2024-12-04", 2)
+    table.history.create_tag("2024-12-03", 1)
+    table.history.create_tag("2024-12-04", 2)
     auto = "SELECT * FROM paimon_incremental_to_auto_tag('tableName', "
     assert run(f"{auto}'2024-12-04');") == [[2]]
     assert run(f"{auto}'2024-12-05');") == [] and run(f"{auto}'2024-12-03');") == []

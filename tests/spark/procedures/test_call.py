@@ -46,18 +46,18 @@ def test_tags(lake: bitlake.Lake) -> None:
     rows = rows_of(lake.sql("SELECT tag_name, snapshot_id, time_retained FROM `T$tags` ORDER BY 1"))
     assert rows == [["a", 1, "PT24H"], ["c", 1, None], ["d", 2, None]]
     call(lake, "delete_tag('T', 'c,x')")  # one that does not exist is passed over, as in Paimon
-    assert list(lake.table("T").tags()) == ["a", "d"]
+    assert list(lake.table("T").history.tags()) == ["a", "d"]
     call(lake, "delete_tag(table => 'T', tag => 'd')")
     assert call(lake, "expire_tags('T')") == [["No expired tags."]]
     assert call(lake, "expire_tags(table => 'T', older_than => '9999-01-01 00:00:00')") == [["a"]]
 
 
 def test_rolling_back(lake: bitlake.Lake) -> None:
-    lake.table("T").create_tag("two", 2)
+    lake.table("T").history.create_tag("two", 2)
     assert call(lake, "rollback(table => 'T', version => 'two')") == [[3, 2]]
     with pytest.raises(InvalidRequest, match="tags two hold later ones"):
         call(lake, "rollback(table => 'T', snapshot => 1)")
-    lake.table("T").delete_tag("two")
+    lake.table("T").history.delete_tag("two")
     assert call(lake, "rollback(table => 'T', version => 1)") == [[2, 1]]
     assert ids(lake) == [1]
     with pytest.raises(InvalidRequest, match="one of 'version', 'snapshot' and 'tag'"):
@@ -70,7 +70,7 @@ def test_rolling_back(lake: bitlake.Lake) -> None:
 
 
 def test_branches(lake: bitlake.Lake) -> None:
-    lake.table("T").create_tag("one", 1)
+    lake.table("T").history.create_tag("one", 1)
     assert call(lake, "create_branch(table => 'default.T', branch => 'dev', tag => 'one')") == [[True]]
     with pytest.raises(AlreadyExists, match="'dev'"):
         call(lake, "create_branch('default.T', 'dev')")
@@ -134,8 +134,8 @@ def test_orphans_are_looked_for_by_as_many_as_asked(
 
         monkeypatch.setattr(module, name, made)
     table = lake.table("T")
-    table.create_tag("one", 1)
-    table.rollback(2)
+    table.history.create_tag("one", 1)
+    table.history.rollback(2)
     left = list(Path(table.path, "dt=2024-01-03").rglob("*.parquet"))
     later = "older_than => '9999-01-01 00:00:00'"
     call(lake, f"remove_orphan_files(table => 'T', {later}, mode => '{mode}', parallelism => {parallelism})")

@@ -20,7 +20,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> bitla
 def levels(lake: bitlake.Lake) -> dict[tuple[int, int], int]:
     """How many files each (bucket, level) has."""
     out: dict[tuple[int, int], int] = {}
-    for e in lake.table("d.t").state().entries():
+    for e in lake.table("d.t")._core.state().entries():
         out[e.bucket, e.file.level] = out.get((e.bucket, e.file.level), 0) + 1
     return out
 
@@ -51,14 +51,14 @@ def test_small_files_of_append_tables(lake: bitlake.Lake) -> None:
     for i in range(4):
         lake.sql(f"INSERT INTO t VALUES ({i}, 'a'), ({i}, 'b')")
     lake.sql("CALL sys.compact(table => 'd.t', partition_idle_time => '1 h')")
-    assert len(lake.table("d.t").state().entries()) == 8
+    assert len(lake.table("d.t")._core.state().entries()) == 8
     lake.sql("CALL sys.compact(table => 'd.t', compact_strategy => 'minor', partitions => 'p=a')")
-    assert len(lake.table("d.t").state().entries()) == 8, "four files are too few"
+    assert len(lake.table("d.t")._core.state().entries()) == 8, "four files are too few"
     options = "options => 'compaction.min.file-num=2'"
     lake.sql(f"CALL sys.compact(table => 'd.t', compact_strategy => 'minor', partitions => 'p=a', {options})")
-    assert len(lake.table("d.t").state().entries()) == 5
+    assert len(lake.table("d.t")._core.state().entries()) == 5
     lake.sql("CALL sys.compact('d.t')")
-    assert len(lake.table("d.t").state().entries()) == 2
+    assert len(lake.table("d.t")._core.state().entries()) == 2
     assert lake.sql("SELECT * FROM t").count() == 8
     assert "compaction.min.file-num" not in lake.table("d.t").schema.options
 
@@ -79,7 +79,7 @@ def test_rows_sorted_anew(lake: bitlake.Lake, spark: SparkSession, strategy: str
     table = lake.table("d.t")
     assert table.snapshot is not None and table.snapshot.commit_kind == "COMPACT"
     assert sorted(tuple(r) for r in lake.sql("SELECT * FROM t").collect()) == before
-    files = table.state().entries()
+    files = table._core.state().entries()
     assert sum(e.file.row_count for e in files) == len(before), "deleted rows are gone for good"
     assert {e.file.file_source for e in files} == {1}
     # Along a curve, either column alone leaves files out; sorted by both, only the first does.

@@ -48,7 +48,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> bitlake.Table:
 
 @pytest.fixture(scope="module")
 def advice(table: bitlake.Table) -> Advice:
-    return table.advise()
+    return table.indexes.advise()
 
 
 def of(advice: Advice, column: str) -> ColumnAdvice:
@@ -71,7 +71,7 @@ def test_scattered_values_of_which_every_page_has_some_get_nothing(advice: Advic
 
 
 def test_columns_in_order_are_served_by_statistics(table: bitlake.Table) -> None:
-    found = of(table.advise(["in_order = 3", "in_order BETWEEN 7 AND 900"], engine="python"), "in_order")
+    found = of(table.indexes.advise(["in_order = 3", "in_order BETWEEN 7 AND 900"], engine="python"), "in_order")
     assert found.action == "none"
     assert "statistics" in found.reason and "in order" in found.reason
 
@@ -99,7 +99,7 @@ def test_statements_say_what_is_advised(advice: Advice) -> None:
 
 
 def test_given_queries_alone_decide(table: bitlake.Table) -> None:
-    advice = table.advise(["few_clustered = 'rare'", Query("in_order = 3", ("in_order",), 5.0)])
+    advice = table.indexes.advise(["few_clustered = 'rare'", Query("in_order = 3", ("in_order",), 5.0)])
     assert of(advice, "few_clustered").index == "bitmap"
     assert of(advice, "many_scattered").reason == "no query asks about it"
     assert [q.question.weight for q in advice.questions] == [5.0, 1.0]
@@ -109,7 +109,7 @@ def test_given_queries_alone_decide(table: bitlake.Table) -> None:
 def test_equality_alone_on_many_files_gets_a_bloom_filter(tmp_path: Path) -> None:
     names = pa.array([f"user-{(n * 7919) % 100_003:06}-{n}" for n in range(80_000)])
     rows = pa.table({"name": names, "payload": payload(80_000)})
-    advice = stored(tmp_path, rows, 8).advise(["name = 'user-000000-0'", "name = 'user-031676-4'"])
+    advice = stored(tmp_path, rows, 8).indexes.advise(["name = 'user-000000-0'", "name = 'user-031676-4'"])
     assert of(advice, "name").index == "bloom-filter"
 
 
@@ -117,11 +117,11 @@ def test_an_index_that_is_there_is_kept_replaced_or_dropped(table: bitlake.Table
     part = table.scan(["few_clustered", "few_scattered", "payload"]).to_arrow()
     options = {"file-index.bitmap.columns": "few_clustered,few_scattered"}
     indexed = stored(tmp_path, part, 2, options=options)
-    advice = indexed.advise(["few_clustered = 'rare'", "few_scattered = 'a'"])
+    advice = indexed.indexes.advise(["few_clustered = 'rare'", "few_scattered = 'a'"])
     assert of(advice, "few_clustered").action == "keep"
     assert of(advice, "few_scattered").action == "drop"
     assert dict(advice.set_options) == {"file-index.bitmap.columns": "few_clustered"}
-    assert of(indexed.advise(), "few_scattered").action == "keep", "guessed queries drop nothing"
+    assert of(indexed.indexes.advise(), "few_scattered").action == "keep", "guessed queries drop nothing"
     applied = advice.apply()
     assert indexed.schema.options["file-index.bitmap.columns"] == "few_clustered"
     assert applied.measured is not None
@@ -135,7 +135,7 @@ def test_recorded_scans_are_queries(tmp_path: Path, table: bitlake.Table) -> Non
         made.append(part)
         for _ in range(3):
             made.scan(where="few_clustered = 'rare'").to_arrow()
-        advice = made.advise("recorded")
+        advice = made.indexes.advise("recorded")
         assert advice.asked == "recorded scans"
         assert of(advice, "few_clustered").index == "bitmap"
         assert of(advice, "in_order").reason == "no query asks about it"
@@ -147,11 +147,11 @@ def test_recorded_scans_are_queries(tmp_path: Path, table: bitlake.Table) -> Non
 def test_small_and_empty_tables(tmp_path: Path) -> None:
     rows = pa.table({"a": [1, 2, 3], "b": ["x", None, "z"]})
     empty = stored(tmp_path, rows.slice(0, 0), name="empty")
-    advice = empty.advise()
+    advice = empty.indexes.advise()
     assert [c.reason for c in advice.columns] == ["the table has no rows yet"] * 2
     assert advice.statements() == [] and advice.rows == 0
     assert advice.apply().measured is not None
-    small = stored(tmp_path, rows, name="small").advise()
+    small = stored(tmp_path, rows, name="small").indexes.advise()
     assert {c.action for c in small.columns} == {"none"}
     assert "nothing to save" in of(small, "a").reason
 
@@ -161,7 +161,7 @@ def test_partitions_and_dropped_columns(tmp_path: Path) -> None:
     table = stored(tmp_path, rows, partition_by=("day",))
     table.drop_column("late")
     table.add_column("late", "STRING")
-    advice = table.advise(["late = 'x'", "day = '1'", "n > 3"])
+    advice = table.indexes.advise(["late = 'x'", "day = '1'", "n > 3"])
     assert of(advice, "day").reason.startswith("partition column")
     assert of(advice, "late").action == "none"
 
@@ -194,24 +194,24 @@ def test_tables_of_every_type(tmp_path: Path) -> None:
     )
     table = stored(tmp_path, rows, 2)
     for engine in ("spark", "python"):
-        advice = table.advise(engine=engine, sample=2000)
+        advice = table.indexes.advise(engine=engine, sample=2000)
         assert [c.column for c in advice.columns] == rows.column_names
         assert of(advice, "list").reason == "values of type ARRAY take no index as a whole"
         assert advice.apply().measured is not None
-    odd = table.advise(["map['k'] = 5", "struct.x = 3", "text LIKE 'w%' OR i32 IS NULL", "f32 = double('NaN')"])
+    odd = table.indexes.advise(["map['k'] = 5", "struct.x = 3", "text LIKE 'w%' OR i32 IS NULL", "f32 = double('NaN')"])
     assert str(odd)
 
 
 def test_what_is_asked_wrongly_is_told(table: bitlake.Table) -> None:
     with pytest.raises(InvalidRequest, match="at least one row"):
-        table.advise(sample=0)
+        table.indexes.advise(sample=0)
     with pytest.raises(InvalidRequest, match="spark or python"):
-        table.advise(engine="duckdb")
+        table.indexes.advise(engine="duckdb")
     with pytest.raises(InvalidRequest, match=r"lake\.advise"):
-        table.advise(["SELECT * FROM t"])
+        table.indexes.advise(["SELECT * FROM t"])
     with pytest.raises(InvalidRequest, match="recorded"):
-        table.advise("in_order = 3")
-    advice = table.advise(["nope = 1", "in_order ==== 3", "in_order = 5"])
+        table.indexes.advise("in_order = 3")
+    advice = table.indexes.advise(["nope = 1", "in_order ==== 3", "in_order = 5"])
     assert len([n for n in advice.notes if n.startswith("not understood")]) == 2
 
 
@@ -225,13 +225,13 @@ def test_rows_in_no_order_of_their_dates_should_be_sorted(tmp_path: Path) -> Non
         }
     )
     table = stored(tmp_path, rows, 2)
-    (advised,) = table.advise(["day BETWEEN DATE '1971-01-01' AND DATE '1971-03-01'"]).layout
+    (advised,) = table.indexes.advise(["day BETWEEN DATE '1971-01-01' AND DATE '1971-03-01'"]).layout
     assert (advised.kind, advised.columns) == ("sort", ("day",))
     assert advised.statements == (
         "CALL sys.compact(table => 'default.t', order_strategy => 'order', order_by => 'day')",
     )
     ordered = stored(tmp_path, rows.sort_by("day"), 2, name="ordered")
-    assert ordered.advise(["day BETWEEN DATE '1971-01-01' AND DATE '1971-03-01'"]).layout == ()
+    assert ordered.indexes.advise(["day BETWEEN DATE '1971-01-01' AND DATE '1971-03-01'"]).layout == ()
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float64()], ids=str)
@@ -239,12 +239,12 @@ def test_values_at_both_ends_of_a_type_are_asked_about(tmp_path: Path, kind: pa.
     """A bound between the largest values of a type is one that the type has."""
     ends = [-(2**63), 2**63 - 1] if pa.types.is_integer(kind) else [-1.7976931348623157e308, 1.7976931348623157e308]
     values = pa.array([*ends[:1] * 500, *range(100), *ends[1:] * 500], kind)
-    advice = stored(tmp_path, pa.table({"v": values})).advise()
+    advice = stored(tmp_path, pa.table({"v": values})).indexes.advise()
     assert [c.column for c in advice.columns] == ["v"]
     assert "102 distinct values" in str(advice)
 
 
 def test_no_more_distinct_values_than_rows(tmp_path: Path) -> None:
     """The sketch of a column of 5,000 different numbers is some percent off, and may say more than there are rows."""
-    advice = stored(tmp_path, pa.table({"v": np.arange(5000)})).advise()
+    advice = stored(tmp_path, pa.table({"v": np.arange(5000)})).indexes.advise()
     assert advice.to_dict()["columns"][0]["values"]["distinct"] <= 5000

@@ -56,7 +56,7 @@ def test_build_time_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     runs: list[str] = []
     monkeypatch.setattr(trial, "time", SimpleNamespace(thread_time=lambda: float(next(ticks[get_ident()]))))
     monkeypatch.setattr(trial, "_read_as_indexed", lambda _, run, field, __: (runs.append(field.name), (2.0, False))[1])
-    advice = stored(tmp_path, orders(300_000), 2).advise(sample=130_000)
+    advice = stored(tmp_path, orders(300_000), 2).indexes.advise(sample=130_000)
     (found,) = (c for c in advice.columns if c.column == "payload")
     seconds = {tried.index_type: tried.build_seconds for tried in found.tried}
     # A run of each file at least, two seconds to read and one to build; files are indexed side by side.
@@ -70,7 +70,7 @@ def test_build_time_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("engine", ["spark", "python"])
 def test_orders_looked_at_whole(tmp_path: Path, engine: str) -> None:
     """The benchmark's table: what is looked at whole is foretold nearly to the byte."""
-    advice = stored(tmp_path, orders(250_000), 2).advise(engine=engine)
+    advice = stored(tmp_path, orders(250_000), 2).indexes.advise(engine=engine)
     measured = hold(advice)
     assert {i.column for i in measured.indexes} >= ({"user_id", "amount"} if engine == "spark" else set())
     for index in measured.indexes:
@@ -81,7 +81,7 @@ def test_orders_looked_at_whole(tmp_path: Path, engine: str) -> None:
 
 def test_orders_by_a_sample_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "RUN_ROWS", 16_384)
-    advice = stored(tmp_path, orders(400_000), 4).advise(sample=100_000)
+    advice = stored(tmp_path, orders(400_000), 4).indexes.advise(sample=100_000)
     assert advice.sampled_rows < advice.rows / 2.5
     measured = hold(advice)
     assert {i.column for i in measured.indexes} >= {"user_id", "amount"}
@@ -97,7 +97,7 @@ def test_lineitem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "l_suppkey = 7 AND l_shipdate BETWEEN DATE '1995-01-01' AND DATE '1995-01-05'",
         "l_shipmode = 'MAIL' AND l_quantity > 49",
     ]
-    advice = table.advise(asked, sample=120_000)
+    advice = table.indexes.advise(asked, sample=120_000)
     assert advice.sampled_rows < 200_000
     measured = hold(advice)
     assert measured.indexes
@@ -107,7 +107,7 @@ def test_every_index_that_is_tried_by_a_sample(tmp_path: Path, monkeypatch: pyte
     """Also those that advice is against: what they weigh, and what asking them, or not, costs each query."""
     monkeypatch.setattr(profile, "RUN_ROWS", 65_536)
     table = stored(tmp_path, lineitem(500_000), 2)
-    advice = table.advise(
+    advice = table.indexes.advise(
         [
             "l_partkey = 4711",
             "l_suppkey = 77",
@@ -118,17 +118,17 @@ def test_every_index_that_is_tried_by_a_sample(tmp_path: Path, monkeypatch: pyte
         sample=262_144,
     )
     assert advice.sampled_rows == 262_144
-    asked = {q.question: bytes_of(table, q.question, advice.engine) for q in advice.questions}
+    asked = {q.question: bytes_of(table._core, q.question, advice.engine) for q in advice.questions}
     tried = [t for c in advice.columns for t in c.tried]
     assert {t.index_type for t in tried} == {"bitmap", "bloom-filter", "range-bitmap"} and len(tried) > 10
     for t in tried:
         table.alter_options({}, [k for k in table.schema.options if k.startswith("file-index.")])
         table.alter_options({f"file-index.{t.index_type}.columns": t.column})
         table.alter_options({f"file-index.{t.index_type}.{t.column}.{k}": v for k, v in t.options})
-        table.rewrite_file_index()
-        assert near(t.index_bytes, index_sizes(table)[t.column, t.index_type]), t
+        table.indexes.rebuild()
+        assert near(t.index_bytes, index_sizes(table._core)[t.column, t.index_type]), t
         about = [(q, was) for q, was in asked.items() if t.column in sources_of(q.predicate)]
-        saved = sum(was - bytes_of(table, q, advice.engine) for q, was in about) / len(about)
+        saved = sum(was - bytes_of(table._core, q, advice.engine) for q, was in about) / len(about)
         expected = t.bytes_before - t.bytes_after
         little = max(abs(expected), abs(saved)) <= LITTLE
         assert little or (expected * saved > 0 and near(abs(expected), abs(saved))), (t, saved)
@@ -179,7 +179,7 @@ def test_sorting_brings_what_was_told(
     monkeypatch.setattr(choose, "_WORTH_SORTING", 1 << 20)
     monkeypatch.setattr(choose, "_WORTH_SAVING", 64 << 10)
     table = stored(tmp_path, events(120_000), 3, options={PAGE_ROWS: "1000"})
-    advice = table.advise(asked, engine=engine)
+    advice = table.indexes.advise(asked, engine=engine)
     (advised,) = (item for item in advice.layout if item.kind in ("sort", "zorder"))
     assert advised.kind == kind and len(advised.questions) == len(asked)
     done = advice.apply(lambda statement: laid_out(table, statement) if "order_by" in statement else None, layout=True)
@@ -191,7 +191,7 @@ def test_sorting_brings_what_was_told(
     assert near(found.estimated_after, found.after), found
     assert near(found.estimated_before - found.estimated_after, found.before - found.after), found
     assert f"{'sort' if kind == 'sort' else 'z-order'} by" in str(done).split("Measured")[1]
-    assert not [i for i in table.advise(asked, engine=engine).layout if i.kind == "sort"], "it is sorted now"
+    assert not [i for i in table.indexes.advise(asked, engine=engine).layout if i.kind == "sort"], "it is sorted now"
 
 
 def test_smaller_pages_bring_what_was_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,14 +201,14 @@ def test_smaller_pages_bring_what_was_told(tmp_path: Path, monkeypatch: pytest.M
     group = np.random.default_rng(9).integers(0, 30_000, rows.num_rows)
     rows = rows.append_column("group", pa.array(group))
     table = stored(tmp_path, rows, 1, options={"file-index.bitmap.columns": "group"})
-    advice = table.advise([f"group = {n}" for n in (7, 7000, 29_000)])
+    advice = table.indexes.advise([f"group = {n}" for n in (7, 7000, 29_000)])
     (advised,) = (item for item in advice.layout if item.kind == "page")
-    before = [bytes_of(table, q, advice.engine) for q in advised.questions]
+    before = [bytes_of(table._core, q, advice.engine) for q in advised.questions]
     assert table.schema.options.get(PAGE_ROWS) is None
     table.alter_options({PAGE_ROWS: advised.value})
     assert table.schema.options[PAGE_ROWS] == advised.value
     table.overwrite(rows)
-    after = [bytes_of(table, q, advice.engine) for q in advised.questions]
+    after = [bytes_of(table._core, q, advice.engine) for q in advised.questions]
     assert advised.bytes_before is not None and near(advised.bytes_before, sum(before) / len(before))
     assert advised.bytes_after is not None and near(advised.bytes_after, sum(after) / len(after))
 
@@ -217,34 +217,34 @@ def test_fewer_buckets_are_as_large_as_was_told(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(choose, "_SMALL_BUCKET", 256 << 10)
     monkeypatch.setattr(choose, "_BUCKET_BYTES", 4 << 20)
     table = stored(tmp_path, events(60_000), options={"bucket": "32", "bucket-key": "place"})
-    advice = table.advise(["day = DATE '1971-01-01'"])
+    advice = table.indexes.advise(["day = DATE '1971-01-01'"])
     (advised,) = advice.layout
     assert advised.kind == "bucket" and int(advised.value) < 32
     advice.apply(layout=True)
     sizes: dict[int, int] = {}
-    for e in table.state().entries():
+    for e in table._core.state().entries():
         sizes[e.bucket] = sizes.get(e.bucket, 0) + e.file.file_size
     assert len(sizes) == int(advised.value) and table.scan().count() == 60_000
     assert near(1 << 20, sum(sizes.values()) / len(sizes)), "a quarter of what a bucket may have"
-    assert table.advise(["day = DATE '1971-01-01'"]).layout == ()
+    assert table.indexes.advise(["day = DATE '1971-01-01'"]).layout == ()
 
 
 def test_what_takes_spark_says_so_before_anything_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "_WORTH_SORTING", 1 << 20)
     monkeypatch.setattr(choose, "_WORTH_SAVING", 64 << 10)
     table = stored(tmp_path, events(60_000), options={PAGE_ROWS: "1000"})
-    advice = table.advise(DAYS)
+    advice = table.indexes.advise(DAYS)
     with pytest.raises(InvalidRequest, match=r"apply\(lake\.sql, layout=True\)"):
         advice.apply(layout=True)
-    assert table.state().snapshot_id == 1 and advice.apply().measured is not None
+    assert table._core.state().snapshot_id == 1 and advice.apply().measured is not None
 
 
 def test_a_table_with_a_primary_key(tmp_path: Path) -> None:
     """All its files are compacted already: its indexes are built beside them."""
     options = {"bucket": "1", "deletion-vectors.enabled": "true"}
     table = stored(tmp_path, orders(120_000), primary_key=("order_id",), options=options)
-    table.compact(full=True)
-    advice = table.advise(["user_id = 77", "amount < 1000.00"])
+    table.maintenance.compact(full=True)
+    advice = table.indexes.advise(["user_id = 77", "amount < 1000.00"])
     assert {c.column for c in advice.columns if c.action == "add"} == {"user_id"}
     assert advice.statements()[-1] == "CALL sys.rewrite_file_index(table => 'default.t')"
     assert len(hold(advice).indexes) == 1
@@ -253,13 +253,13 @@ def test_a_table_with_a_primary_key(tmp_path: Path) -> None:
 def test_files_that_are_merged_by_key_gain_nothing(tmp_path: Path) -> None:
     table = stored(tmp_path, orders(3000), primary_key=("order_id",), options={"bucket": "1", "write-only": "true"})
     table.upsert(orders(3000))
-    (found,) = (c for c in table.advise(["user_id = 5"]).columns if c.column == "user_id")
+    (found,) = (c for c in table.indexes.advise(["user_id = 5"]).columns if c.column == "user_id")
     assert found.action == "none" and "compact the table first" in found.reason
 
 
 def test_tables_of_the_article_have_nothing_to_save(tmp_path: Path) -> None:
     """Six events and ten orders: any index would be larger than what it spares."""
-    advice = stored(tmp_path, orders(10)).advise()
+    advice = stored(tmp_path, orders(10)).indexes.advise()
     assert [c.action for c in advice.columns] == ["none"] * 7
     assert advice.statements() == []
     assert "Nothing to change." in str(advice)

@@ -258,7 +258,7 @@ def test_advice_names_the_index_that_was_missing(tmp_path: Path) -> None:
     # Following it helps.
     before = told.bytes_read
     table.alter_options({"file-index.bloom-filter.columns": "user"})
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     after = table.scan(where=f"user = {NOBODY}").explanation(analyze=True)
     assert (after.bytes_read or 0) < (before or 0) / 2 and len(after.plan.files) <= 1
 
@@ -276,9 +276,9 @@ def test_what_is_asked_cannot_break_the_page(tmp_path: Path) -> None:
 
 def test_large_tables_are_bounded(tmp_path: Path) -> None:
     table = bitlake.connect(str(tmp_path / "lake")).create_table("t", events().schema)
-    state = table.state()
+    state = table._core.state()
     table.append(events(10))
-    (entry,) = table.state().entries()
+    (entry,) = table._core.state().entries()
     del state
     scan = table.scan()
     told = scan.explanation()

@@ -94,15 +94,15 @@ def test_a_fault_says_what_and_where(tmp_path: Path) -> None:
         "t", events().schema, options={"file-index.bitmap.columns": "status", "file-index.in-manifest-threshold": "0b"}
     )
     table.append(events(100))
-    name = table.state().entries()[0].file.file_name
-    index = Path(table.inspect(f"{name}.index").path)
+    name = table._core.state().entries()[0].file.file_name
+    index = Path(table.maintenance.inspect(f"{name}.index").path)
     data = bytearray(index.read_bytes())
     data[-3] ^= 0x40  # in the body, which has checksums
     index.write_bytes(data)
-    (fault,) = table.inspect(index.name, column="status").faults
+    (fault,) = table.maintenance.inspect(index.name, column="status").faults
     assert "checksum" in fault.what and fault.offset is not None
-    assert "damaged: " in str(table.inspect(index.name, column="status"))
-    (told,) = table.inspect(index.name, column="status", value="S1").rows
+    assert "damaged: " in str(table.maintenance.inspect(index.name, column="status"))
+    (told,) = table.maintenance.inspect(index.name, column="status", value="S1").rows
     assert told.problem is not None and "cannot be read" in str(told)
     snapshot = Path(table.path, "snapshot", "snapshot-1")
     text = snapshot.read_text().replace('"schemaId" : 0', '"schemaId" : oops')

@@ -41,7 +41,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def data_file(table: Table) -> str:
-    return table.state().entries()[0].file.file_name
+    return table._core.state().entries()[0].file.file_name
 
 
 def within(node: Node, size: int) -> None:
@@ -80,7 +80,7 @@ def test_a_snapshot_is_shown_with_the_place_of_each_member(paimon: bitlake.Lake)
     table = paimon.table("partitioned")
     snapshot = table.snapshot
     assert snapshot is not None
-    found = checked(table.inspect(f"snapshot-{snapshot.id}"))
+    found = checked(table.maintenance.inspect(f"snapshot-{snapshot.id}"))
     data = Path(found.path).read_bytes()
     for member in found.root.children:
         assert member.offset is not None and member.size is not None
@@ -90,17 +90,17 @@ def test_a_snapshot_is_shown_with_the_place_of_each_member(paimon: bitlake.Lake)
         if "" in member.facts:
             assert json.loads(value) == member.facts[""]
     assert found.root.find("totalRecordCount").facts[""] == snapshot.total_record_count
-    assert table.inspect("LATEST").root.find("id").facts[""] == str(snapshot.id)
-    fields = checked(table.inspect("schema-0", offset=1, limit=2)).root.find("fields")
+    assert table.maintenance.inspect("LATEST").root.find("id").facts[""] == str(snapshot.id)
+    fields = checked(table.maintenance.inspect("schema-0", offset=1, limit=2)).root.find("fields")
     assert [f.name for f in fields.children] == ["status", "amount"] and fields.more == 4
 
 
 def test_manifests_tell_every_change_page_by_page(paimon: bitlake.Lake) -> None:
     table = paimon.table("partitioned")
-    live = sorted(e.file.file_name for e in table.state().entries())
+    live = sorted(e.file.file_name for e in table._core.state().entries())
     names = [p.name for p in Path(table.path, "manifest").iterdir() if p.name.startswith("manifest-")]
-    lists = [checked(table.inspect(n)) for n in names if "list" in n]
-    manifests = {n: checked(table.inspect(n, limit=1000)) for n in names if "list" not in n}
+    lists = [checked(table.maintenance.inspect(n)) for n in names if "list" in n]
+    manifests = {n: checked(table.maintenance.inspect(n, limit=1000)) for n in names if "list" not in n}
     for found in lists:
         for block in found.root.children[1:]:
             for meta in block.children:
@@ -112,10 +112,10 @@ def test_manifests_tell_every_change_page_by_page(paimon: bitlake.Lake) -> None:
     assert sorted(added - deleted) == live
     name, whole = next((n, m) for n, m in manifests.items() if m.root.facts["entries"] >= 4)
     every = [e.name for b in whole.root.children[1:] for e in b.children]
-    paged = checked(table.inspect(name, offset=1, limit=2))
+    paged = checked(table.maintenance.inspect(name, offset=1, limit=2))
     assert [e.name for b in paged.root.children[1:] for e in b.children] == every[1:3]
     assert paged.root.more == len(every) - 2
-    one = checked(table.inspect(name, limit=1)).root.children[1].children[0]
+    one = checked(table.maintenance.inspect(name, limit=1)).root.children[1].children[0]
     assert {c.name for c in one.children} >= {"statistics of id", "statistics of amount"}
     assert one.facts["partition"].startswith("dt=2024-01-0")
 
@@ -125,9 +125,11 @@ def test_vectors_tell_the_rows_that_are_deleted(paimon: bitlake.Lake) -> None:
         table = paimon.table(name)
         snapshot = table.snapshot
         assert snapshot is not None and snapshot.index_manifest is not None
-        listed = checked(table.inspect(snapshot.index_manifest)).root
+        listed = checked(table.maintenance.inspect(snapshot.index_manifest)).root
         entries = [e for b in listed.children[1:] for e in b.children]
-        frames = [f for e in entries for f in checked(table.inspect(e.name)).root.children if f.name != "version"]
+        frames = [
+            f for e in entries for f in checked(table.maintenance.inspect(e.name)).root.children if f.name != "version"
+        ]
         # What the manifest says of each vector is what is found at its place.
         assert {(f.name, f.offset, f.facts["deleted"]) for f in frames} == {
             (r.name, r.facts["vector at"], r.facts["deleted"]) for e in entries for r in e.children
@@ -145,7 +147,7 @@ def test_vectors_tell_the_rows_that_are_deleted(paimon: bitlake.Lake) -> None:
 def test_hashes_are_four_bytes_each(paimon: bitlake.Lake) -> None:
     table = paimon.table("pk_dynamic_bucket")
     name = next(p.name for p in Path(table.path, "index").iterdir() if p.name.startswith("index-"))
-    found = checked(table.inspect(name, offset=3, limit=2))
+    found = checked(table.maintenance.inspect(name, offset=3, limit=2))
     hashes = np.frombuffer(Path(found.path).read_bytes(), ">i4")
     assert found.root.facts["hashes"] == len(hashes) and found.root.more == len(hashes) - 2
     assert [(n.offset, n.facts["hash"]) for n in found.root.children] == [(12, hashes[3]), (16, hashes[4])]
@@ -153,7 +155,7 @@ def test_hashes_are_four_bytes_each(paimon: bitlake.Lake) -> None:
 
 def test_parquet_parts_are_where_arrow_finds_them(table: Table) -> None:
     name = data_file(table)
-    found = checked(table.inspect(name))
+    found = checked(table.maintenance.inspect(name))
     meta = pq.read_metadata(found.path)
     for g in range(meta.num_row_groups):
         group = found.root.find(f"row group {g}")
@@ -163,13 +165,13 @@ def test_parquet_parts_are_where_arrow_finds_them(table: Table) -> None:
             assert (told.name, told.offset, told.size) == (known.path_in_schema, start, known.total_compressed_size)
             assert told.facts["values"] == known.num_values
     assert found.root.find("footer").size == meta.serialized_size
-    pages = checked(table.inspect(name, column="STATUS"))
+    pages = checked(table.maintenance.inspect(name, column="STATUS"))
     chunk = pages.root.find("row group 0", "status")
     assert chunk.size == sum(p.size or 0 for p in chunk.children)  # nothing lies between pages
     rows = [p for p in chunk.children if p.name.startswith("page")]
     assert sum(p.facts["rows"] for p in rows) == 1000 and rows[0].facts["first row"] == 0
     assert all(p.facts["kind"].startswith("data page") for p in rows)
-    with_bounds = checked(table.inspect(name, column="id")).root.find("row group 0", "id", "page 0")
+    with_bounds = checked(table.maintenance.inspect(name, column="id")).root.find("row group 0", "id", "page 0")
     assert with_bounds.facts["values from"].startswith("0 … ")
 
 
@@ -196,38 +198,38 @@ def test_the_rows_of_a_value_are_those_that_have_it(paimon: bitlake.Lake, fixtur
             continue
         values = data.column(column).to_pylist()
         for value in [v for v in dict.fromkeys(values) if column != "c_ts" or v is not None][:12]:
-            (told,) = table.inspect(name, column=column, value=value, limit=1000).rows
+            (told,) = table.maintenance.inspect(name, column=column, value=value, limit=1000).rows
             rows = [r for a, b in told.runs for r in range(a, b + 1)]
             assert rows == [i for i, v in enumerate(values) if v == value] and told.answer == "rows"
             assert told.count == len(rows) and told.more == 0
-    assert table.inspect(name, column="c_int", value=123456789).rows[0].answer == "none"
+    assert table.maintenance.inspect(name, column="c_int", value=123456789).rows[0].answer == "none"
 
 
 def test_a_value_may_be_written_as_sql_reads_it(table: Table) -> None:
     name = data_file(table)
     amount = events(1000).column("amount").to_pylist()
-    (told,) = table.inspect(name, column="amount", value=str(amount[7])).rows
+    (told,) = table.maintenance.inspect(name, column="amount", value=str(amount[7])).rows
     assert told.index == "range-bitmap" and told.runs[0][0] == amount.index(amount[7])
-    bloom, bsi = sorted(table.inspect(name, column="id", value="77").rows, key=lambda r: r.index)
+    bloom, bsi = sorted(table.maintenance.inspect(name, column="id", value="77").rows, key=lambda r: r.index)
     assert (bloom.answer, bsi.answer, bsi.runs) == ("maybe", "rows", ((77, 77),))
     assert "may be there" in str(bloom) and str(bsi) == "bsi(id), id = '77': exactly 1 rows: 77"
-    bloom, bsi = sorted(table.inspect(f"{name}.index", column="id", value=5000).rows, key=lambda r: r.index)
+    bloom, bsi = sorted(table.maintenance.inspect(f"{name}.index", column="id", value=5000).rows, key=lambda r: r.index)
     assert bloom.answer == "none" or bloom.answer == "maybe"
     assert bsi.answer == "none" and "surely in no row" in str(bsi)
-    (null,) = table.inspect(name, column="region", value=None, limit=3).rows
+    (null,) = table.maintenance.inspect(name, column="region", value=None, limit=3).rows
     assert null.runs == ((0, 0), (7, 7), (14, 14)) and null.count == 143 and null.more == 140
     with pytest.raises(InvalidRequest, match="which column"):
-        table.inspect(name, value=1)
+        table.maintenance.inspect(name, value=1)
     with pytest.raises(NotFound, match="no index of column 'nope'"):
-        table.inspect(name, column="nope", value=1)
+        table.maintenance.inspect(name, column="nope", value=1)
     with pytest.raises(InvalidRequest, match="abc"):
-        table.inspect(name, column="id", value="abc")
+        table.maintenance.inspect(name, column="id", value="abc")
 
 
 def test_values_of_a_map_have_indexes_of_their_own(paimon: bitlake.Lake) -> None:
     table = paimon.table("map_key_index")
     name = data_file(table)
-    told = table.inspect(f"{name}.index")
+    told = table.maintenance.inspect(f"{name}.index")
     columns = [c.name for c in told.root.children if c.name.endswith("]")]
     assert columns
     data = pq.read_table(table.scan().plan().files[0].path)
@@ -235,21 +237,21 @@ def test_values_of_a_map_have_indexes_of_their_own(paimon: bitlake.Lake) -> None
         top, key = column[:-1].split("[")
         values = [dict(m or []).get(key) for m in data.column(top).to_pylist()]
         for value in [v for v in dict.fromkeys(values) if v is not None][:4]:
-            for answer in table.inspect(name, column=column, value=value, limit=1000).rows:
+            for answer in table.maintenance.inspect(name, column=column, value=value, limit=1000).rows:
                 rows = [r for a, b in answer.runs for r in range(a, b + 1)]
                 assert rows == [i for i, v in enumerate(values) if v == value] or answer.answer == "maybe"
 
 
 def test_values_of_an_index_are_paged(table: Table) -> None:
     name = data_file(table) + ".index"
-    found = checked(table.inspect(name, column="status"))
+    found = checked(table.maintenance.inspect(name, column="status"))
     block = found.root.find("status", "bitmap", "blocks", "block 0")
     statuses = events(1000).column("status").to_pylist()
     assert {v.name: v.facts["rows"] for v in block.children} == {s: statuses.count(s) for s in set(statuses)}
-    second = checked(table.inspect(name, column="status", offset=1, limit=1))
+    second = checked(table.maintenance.inspect(name, column="status", offset=1, limit=1))
     assert [v.name for v in second.root.find("status", "bitmap", "blocks", "block 0").children] == ["S1"]
     assert second.root.find("status", "bitmap", "blocks").more == 3
-    slices = checked(table.inspect(name, column="amount", limit=3)).root.find("amount", "range-bitmap")
+    slices = checked(table.maintenance.inspect(name, column="amount", limit=3)).root.find("amount", "range-bitmap")
     ordered = sorted(set(events(1000).column("amount").to_pylist()))
     keys = slices.find("dictionary", "keys")
     assert [float(k.name) for k in keys.children] == ordered[:3] and keys.more == len(ordered) - 3
@@ -261,25 +263,25 @@ def test_an_embedded_index_is_found_where_its_file_would_be(tmp_path: Path) -> N
     table = lake.create_table("t", events().schema, options={"file-index.bitmap.columns": "status"})
     table.append(events(50))
     name = data_file(table)
-    found = checked(table.inspect(f"{name}.index"))
+    found = checked(table.maintenance.inspect(f"{name}.index"))
     assert found.remark is not None and "embedded" in found.remark and found.kind == "file index"
-    assert table.inspect(name, column="status", value="S1").rows[0].count == 12
+    assert table.maintenance.inspect(name, column="status", value="S1").rows[0].count == 12
     plain = lake.create_table("u", events().schema)
     plain.append(events(5))
     with pytest.raises(NotFound, match="no file index"):
-        plain.inspect(data_file(plain), column="status", value="x")
+        plain.maintenance.inspect(data_file(plain), column="status", value="x")
 
 
 def test_bytes_of_a_region(table: Table) -> None:
     name = data_file(table)
-    found = table.inspect(name, hex=(0, 20))
+    found = table.maintenance.inspect(name, hex=(0, 20))
     assert found.hex is not None
     lines = str(found.hex).splitlines()
     assert lines[0].startswith("00000000  50 41 52 31 ") and "|PAR1" in lines[0] and len(lines) == 2
     assert lines[1].startswith("00000010  ") and len(lines[1].split("|")[1]) == 4
     assert found.bytes_read <= 4096 and json.loads(found.to_json())["hex"]["offset"] == 0
     with pytest.raises(InvalidRequest, match="the file has"):
-        table.inspect(name, hex=(10**9, 5))
+        table.maintenance.inspect(name, hex=(10**9, 5))
 
 
 def test_only_what_is_shown_is_read(tmp_path: Path) -> None:
@@ -295,9 +297,9 @@ def test_only_what_is_shown_is_read(tmp_path: Path) -> None:
     for _ in range(3):
         entries.append(events(10))
     with pytest.raises(NotFound, match="looked for as"):
-        entries.inspect("snapshot-99")
+        entries.maintenance.inspect("snapshot-99")
     with pytest.raises(InvalidRequest, match="negative"):
-        entries.inspect("snapshot-1", limit=-1)
+        entries.maintenance.inspect("snapshot-1", limit=-1)
 
 
 def test_a_file_under_another_name_is_known_by_its_content(tmp_path: Path) -> None:

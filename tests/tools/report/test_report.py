@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from datetime import timedelta
 from html import unescape
 from pathlib import Path
 
@@ -13,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 import bitlake
-from bitlake.snapshot.expiry import Retention
 from bitlake.table.table import Table
 from bitlake.tools.report import TableReport, gather
 from bitlake.tools.report.facts import Thresholds, scan_facts
@@ -46,13 +46,13 @@ def table(tmp_path: Path) -> Table:
 
 
 def report(table: Table, top: int = 15) -> TableReport:
-    return table.report(top=top)
+    return table.maintenance.report(top=top)
 
 
 def test_numbers_are_the_tables(table: Table) -> None:
     table.delete("status = 'paid' AND id < 100")
     found = report(table)
-    entries = table.state().entries()
+    entries = table._core.state().entries()
     assert (found.total.files, found.total.rows) == (11, 1050) == (len(entries), sum(e.file.row_count for e in entries))
     assert found.total.size == sum(e.file.file_size for e in entries) == sum(p.size for p in found.parts)
     assert found.total.deleted == 34 == 1050 - table.scan().count()
@@ -77,36 +77,36 @@ def test_what_it_recommends_is_done_by_running_it(table: Table) -> None:
     assert titles == ["Build indexes that are missing", "Put small files together"]
     call = "CALL sys.compact(table => 'default.<b>&\\'t', compact_strategy => 'minor')"
     assert found.actions[1].sql == (call,)
-    table.rewrite_file_index()
-    table.compact()
-    assert report(table).actions == () and table.compact() is None
+    table.indexes.rebuild()
+    table.maintenance.compact()
+    assert report(table).actions == () and table.maintenance.compact() is None
     table.alter_options({"file-index.bitmap.columns": "status"})
     assert [a.title for a in report(table).actions] == ["Drop indexes that nobody asks for"]
 
 
 def test_rows_that_only_a_full_compaction_takes_out(table: Table) -> None:
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     table.delete("id < 130")
     (action,) = report(table).actions
     assert action.title == "Take deleted rows out" and "compact_strategy => 'full'" in action.sql[0]
-    assert table.compact() is None, "less than compaction.delete-ratio-threshold of any file"
-    table.compact(full=True)
+    assert table.maintenance.compact() is None, "less than compaction.delete-ratio-threshold of any file"
+    table.maintenance.compact(full=True)
     assert report(table).actions == ()
 
 
 def test_old_snapshots_partitions_and_tags_are_recommended_to_go(table: Table) -> None:
     table.alter_options({"partition.expiration-time": "1 d"})
-    table.create_tag("short", retained_ms=1)
-    table.compact()
-    found = gather(table.state(), thresholds=Thresholds(snapshots=5))
+    table.history.create_tag("short", retain=timedelta(milliseconds=1))
+    table.maintenance.compact()
+    found = gather(table._core.state(), thresholds=Thresholds(snapshots=5))
     assert [a.title for a in found.actions] == [
         "Expire old snapshots",
         "Expire old partitions",
         "Delete tags that are over",
     ]
     assert "retain_max => 5, dry_run => true" in found.actions[0].sql[0]
-    table.expire_snapshots(Retention(5, 1, 1 << 60))
-    again = gather(table.state(), thresholds=Thresholds(snapshots=5))
+    table.maintenance.expire_snapshots(retain_max=5, retain_min=1, older_than=1 << 60)
+    again = gather(table._core.state(), thresholds=Thresholds(snapshots=5))
     assert [x.title for x in again.actions] == ["Expire old partitions", "Delete tags that are over"]
 
 
@@ -128,7 +128,7 @@ def test_levels_of_a_keyed_table(tmp_path: Path) -> None:
         table.upsert(pa.table({"id": range(1000), "v": range(1000)}))
     (action,) = report(table).actions
     assert action.title == "Merge the newest files" and "6 files of 6" in action.why
-    table.compact()
+    table.maintenance.compact()
     found = report(table)
     assert set(found.total.levels) == {5} and found.actions == ()
     assert "Levels" in text_of(found.to_html())
@@ -144,7 +144,7 @@ def test_compaction_is_recommended_just_where_it_does_something(tmp_path: Path, 
         tables[1].upsert(pa.table({"id": range(step, step + 50), "v": range(50)}))
         for table in tables:
             told = [a for a in report(table).actions if "'minor'" in a.sql[0]]
-            assert (len(told) == 1) == (table.compact() is not None), (table.name, step)
+            assert (len(told) == 1) == (table.maintenance.compact() is not None), (table.name, step)
 
 
 def test_lists_are_bounded(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_saved_with_its_scans(table: Table, tmp_path: Path) -> None:
     lake = bitlake.connect(str(Path(table.path).parent.parent), record_scans=True)
     recording = lake.table("`<b>&'t`")
     recording.scan(where="id = 3").to_arrow()
-    found = recording.report(tmp_path / "report.html")
+    found = recording.maintenance.report(tmp_path / "report.html")
     assert found.scans is not None and [a.what for a in found.scans.asked] == ["id ="]
     assert (tmp_path / "report.html").read_text() == found.to_html()
 

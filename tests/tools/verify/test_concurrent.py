@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import verify_tables as made
 
-from bitlake.snapshot.expiry import Retention
+from bitlake.file_store_table import FileStoreTable
 from bitlake.table.table import Table
 
 ROUNDS = 12
@@ -21,8 +21,8 @@ def append_rounds(table: Table) -> None:
         table.append(made.rows(i * 10, i * 10 + 20))
         table.delete(f"id = {i * 10}")
         if i % 3 == 2:
-            table.compact(full=True)
-        table.expire_snapshots(Retention(2, 1, 2**62))
+            table.maintenance.compact(full=True)
+        table.maintenance.expire_snapshots(retain_max=2, retain_min=1, older_than=2**62)
 
 
 def keyed_rounds(table: Table) -> None:
@@ -30,7 +30,7 @@ def keyed_rounds(table: Table) -> None:
         table.upsert(made.keyed_rows(range(i * 7, i * 7 + 30), f"round {i}"))
         gone = range(i * 7, i * 7 + 3)
         table.upsert(made.keyed_rows(gone, "gone"), kinds=pa.array([3] * len(gone), pa.int8()))
-        table.expire_snapshots(Retention(2, 1, 2**62))
+        table.maintenance.expire_snapshots(retain_max=2, retain_min=1, older_than=2**62)
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_writers_and_expiry_are_no_fault(
 ) -> None:
     table = made.create(tmp_path, schema, options)
     with ThreadPoolExecutor(1) as pool:
-        writer = pool.submit(work, Table("t", table.path, table.store))
+        writer = pool.submit(work, Table(FileStoreTable("t", table.path, table._core.store)))
         looks = 0
         while not writer.done() or not looks:
-            report = table.verify()
+            report = table.maintenance.verify()
             assert not report.findings, report.text()
             looks += 1
         writer.result()
-    report = table.verify()
+    report = table.maintenance.verify()
     assert not report.findings, report.text()
     assert report.checked["snapshots"] <= 3

@@ -291,7 +291,7 @@ def test_every_fault_is_found_and_named(fault: Fault, templates: Callable[[str],
     table = made.opened(root)
     file = fault.damage(Patient(table))
     forget()
-    report = table.verify(deep=fault.deep)
+    report = table.maintenance.verify(deep=fault.deep)
     named = [f for f in report.findings if f.code == fault.code and file in f.path.rsplit("/", 1)[-1]]
     assert named, f"{fault.code} of {file} is not among\n{report.text()}"
     assert set(report.codes) == {fault.code, *fault.also}, report.text()
@@ -310,14 +310,14 @@ def test_each_byte_of_what_has_a_checksum(templates: Callable[[str], Path], tmp_
     shutil.copytree(templates("dynamic"), tmp_path / "dynamic")
     forget()
     p, d = (Patient(made.opened(tmp_path / name)) for name in ("append", "dynamic"))
-    store, state = LocalStore(), p.table.state()
+    store, state = LocalStore(), p.table._core.state()
     path, entry = p.data()
     values = PartitionReader(state.schema, state.paths).values(entry.partition)
     data = DataTask(str(path), (entry,), state.schema, values, {})
     vectors, listed = p.index("DELETION_VECTORS")
     vector = VectorTask(str(vectors), listed, {r.data_file: 40 for r in listed.ranges or ()})
     hashes, held = d.index("HASH")
-    files = {e.file.file_name: d.path(e) for e in d.table.state().entries() if e.bucket == held.bucket}
+    files = {e.file.file_name: d.path(e) for e in d.table._core.state().entries() if e.bucket == held.bucket}
     keys = {name: KeyFile(str(file), d.table.schema) for name, file in files.items()}
     hashed = HashTask(((str(hashes), held, frozenset(keys)),), keys)
     checks: list[tuple[Path, Callable[[], Sequence[Finding]]]] = [

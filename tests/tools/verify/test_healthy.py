@@ -13,7 +13,6 @@ import verify_tables as made
 from fixtures import expected, warehouse
 
 import bitlake
-from bitlake.snapshot.expiry import Retention
 from bitlake.table.table import Table
 
 
@@ -23,7 +22,7 @@ def lake() -> bitlake.Lake:
 
 
 def healthy(table: Table) -> None:
-    report = table.verify()
+    report = table.maintenance.verify()
     assert not report.findings, report.text()
     assert report.ok
     assert report.orphans is not None
@@ -40,7 +39,7 @@ def test_paimons_tables(lake: bitlake.Lake, name: str) -> None:
 def test_tables_of_every_kind(tmp_path: Path, build: Callable[[Path], Table]) -> None:
     table = build(tmp_path)
     healthy(table)
-    table.compact(full=True)
+    table.maintenance.compact(full=True)
     healthy(table)
 
 
@@ -88,7 +87,7 @@ def test_evolved_schemas_and_a_rewritten_index(tmp_path: Path) -> None:
     )
     table.append(more)
     table.drop_column("extra")
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     healthy(table)
 
 
@@ -96,9 +95,9 @@ def test_expired_snapshots_tags_and_branches(tmp_path: Path) -> None:
     table = made.append(tmp_path)
     for i in range(4):
         table.append(made.rows(100 + i, 110 + i))
-    table.expire_snapshots(Retention(2, 1, 2**62))
+    table.maintenance.expire_snapshots(retain_max=2, retain_min=1, older_than=2**62)
     healthy(table)
-    table.rollback(table.snapshots()[0].id)
+    table.history.rollback(table.history.snapshots()[0].id)
     healthy(table)
 
 
@@ -149,7 +148,7 @@ def test_buckets_by_keys_of_several_types(tmp_path: Path) -> None:
 
 
 def test_a_shallow_look_reads_no_data(tmp_path: Path) -> None:
-    report = made.append(tmp_path).verify(deep=False)
+    report = made.append(tmp_path).maintenance.verify(deep=False)
     assert report.ok
     assert not report.deep
     assert report.checked["data_files"] == 4
@@ -158,10 +157,10 @@ def test_a_shallow_look_reads_no_data(tmp_path: Path) -> None:
 
 def test_chosen_snapshots_only(tmp_path: Path) -> None:
     table = made.append(tmp_path)
-    report = table.verify(snapshots=[1])
+    report = table.maintenance.verify(snapshots=[1])
     assert report.ok
     assert (report.checked["snapshots"], report.checked["tags"], report.checked["branches"]) == (1, 0, 0)
-    assert table.verify(snapshots=[99]).codes == ("snapshot-missing",)
+    assert table.maintenance.verify(snapshots=[99]).codes == ("snapshot-missing",)
 
 
 def test_orphans_are_counted_and_are_no_fault(tmp_path: Path) -> None:
@@ -171,7 +170,7 @@ def test_orphans_are_counted_and_are_no_fault(tmp_path: Path) -> None:
     stray = Path(table.path) / "bucket-0" / "data-stray-0.parquet"
     stray.write_bytes(b"12345")
     os.utime(stray, (0, 0))
-    report = table.verify()
+    report = table.maintenance.verify()
     assert report.ok
     assert report.orphans == (1, 5)
     assert "Orphans  1 file of 5 B " in report.text()

@@ -72,23 +72,23 @@ def test_it_is_well_again(patient: Callable[[str], Patient], table: str, harm: C
     rows = rows_of(p.table)
     harm(p)
     forget()
-    report = p.table.verify()
+    report = p.table.maintenance.verify()
     assert report.findings
     before = files_of(p)
-    plan = p.table.repair(report)
+    plan = p.table.maintenance.repair(report)
     assert not plan.done
     assert plan.actions
     assert not plan.left
     assert files_of(p) == before, "a dry run changes nothing"
     assert "nothing was changed" in plan.text()
-    done = p.table.repair(report, dry_run=False)
+    done = p.table.maintenance.repair(report, dry_run=False)
     assert done.done
     assert done.actions == plan.actions
     forget()
-    latest = max(s.id for s in p.table.snapshots())
-    after = p.table.verify(snapshots=[latest])
+    latest = max(s.id for s in p.table.history.snapshots())
+    after = p.table.maintenance.verify(snapshots=[latest])
     assert not after.findings, after.text()
-    assert not [f for f in p.table.verify().findings if f.code.startswith("hint")]
+    assert not [f for f in p.table.maintenance.verify().findings if f.code.startswith("hint")]
     assert rows_of(p.table) == rows
     assert p.table.scan(where="id = 30").to_arrow().num_rows == 1
 
@@ -99,17 +99,17 @@ def test_a_rebuilt_index_is_used_and_a_dropped_one_is_not(patient: Callable[[str
     forget()
     where = "v = 'value 3'"
     broken = p.table.scan(where=where).plan().problems
-    p.table.repair(dry_run=False)
+    p.table.maintenance.repair(dry_run=False)
     forget()
     rebuilt = p.table.scan(where=where).plan().problems
     assert (len(broken), len(rebuilt)) == (1, 0)
     p.cut(damage.index_of(p, 1))
     forget()
-    p.table.repair(dry_run=False, indexes="drop")
+    p.table.maintenance.repair(dry_run=False, indexes="drop")
     forget()
-    assert not p.table.verify(snapshots=[p.last()]).findings
+    assert not p.table.maintenance.verify(snapshots=[p.last()]).findings
     assert not p.table.scan(where=where).plan().problems
-    assert [s.commit_kind for s in p.table.snapshots()][-2:] == ["COMPACT", "COMPACT"]
+    assert [s.commit_kind for s in p.table.history.snapshots()][-2:] == ["COMPACT", "COMPACT"]
 
 
 def test_what_nothing_else_knows_is_left(patient: Callable[[str], Patient]) -> None:
@@ -118,7 +118,7 @@ def test_what_nothing_else_knows_is_left(patient: Callable[[str], Patient]) -> N
     p.cut(p.data()[0])
     p.cut(damage.index_of(p))
     forget()
-    plan = p.table.repair()
+    plan = p.table.maintenance.repair()
     assert not plan.actions, "an index is not built from a data file that is damaged itself"
     assert {f.code for f in plan.left} >= {"vectors-missing", "data-unreadable", "index-unreadable"}
     assert "takes a decision or a copy" in plan.text()
@@ -127,54 +127,54 @@ def test_what_nothing_else_knows_is_left(patient: Callable[[str], Patient]) -> N
 def test_a_table_that_is_well(patient: Callable[[str], Patient]) -> None:
     p = patient("bucketed")
     before = files_of(p)
-    assert p.table.repair().text() == "Table 't': nothing to repair."
-    assert p.table.repair(dry_run=False).snapshot is None
+    assert p.table.maintenance.repair().text() == "Table 't': nothing to repair."
+    assert p.table.maintenance.repair(dry_run=False).snapshot is None
     assert files_of(p) == before
 
 
 def test_what_it_does_not_know(patient: Callable[[str], Patient]) -> None:
     with pytest.raises(InvalidRequest, match="'rebuild'"):
-        patient("bucketed").table.repair(indexes="guess")  # type: ignore[arg-type]
+        patient("bucketed").table.maintenance.repair(indexes="guess")  # type: ignore[arg-type]
 
 
 def test_after_a_repair_only_a_warning_tells_of_older_snapshots(patient: Callable[[str], Patient]) -> None:
     """The lost index of a snapshot that is not the last goes with it: nobody has to act, and nothing else is wrong."""
     p = patient("append")
-    for tag in list(p.table.tags()):
-        p.table.delete_tag(tag)
-    p.table.delete_branch("dev")
+    for tag in list(p.table.history.tags()):
+        p.table.history.delete_tag(tag)
+    p.table.history.delete_branch("dev")
     p.remove(damage.index_of(p))
     forget()
-    before = p.table.verify()
+    before = p.table.maintenance.verify()
     assert not before.ok
-    assert p.table.repair(before, dry_run=False).done
+    assert p.table.maintenance.repair(before, dry_run=False).done
     forget()
-    report = p.table.verify()
+    report = p.table.maintenance.verify()
     assert report.ok, report.text()
     assert [(f.code, f.severity, f.past) for f in report.findings] == [("index-missing", "warning", True)]
     assert f"snapshot {p.last()}" not in report.findings[0].snapshots
     assert "expire" in report.text()
-    again = p.table.repair(report)
+    again = p.table.maintenance.repair(report)
     assert not again.actions
-    asked = p.table.verify(snapshots=[p.last() - 1])
+    asked = p.table.maintenance.verify(snapshots=[p.last() - 1])
     assert not asked.ok, "of a snapshot that is asked about by itself, it is a fault"
 
 
 def test_an_index_embedded_in_older_manifests_only_is_told_as_such(patient: Callable[[str], Patient]) -> None:
     """Manifests never change: the snapshot that repaired the index is not blamed, and again there is nothing to do."""
     p = patient("embedded")
-    p.table.create_tag("old")
+    p.table.history.create_tag("old")
     entry = p.data()[1]
     p.change_file(p.data()[0].name, embedded_index=(entry.file.embedded_index or b"")[:-1] + b"?")
     forget()
-    before = p.table.verify()
+    before = p.table.maintenance.verify()
     assert not before.ok and before.last == ("snapshot 1",)
-    assert p.table.repair(before, dry_run=False).snapshot == 2
+    assert p.table.maintenance.repair(before, dry_run=False).snapshot == 2
     forget()
-    report = p.table.verify()
+    report = p.table.maintenance.verify()
     [finding] = report.findings
     assert (finding.code, finding.severity, finding.past) == ("index-unreadable", "warning", True)
     assert finding.snapshots == ("snapshot 1", "tag old") and report.last == ("snapshot 2",)
     assert "these tags are deleted" in finding.remedy and "reading them needs the whole file" in finding.remedy
-    assert not p.table.repair(report).actions
+    assert not p.table.maintenance.repair(report).actions
     assert rows_of(p.table) == made.rows(0, 40).to_pylist()

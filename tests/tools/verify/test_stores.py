@@ -24,28 +24,28 @@ def filled(lake: bitlake.Lake) -> Table:
 
 
 def damaged_and_repaired(table: Table) -> None:
-    assert not table.verify().findings
-    state = table.state()
+    assert not table.maintenance.verify().findings
+    state = table._core.state()
     entry = next(iter(state.entries()))
     folder = PartitionReader(state.schema, state.paths).data_path(entry).rsplit("/", 1)[0]
     index = f"{folder}/{entry.file.extra_files[0]}"
-    table.store.write(index, table.store.read(index)[:-1] + b"?")
+    table._core.store.write(index, table._core.store.read(index)[:-1] + b"?")
     forget()
-    report = table.verify()
+    report = table.maintenance.verify()
     assert {(f.code, f.path) for f in report.findings} == {("index-unreadable", index)}
-    done = table.repair(report, dry_run=False)
+    done = table.maintenance.repair(report, dry_run=False)
     forget()
     assert done.snapshot is not None
-    assert not table.verify(snapshots=[done.snapshot]).findings
+    assert not table.maintenance.verify(snapshots=[done.snapshot]).findings
     data = f"{folder}/{entry.file.file_name}"
-    table.store.delete(data)
+    table._core.store.delete(data)
     forget()
-    assert ("data-missing", data) in {(f.code, f.path) for f in table.verify().findings}
+    assert ("data-missing", data) in {(f.code, f.path) for f in table.maintenance.verify().findings}
 
 
 def test_an_object_store() -> None:
     table = filled(bitlake.connect("memory://verify/lake"))
-    table.create_tag("monday")
+    table.history.create_tag("monday")
     damaged_and_repaired(table)
 
 
@@ -66,5 +66,5 @@ def test_keys_that_move_between_partitions(tmp_path: Path, bucket: str) -> None:
     for i in range(4):
         ids = range(i * 5, i * 5 + 20)
         table.upsert(pa.table({"id": list(ids), "p": [f"p{(j + i) % 3}" for j in ids]}, schema=schema))
-    report = table.verify()
+    report = table.maintenance.verify()
     assert not report.findings, report.text()

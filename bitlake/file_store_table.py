@@ -1,0 +1,498 @@
+"""The core's table: one table or branch of a catalog, with what scans, commits and schema changes share.
+
+Every call looks at the table as it is then.  The facade :class:`bitlake.table.table.Table`, the system tables and the
+Spark layer work on this class; users do not see it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+from bitlake import _clock
+from bitlake.deletion import check_history
+from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.expressions.tree import IsNull, Predicate
+from bitlake.io import Store
+from bitlake.mergetree import dml
+from bitlake.mergetree.commit import Publisher, once_of
+from bitlake.metadata import options as opt
+from bitlake.metadata.evolve import evolve
+from bitlake.metadata.locations import check_roots
+from bitlake.metadata.manifest import ManifestEntry
+from bitlake.metadata.names import Names
+from bitlake.metadata.paths import TablePaths
+from bitlake.metadata.schema import TableSchema
+from bitlake.metadata.schema_change import SchemaChange
+from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.runtime import LocalRunner, Recorder, Runner
+from bitlake.scan.change_scan import ChangeScan
+from bitlake.scan.fallback_branch import check_branch_option
+from bitlake.scan.incremental import (
+    Between,
+    FilesState,
+    changed_files,
+    check_range,
+    differing_files,
+    mode_of,
+    new_files,
+    of_files,
+)
+from bitlake.scan.scan import Scan, ToSpark
+from bitlake.schema.create import check_options, warn_of_misspelt
+from bitlake.schema.evolution import (
+    check_evolved,
+    made_not_null,
+)
+from bitlake.schema.validation import check_reading
+from bitlake.snapshot.expiry import expire_after_commit
+from bitlake.snapshot.partitions import discard_entries, files_of_partitions
+from bitlake.snapshot.schema_commit import check_postponed, write_schema
+from bitlake.snapshot.state import TableState, load_state, state_at
+from bitlake.snapshot.table_files import TableFiles
+from bitlake.snapshot.tag_files import Tag, load_tag
+from bitlake.snapshot.time_travel import Moment, Time, When, epoch_millis, snapshot_at_time, state_of
+from bitlake.snapshot.versions import branch_names, has_schema, snapshot_ids, tag_names
+from bitlake.write.append_compaction import compact_append
+from bitlake.write.append_dml import RowsGone, discard_all, retrying
+from bitlake.write.commit import commit
+from bitlake.write.commit_plan import CommitPlan, Overwrite
+from bitlake.write.index_rewrite import Rewritten, backfill
+from bitlake.write.partition_spec import overwrite_scope
+
+_ALTER_TRIES = 20
+
+
+class FileStoreTable:
+    """A table or branch by name and folder.
+
+    ``timezone``: the zone of timestamp literals without one.  ``to_spark`` makes a DataFrame of a scan; ``runner``
+    makes what runs heavy work; ``recorder`` records scans; ``shows_progress``: whether long jobs may show a bar.
+    ``external_roots``: folders that may hold files of the table besides its own.  ``opened``: whether the table is
+    known to exist; else the constructor raises :class:`NotFound` if it does not.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: str,
+        store: Store,
+        *,
+        timezone: str = "UTC",
+        to_spark: ToSpark | None = None,
+        runner: Callable[[], Runner] = LocalRunner,
+        branch: str | None = None,
+        opened: bool = False,
+        recorder: Recorder | None = None,
+        shows_progress: bool = True,
+        external_roots: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.store = store
+        self.paths = TablePaths(root, branch, check_roots(external_roots))
+        self.timezone = timezone
+        self.to_spark = to_spark
+        self.runner = runner
+        self.recorder = recorder
+        self.shows_progress = shows_progress
+        self._user = _clock.new_uuid()
+        self._options: Mapping[str, str] = {}
+        if not opened:
+            self.state()
+
+    def __repr__(self) -> str:
+        return f"FileStoreTable({self.name!r}, {self.paths.root!r})"
+
+    @property
+    def path(self) -> str:
+        """The table's folder."""
+        return self.paths.root
+
+    # --- state -------------------------------------------------------------------------------------------------------
+
+    def with_options(self, options: Mapping[str, str]) -> Self:
+        """The same table under options that are not stored, such as a session's; ``alter`` does not store them.
+
+        Raises :class:`InvalidRequest` for options that cannot change once the table has data.
+        """
+        made = copy.copy(self)
+        made._options = {**self._options, **options}
+        made.state()
+        return made
+
+    def state(self) -> TableState:
+        """The table now; raises :class:`NotFound` if it is gone."""
+        state = self.stored_state()
+        return state.with_options(self._options) if self._options else state
+
+    def stored_state(self) -> TableState:
+        """The table now under its own options, without those of :meth:`with_options`."""
+        state = load_state(self.name, TableFiles(self.store, self.paths))
+        if state is None and self.paths.branch is not None:
+            names = ", ".join(branch_names(TableFiles(self.store, self.paths))) or "only main"
+            raise NotFound(f"table '{self.name}': there is no branch '{self.paths.branch}'; its branches: {names}")
+        if state is None:
+            raise NotFound(f"table '{self.name}' does not exist: {self.paths.root} holds no schema")
+        return state
+
+    @property
+    def schema(self) -> TableSchema:
+        """The latest schema."""
+        return self.state().schema
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        """The latest snapshot; None before the first commit."""
+        return self.state().snapshot
+
+    def at(self, when: When) -> TableState:
+        """The table at a moment."""
+        return when.of(self.state(), self.timezone)
+
+    # --- scans -------------------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | Predicate | None = None,
+        limit: int | None = None,
+        *,
+        snapshot: int | None = None,
+        tag: str | None = None,
+        timestamp: Time | None = None,
+        incremental_between: tuple[Moment, Moment] | None = None,
+        mode: str = "auto",
+    ) -> Scan:
+        """See :meth:`bitlake.table.table.Table.scan`."""
+        when = When(snapshot, tag, timestamp)
+        if incremental_between is None:
+            scan = replace(self.query_scan(when), _recorder=self.recorder)
+        elif when != When():
+            raise InvalidRequest(f"table '{self.name}': give incremental_between or a moment, not both")
+        else:
+            scan = self.changes(*incremental_between, mode=mode, kinds=False)
+        scan = scan if where is None else scan.where(where)
+        if columns is not None:
+            scan = scan.select(columns)
+        return scan.limit(limit)
+
+    def scan_of(self, state: TableState, where: str | Predicate | None = None) -> Scan:
+        """A scan of the table as it was at some time; see :meth:`scan`."""
+        scan = Scan(
+            state=state,
+            store=self.store,
+            columns=state.schema.field_names,
+            timezone=self.timezone,
+            _to_spark=self.to_spark,
+        )
+        return scan if where is None else scan.where(where)
+
+    def query_scan(self, when: When) -> Scan:
+        """A scan of the table at a moment, as its options ask of queries."""
+        latest = self.state()
+        return self.scan_of(when.of(latest, self.timezone)).for_query(when, latest.schema.options)
+
+    def changes(
+        self, start: Moment, end: Moment | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
+    ) -> Scan:
+        """What was committed after ``start`` up to ``end`` (default: the latest snapshot).
+
+        Both are snapshot ids, or tags.  ``mode`` is ``delta``, ``changelog``, ``diff`` or ``auto`` (see
+        :mod:`bitlake.scan.incremental`).  With ``kinds`` rows begin with a column ``rowkind``, and those that were
+        deleted or replaced are there too, else only rows that are there; ``packed``: as ``$binlog`` shows them.
+        Raises :class:`NotFound` for snapshots and tags that are not there (any more).
+        """
+        state = self.state()
+        return self.changes_between(state, self._between(state, start, end), mode, kinds=kinds, packed=packed)
+
+    def changes_by_time(
+        self, start: Time, end: Time | None = None, *, mode: str = "auto", kinds: bool = True, packed: bool = False
+    ) -> Scan:
+        """As :meth:`changes`, of the snapshots committed after one time up to another."""
+        state = self.state()
+        ids = snapshot_ids(state.table_files)
+        if not ids:
+            return self._changed(state, of_files(state, (), merged=False), None, kinds, packed)
+        first = snapshot_at_time(state, epoch_millis(start, self.timezone))
+        last = None if end is None else snapshot_at_time(state, epoch_millis(end, self.timezone))
+        if end is not None and last is None:
+            last_id = ids[0] - 1  # all snapshots are younger: nothing had been committed yet
+        else:
+            last_id = ids[-1] if last is None else last.id
+        between = Between(ids[0] - 1 if first is None else first.id, last_id)
+        if between.end < between.start:
+            raise InvalidRequest(f"table '{self.name}': changes run from an earlier time to a later one")
+        return self.changes_between(state, between, mode, kinds=kinds, packed=packed)
+
+    def changes_between(
+        self, state: TableState, between: Between, mode: str, *, kinds: bool, packed: bool = False
+    ) -> Scan:
+        """The changes between two moments of a state's table."""
+        how = mode_of(state, between, mode)
+        if how != "diff":
+            files = changed_files(state, between, how)
+            below = of_files(state, files, merged=how == "delta")
+            return self._changed(below, below, None, kinds, packed, plain=how == "delta")
+        if between.tags is not None:
+            old, new = (state_of(state, s) for s in between.tags)
+            if new.snapshot_id is not None and old.snapshot_id is not None and new.snapshot_id < old.snapshot_id:
+                raise InvalidRequest(f"table '{self.name}': changes run from an earlier tag to a later one")
+        else:
+            check_range(state, between)
+            new = state_at(state, between.end)
+            old = state_at(state, between.start) if between.start else replace(new, snapshot=None)
+        if not new.schema.primary_keys:
+            below = of_files(new, new_files(old.entries(), new.entries()), merged=True)
+            return self._changed(below, below, None, kinds, packed, plain=True)
+        before, after = differing_files(old.entries(), new.entries())
+        # Rows of both are read with the columns of the later one.
+        earlier = FilesState(old.name, old.paths, old.store, new.schema, old.snapshot, tuple(before))
+        later = FilesState(new.name, new.paths, new.store, new.schema, new.snapshot, tuple(after))
+        return self._changed(new, later, earlier, kinds, packed)
+
+    def _changed(
+        self,
+        state: TableState,
+        below: FilesState,
+        before: FilesState | None,
+        kinds: bool,
+        packed: bool,
+        *,
+        plain: bool = False,
+    ) -> Scan:
+        base = self.scan_of(below)
+        if plain and not kinds:
+            return base  # merging leaves out what was deleted, and indexes may help
+        return ChangeScan.of(base, None if before is None else self.scan_of(before), kinded=kinds, packed=packed)
+
+    def _between(self, state: TableState, start: Moment, end: Moment | None) -> Between:
+        names = set(tag_names(state.table_files))
+        if isinstance(start, str) and isinstance(end, str) and start in names and end in names:
+            old, new = load_tag(state, start).snapshot, load_tag(state, end).snapshot
+            return Between(old.id, new.id, (old, new))
+        last = state.snapshot_id or 0
+        return Between(self._snapshot_id(state, start), last if end is None else self._snapshot_id(state, end))
+
+    def _snapshot_id(self, state: TableState, moment: Moment) -> int:
+        if isinstance(moment, Tag):
+            return moment.snapshot.id
+        if isinstance(moment, int):
+            return moment
+        text = moment.strip()
+        if text.isdigit() and text.isascii():
+            return int(text)
+        return load_tag(state, text).snapshot.id
+
+    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
+        """The live files of the partitions for which a condition holds; raises :class:`InvalidRequest` for others."""
+        return files_of_partitions(state, where, self.timezone)
+
+    # --- schema ------------------------------------------------------------------------------------------------------
+
+    def alter_options(self, set: Mapping[str, str] | None = None, unset: Sequence[str] = ()) -> TableSchema:
+        """Set and unset options by writing a new schema; raises :class:`InvalidRequest` for what Paimon forbids."""
+
+        def step(state: TableState) -> TableSchema:
+            changed = state.schema.with_options(set, unset)
+            opt.check_alter(state.schema.options, changed.options, state.snapshot is not None)
+            options = dict(changed.options)
+            check_reading(set or {})
+            check_branch_option(state, options)
+            check_postponed(state, options)
+            schema = state.schema
+            check_options(self.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
+            return state.schema if options == dict(state.schema.options) else state.schema.next(options=options)
+
+        warn_of_misspelt(self.name, set or {})
+        return self._change_schema(step)
+
+    def alter(self, *changes: SchemaChange, names: Names = Names.FOLDED) -> TableSchema:
+        """Change columns, all at once or not at all, by writing a new schema; no data file is touched.
+
+        ``names``: which names are the same column.
+
+        Raises :class:`NotFound`, :class:`AlreadyExists`, and :class:`InvalidRequest` for what Paimon forbids.
+        """
+
+        def step(state: TableState) -> TableSchema:
+            try:
+                new = evolve(state.schema, changes, has_snapshot=state.snapshot is not None, names=names)
+            except (AlreadyExists, InvalidRequest, NotFound) as e:
+                raise type(e)(f"table '{self.name}': {e}") from e
+            check_evolved(self.name, state.schema, new)
+            for column in made_not_null(state.schema, new):
+                # Paimon takes the caller's word for it, and readers then stumble over the NULLs.
+                if self.scan_of(state, IsNull(column)).exists():
+                    raise InvalidRequest(
+                        f"table '{self.name}': column '{column}' holds NULL: it cannot become NOT NULL"
+                    )
+            return new
+
+        return self._change_schema(step)
+
+    def _change_schema(self, step: Callable[[TableState], TableSchema]) -> TableSchema:
+        """Write the schema that ``step`` makes of the table as it is, again for each schema that came in between."""
+        for _ in range(_ALTER_TRIES):
+            state = self.stored_state()
+            new = step(state)
+            check_history(self.store, self.paths)
+            if new is state.schema or write_schema(state, new):
+                return new
+        raise CommitConflict(
+            f"table '{self.name}': other writers changed its schema {_ALTER_TRIES} times in a row; try again"
+        )
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def written_by(self, user: str) -> Self:
+        """The same table for a writer that comes again under the same name, such as a stream."""
+        made = copy.copy(self)
+        made._user = user
+        return made
+
+    def commit_user(self, state: TableState | None = None) -> str:
+        """The user that this handle's commits name, with the prefix that the table's options ask for."""
+        prefix = (state or self.state()).schema.opts.of(opt.COMMIT_USER_PREFIX)
+        return self._user if prefix is None else f"{prefix}_{self._user}"
+
+    def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
+        """Who commits what is written to buckets."""
+        return Publisher(self.state, self.commit_user(state), self.runner(), self.expire_due, identifier)
+
+    def check_writable(self, state: TableState, keyed: bool = False) -> None:
+        """Raise for tables that this version can read but must not write; ``keyed`` allows those with a primary key."""
+        schema = state.schema
+        if schema.primary_keys and not keyed:
+            raise InvalidRequest(f"table '{self.name}' has a primary key; only append tables can be written so")
+        check_options(self.name, dict(schema.options), schema.fields, schema.partition_keys, schema.primary_keys)
+
+    def commit_files(
+        self,
+        state: TableState,
+        files: Sequence[ManifestEntry],
+        operation: str,
+        overwrite: Overwrite | None = None,
+        identifier: int = BATCH_IDENTIFIER,
+    ) -> Snapshot | None:
+        """Make new data files visible in one snapshot; they are deleted if surely none is made.
+
+        Raises :class:`bitlake.write.commit.OutcomeUnknown`, and keeps the files, if it may have been made all the same.
+        """
+        if not files and (overwrite is None or overwrite.dynamic):
+            self.expire_due(state, identifier)
+            return None
+        kind = "APPEND" if overwrite is None else "OVERWRITE"
+        once = once_of(state, self.commit_user(state), identifier)
+        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite, once=once)
+        made = self._commit(state, plan, operation, files, identifier)
+        if operation != "TRUNCATE":  # expiry drops partitions by it, and in Paimon it expires none either
+            self.expire_due(state, identifier)
+        return made
+
+    def commit_rows(
+        self, state: TableState, gone: RowsGone, operation: str, files: Sequence[ManifestEntry] = ()
+    ) -> Snapshot | None:
+        """Publish rows taken out of an append table and new files in one snapshot; on failure all of it is deleted."""
+        made = commit(
+            self.store,
+            state.paths,
+            gone.plan(state.schema, files),
+            state.schema,
+            self.commit_user(state),
+            operation=operation,
+            on_failure=lambda: discard_all(state, gone, files),
+        )
+        self.expire_due(state)
+        return made
+
+    def _commit(
+        self,
+        state: TableState,
+        plan: CommitPlan,
+        operation: str | None,
+        made: Sequence[ManifestEntry],
+        identifier: int = BATCH_IDENTIFIER,
+    ) -> Snapshot | None:
+        return commit(
+            self.store,
+            state.paths,
+            plan,
+            state.schema,
+            self.commit_user(state),
+            identifier=identifier,
+            operation=operation,
+            on_failure=lambda: self.discard(state, made),
+        )
+
+    def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
+        """Delete new data files, and their indexes, that no commit will name, as well as can be."""
+        discard_entries(state.table_files, state.schema, files)
+
+    def expire_due(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> None:
+        """Expire partitions after a commit to ``state``, if the table asks for it; a failure is logged."""
+        expire_after_commit(self.state, self.truncate, state, identifier)
+
+    def truncate(self, partition: Mapping[str, Any] | None = None, *others: Mapping[str, Any]) -> Snapshot | None:
+        """Delete all rows, or those of the partitions that match one of the specs, in one snapshot."""
+        state = self.state()
+        self.check_writable(state, keyed=True)
+        if partition is not None and not all((partition, *others)):
+            raise InvalidRequest(f"table '{self.name}': TRUNCATE with an empty partition names nothing")
+        scopes = [overwrite_scope(state.schema, spec, filled=False) for spec in (partition, *others)]
+        scope = replace(scopes[0], others=tuple(s.partition for s in scopes[1:] if s.partition))
+        return self.commit_files(state, [], "TRUNCATE", scope)
+
+    def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
+        """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
+
+        ``where`` may narrow partitions.  Returns the last COMPACT snapshot; None if there was nothing to do.
+        """
+
+        def step(state: TableState) -> Snapshot | None:
+            files = self.partition_files(state, where)
+            if state.schema.primary_keys:
+                made = dml.compact(self, state, files, full)
+            else:
+                self.check_writable(state)
+                made = compact_append(state, files, self.state, self.runner(), self.commit_user(state), full)
+            self.expire_due(state)
+            return made
+
+        return retrying(self.state, step)
+
+    def rebuild_indexes(self, where: str | None = None) -> list[Rewritten]:
+        """Build the file indexes that the options declare and files lack; ``where`` narrows partitions."""
+        state = self.state()
+        self.check_writable(state, keyed=True)
+        # Postponed rows have no bucket yet: their files are rewritten before any index of them is read.
+        entries = [e for e in self.partition_files(state, where) if e.bucket >= 0]
+        return backfill(state, entries, self.state, self.runner(), self.commit_user(state))
+
+    # --- history -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def changing_history(self) -> Iterator[TableState]:
+        """The table now, for what changes its history; raises :class:`StorageUnavailable` if it is gone afterwards.
+
+        A rename moves what was created, and takes away what the operation looks at next: it may then report a failure
+        though it took place, or a success though its last step did not.
+        """
+        state = self.state()
+        check_history(state.store, state.paths)
+        try:
+            yield state
+        except BitlakeError as e:
+            if not has_schema(state.table_files):
+                raise self._gone_meanwhile() from e
+            raise
+        if not has_schema(state.table_files):
+            raise self._gone_meanwhile()
+
+    def _gone_meanwhile(self) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"table '{self.name}' was dropped or renamed meanwhile: whether the change of its history took place is "
+            "unknown; if it was renamed, look at its tags, branches and snapshots under the new name"
+        )

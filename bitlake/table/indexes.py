@@ -1,0 +1,133 @@
+"""``table.indexes``: the file indexes that a table declares, and what its scans ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from bitlake.errors import NotFound
+from bitlake.file_store_table import FileStoreTable
+from bitlake.fileindex.container import split_map_key
+from bitlake.fileindex.registry import PREFIX, IndexSpec, parse_index_options
+from bitlake.metadata.schema import TableSchema
+from bitlake.progress import tracked
+from bitlake.runtime import Runner
+from bitlake.tools.scan_log import ScanLog, ScanRecord, scan_log_of
+from bitlake.write.index_rewrite import Rewritten
+
+if TYPE_CHECKING:
+    from bitlake.tools.advise.advice import Advice
+    from bitlake.tools.advise.advisor import Given
+
+
+class TableIndexes:
+    """The namespace ``table.indexes``.
+
+    >>> table.indexes.create("status", "bitmap")                                # doctest: +SKIP
+    >>> table.indexes.rebuild()          # files that were written before       # doctest: +SKIP
+    """
+
+    def __init__(self, core: FileStoreTable) -> None:
+        self._core = core
+
+    @property
+    def name(self) -> str:
+        """The table's name."""
+        return self._core.name
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether long jobs may show a progress bar."""
+        return self._core.shows_progress
+
+    def list(self) -> Sequence[IndexSpec]:
+        """The indexes that the options declare, each with its column, type and options, in the order of declaration."""
+        schema = self._core.schema
+        return parse_index_options(schema.options, schema.fields)
+
+    def create(self, column: str, type: str, options: Mapping[str, str] | None = None) -> TableSchema:
+        """Declare an index on a column; files written from now on have it.
+
+        ``options`` are those of the index, such as ``{"fpp": "0.01"}``.  :meth:`rebuild` adds it to existing files.
+        Raises :class:`InvalidRequest` for an index type that does not suit the column, :class:`NotFound` for an
+        unknown column.
+        """
+        name = self._name_of(column)
+        key = f"{PREFIX}{type}.columns"
+        columns = _columns(self._core.stored_state().schema.options.get(key))
+        listed = ",".join(columns if name in columns else [*columns, name])
+        settings = {f"{PREFIX}{type}.{name}.{option}": value for option, value in (options or {}).items()}
+        return self._core.alter_options({key: listed, **settings})
+
+    def drop(self, column: str, type: str | None = None) -> TableSchema:
+        """Stop declaring an index on a column, or all of them; existing files keep theirs until they are rewritten.
+
+        Raises :class:`NotFound` if the column has no such index.
+        """
+        name = self._name_of(column)
+        going = [index for index in self.list() if index.column == name and type in (None, index.index_type)]
+        if not going:
+            what = "no index" if type is None else f"no {type} index"
+            raise NotFound(f"table '{self.name}': column '{name}' has {what}")
+        stored = self._core.stored_state().schema.options
+        changed: dict[str, str] = {}
+        unset: list[str] = []
+        for index in going:
+            key = f"{PREFIX}{index.index_type}.columns"
+            left = [c for c in _columns(stored.get(key)) if c != name]
+            if left:
+                changed[key] = ",".join(left)
+            else:
+                unset.append(key)
+            unset += [k for k in stored if k.startswith(f"{PREFIX}{index.index_type}.{name}.")]
+        return self._core.alter_options(changed, unset)
+
+    def _name_of(self, column: str) -> str:
+        """A column's name as the schema spells it, or ``m[k]`` for one key of a map column."""
+        name, key = split_map_key(column)
+        field = self._core.schema.field(name)
+        return field.name if key is None else f"{field.name}{column[len(name) :]}"
+
+    @tracked("rewriting the file indexes of")
+    def rebuild(self, where: str | None = None) -> Sequence[Rewritten]:
+        """Build the indexes that the options declare and files lack; ``where`` narrows partitions.
+
+        Returns the outcome for each file.  Large tables are committed a batch of files at a time: if interrupted, call
+        it again to resume.
+        """
+        return self._core.rebuild_indexes(where)
+
+    def advise(
+        self,
+        queries: Given | str | None = None,
+        *,
+        sample: int | None = None,
+        runner: Runner | None = None,
+        engine: str = "spark",
+    ) -> Advice:
+        """Advise on the indexes, sort order, buckets and pages of this table; nothing is changed.
+
+        ``queries``: conditions (Spark SQL text, predicate trees, or :class:`bitlake.tools.advise.questions.Query` with
+        columns and weights), recorded scans, or ``"recorded"`` for those of the table's own log.  Without them typical
+        conditions are assumed: one value, some values, ranges.  ``sample``: about how many rows ``runner`` reads.
+        ``engine``: whose reading is estimated, ``spark`` (SQL) or ``python`` (scans in this process).
+        ``print`` the result, and call its ``apply()`` to build the indexes and measure the gain.
+        """
+        from bitlake.tools.advise.advisor import advise  # loads what most programs never use
+
+        return advise(self._core, queries, sample, runner or self._core.runner(), engine)
+
+    def scans(self, most: int | None = 1000, since_ms: int | None = None) -> Sequence[ScanRecord]:
+        """The last ``most`` recorded scans of this table (``connect(record_scans=True)``), oldest first.
+
+        ``since_ms``: only those of this time and after, in milliseconds since the epoch.
+        """
+        return self.scan_log().read(most, since_ms)
+
+    def scan_log(self) -> ScanLog:
+        """The log of this table's scans; scans that wait to be stored are stored first."""
+        return scan_log_of(self._core)
+
+
+def _columns(text: str | None) -> list[str]:
+    return [c.strip() for c in (text or "").split(",") if c.strip()]
