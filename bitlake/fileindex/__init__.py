@@ -1,1 +1,1 @@
-"""File indexes: bytes of one data file's bloom, bitmap, range-bitmap and bit-slice indexes, and asking them."""
+"""File indexes: the index types of a data file, their registry, and evaluating predicates with them."""

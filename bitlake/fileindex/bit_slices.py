@@ -1,6 +1,6 @@
-"""Rows by the bits of a number each has: the kernels under range-bitmap and bsi.
+"""Bit-sliced numbers: the kernels of the range-bitmap and bsi indexes.
 
-Slice ``i`` holds the rows whose number has bit ``i``; comparing is a walk over the slices.
+Slice ``i`` holds the rows whose number has bit ``i``; a comparison walks over the slices.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from bitlake.codec.roaring import serialize_mask
 
 
 def encode_slices(numbers: npt.NDArray[np.integer], present: npt.NDArray[np.bool_], slices: int) -> list[bytes]:
-    """The serialized slices of non-negative numbers; rows not ``present`` are in none."""
+    """Return the serialized slices of non-negative numbers; rows that are not ``present`` are in none."""
     held = np.where(present, numbers, 0)
     return [serialize_mask((held & held.dtype.type(1 << i)) != 0) for i in range(slices)]
 
 
 def any_of(slices: Sequence[BitMap], present: BitMap, numbers: Iterable[int]) -> BitMap:
-    """The rows of ``present`` that have one of these numbers.
+    """Return the rows of ``present`` that have one of these numbers.
 
-    Halves rows and numbers from the top slice down, so that a long list costs no more than some passes over the rows.
+    Splits rows and numbers from the top slice down, so that a long list costs only a few passes over the rows.
     """
     wanted = sorted({n for n in numbers if n >= 0 and not n >> len(slices)})
     found: list[BitMap] = []
@@ -35,7 +35,7 @@ def any_of(slices: Sequence[BitMap], present: BitMap, numbers: Iterable[int]) ->
 def _descend(slices: Sequence[BitMap], rows: BitMap, wanted: list[int], bits: int, found: list[BitMap]) -> None:
     if not wanted or not rows:
         return
-    if len(wanted) == 1 << bits:  # every number there is below here
+    if len(wanted) == 1 << bits:  # every number with these upper bits
         found.append(rows)
         return
     bit = bits - 1
@@ -45,7 +45,7 @@ def _descend(slices: Sequence[BitMap], rows: BitMap, wanted: list[int], bits: in
 
 
 def at_least(slices: Sequence[BitMap], present: BitMap, number: int) -> BitMap:
-    """The rows of ``present`` whose number is ``number`` or more."""
+    """Return the rows of ``present`` whose number is at least ``number``."""
     if number <= 0:
         return present.copy()
     number -= 1  # more than number - 1
@@ -67,7 +67,7 @@ def at_least(slices: Sequence[BitMap], present: BitMap, number: int) -> BitMap:
 
 
 def top(slices: Sequence[BitMap], rows: BitMap, k: int, largest: bool) -> tuple[BitMap, BitMap]:
-    """The k largest (or smallest) of ``rows``: (surely among them, the rest or all that tie for it).
+    """Return the k largest (or smallest) of ``rows``: (rows surely among them, rows that tie for the other places).
 
     O'Neil's algorithm.  Requires 0 < k < len(rows).
     """

@@ -1,4 +1,4 @@
-"""The ``bitmap`` index: for each value the rows that have it.  Versions 1 and 2.
+"""The ``bitmap`` index stores the rows of each value as a bitmap.  Versions 1 and 2.
 
 Version 1::
 
@@ -14,10 +14,10 @@ Version 2::
     blocks: each i4 entries, entries x ( key, i4 offset, i4 length ), keys ascending over all blocks
     body as in version 1
 
-Integers are big-endian, keys as :mod:`bitlake.fileindex.keys` tells, bitmaps portable Roaring.  An offset counts from
-the body's start; a negative one is a single row at ``-1 - offset`` that has no bitmap (its length then is -1, but a
-single NULL's length is that of the bitmap it would have had).  Version 1 has no lengths: a bitmap ends where the next
-begins.  Bodies stand in the order of a Java hash map.  Source: index-format spec, section 3.
+Integers are big-endian, keys are encoded as in :mod:`bitlake.fileindex.keys`, bitmaps portable Roaring.  An offset
+counts from the body's start; a negative one is a single row at ``-1 - offset`` that has no bitmap (its length then is
+-1, but a single NULL's length is that of the bitmap it would have had).  Version 1 has no lengths: a bitmap ends where
+the next begins.  Bodies are in the order of a Java hash map.  Source: index-format spec, section 3.
 
 A reader fetches the header, then only the blocks and bitmaps a predicate needs, and keeps what it read.
 """
@@ -44,12 +44,12 @@ from bitlake.fileindex.description import Offset, Page, Section
 from bitlake.fileindex.dictionary import Coded, Coder, first_rows, pack, read_fixed, read_variable, rows_by_group
 from bitlake.fileindex.keyed import (
     MAX_COUNTED,
-    answer,
+    are_values,
     cardinalities,
     cardinality,
     counted_rows,
+    evaluate_leaf,
     key_texts,
-    telling,
     to_arrow,
 )
 from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of
@@ -73,13 +73,13 @@ _HEAD = struct.Struct(">BiiB")
 
 
 def supports(kind: DataType) -> bool:
-    """Whether values of this type can be indexed by bitmaps."""
+    """Whether the index takes values of a type."""
     keys = keys_of(kind)
     return keys is not None and keys.type.root not in _UNSUPPORTED
 
 
 class BitmapWriter:
-    """Gathers a column's values; ``add`` any number of times, then ``finish`` once."""
+    """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
@@ -95,7 +95,7 @@ class BitmapWriter:
         self._coder.add(column)
 
     def finish(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         coded = self._coder.finish()
         body = _Body(self._keys, coded)
         head = [_HEAD.pack(self._version or 2, len(coded.codes), coded.cardinality, body.nulls > 0)]
@@ -109,7 +109,7 @@ class BitmapWriter:
 
 
 _SINGLE_BYTES = 18
-"""Of a Roaring bitmap with one row."""
+"""Bytes of a Roaring bitmap with one row."""
 _FEW_GROUPS, _MANY_ROWS = 24, 1 << 16
 """With few values and many rows a mask for each value beats sorting the rows (4M rows, 5 values: half the time)."""
 _Grouped = tuple[Int64s, Int64s, bytes, Int64s]
@@ -117,7 +117,7 @@ _Grouped = tuple[Int64s, Int64s, bytes, Int64s]
 
 
 class _Body:
-    """The bitmaps of a column and where they are; arrays are indexed by code."""
+    """The bitmaps of a column and their places; arrays are indexed by code."""
 
     def __init__(self, keys: Keys, coded: Coded) -> None:
         n = coded.cardinality
@@ -212,18 +212,18 @@ def _block_starts(ends: Int64s, room: int) -> list[int]:
 
 _READ_HEAD = 10
 _HEADERS_APART = 256
-"""Up to so many bitmaps have their headers fetched one by one instead of everything at once."""
+"""For at most this number of bitmaps, headers are fetched one by one instead of in one request."""
 _ROARING = 8192
 """Bytes of a bitmap beyond one bit for each row, at most."""
 _BLOCK = 16 * 1024
 _MOST_ESTIMATED = 64
-"""Selectivity is estimated for lists of up to so many values."""
+"""Selectivity is estimated for lists of at most this number of values."""
 _SCAN_BYTES = 1 << 20
-"""Ranges and LIKE read all keys, if they take at most so many bytes (and bitmaps of at most so many bytes match)."""
+"""Ranges and LIKE are evaluated if all keys, and the bitmaps of those that match, take at most this number of bytes."""
 
 
 class _Entries:
-    """Some values of the index with their (offset, length): a block of version 2, or all of version 1."""
+    """Values of the index with their (offset, length): a block of version 2, or all of version 1."""
 
     __slots__ = ("_index", "_order", "_sorted", "keys", "places")
 
@@ -250,7 +250,7 @@ class _Entries:
 
 
 class BitmapReader:
-    """Answers ``=``, ``<>``, ``[NOT] IN`` and ``IS [NOT] NULL``; ranges and simple LIKE while the keys are few."""
+    """Evaluates ``=``, ``<>``, ``[NOT] IN`` and ``IS [NOT] NULL``; ranges and simple LIKE if there are few keys."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         keys = keys_of(kind)
@@ -269,22 +269,22 @@ class BitmapReader:
         self._nulls: BitMap | None = None
 
     def test(self, leaf: Leaf) -> Selection | None:
-        """The rows for which the leaf is TRUE, or None when this index cannot tell."""
+        """Return the rows for which the leaf is TRUE.  None if this index cannot evaluate it."""
         self._opened()
-        return self._like(leaf) if isinstance(leaf, Like) else answer(self, leaf)
+        return self._like(leaf) if isinstance(leaf, Like) else evaluate_leaf(self, leaf)
 
     def nulls(self) -> BitMap:
-        """The rows that are NULL."""
+        """Return the rows that are NULL."""
         if self._nulls is None:
             self._nulls = BitMap() if self._null_place is None else self._rows(*self._null_place)
         return self._nulls
 
     def present(self) -> BitMap:
-        """The rows that are not NULL."""
+        """Return the rows that are not NULL."""
         return BitMap(range(self.row_count)) - self.nulls()
 
     def having(self, keys: list[Key]) -> BitMap:
-        """The rows with any of these keys."""
+        """Return the rows with any of these keys."""
         places = [place for key in keys if (place := self._place(key)) is not None]
         if not places:
             return BitMap()
@@ -293,7 +293,7 @@ class BitmapReader:
         return self._rows_of(np.array(places, np.int64).reshape(-1, 2))
 
     def compared(self, op: Op, key: Key) -> BitMap | None:
-        """The rows whose key is <, <=, > or >= another; None unless the keys are few."""
+        """Return the rows whose key is <, <=, > or >= another.  None if there are too many keys."""
         scanned = self._scan()
         if scanned is None:
             return None
@@ -306,7 +306,7 @@ class BitmapReader:
         return self._matching(places[match])
 
     def _rows_of(self, places: Int64s) -> BitMap:
-        """The union of the rows at these (offset, length) places."""
+        """Return the union of the rows at these (offset, length) places."""
         offsets = places[:, 0]
         single = -1 - offsets[offsets < 0]
         if np.any(single >= self.row_count):
@@ -329,17 +329,17 @@ class BitmapReader:
     # Counting values ----------------------------------------------------------------------------------------------
 
     def distinct(self) -> pa.Array | None:
-        """The values of all rows; None when keys are not the values."""
+        """Return the distinct values of all rows.  None if the keys are not the values."""
         self._opened()
-        return to_arrow(self.keys, self._everything()[0]) if telling(self.keys) else None
+        return to_arrow(self.keys, self._everything()[0]) if are_values(self.keys) else None
 
     def value_counts(self, rows: BitMap | None) -> ValueCounts | None:
-        """How many of ``rows`` (None: of all) have each value, mostly from the bitmaps' headers.
+        """Count how many of ``rows`` (None: all) have each value, mostly from the bitmaps' headers.
 
-        None when keys are not the values, or too many bitmaps would be read for ``rows``.
+        None if the keys are not the values, or if too many bitmaps would be read.
         """
         self._opened()
-        if not telling(self.keys):
+        if not are_values(self.keys):
             return None
         keys, places = self._everything()
         stored = np.flatnonzero(places[:, 0] >= 0)
@@ -396,17 +396,17 @@ class BitmapReader:
             if found != rows:
                 return f"it has other rows for a value of row {(found ^ rows)[0]:,}"
         odd = self.nulls() ^ rebuilt.nulls()
-        return f"it does not tell rightly whether row {odd[0]:,} is NULL, and {len(odd) - 1:,} more" if odd else None
+        return f"it is wrong about whether row {odd[0]:,} is NULL, and {len(odd) - 1:,} more rows" if odd else None
 
     def count_having(self, keys: list[Key]) -> int:
-        """How many rows have any of these (different) keys, from the bitmaps' headers."""
+        """Count the rows that have any of these (different) keys, from the bitmaps' headers."""
         self._opened()
         places = np.array([p for k in keys if (p := self._place(k)) is not None], np.int64).reshape(-1, 2)
         stored = places[:, 0] >= 0
         return int((~stored).sum()) + int(self._cardinalities(places[stored]).sum())
 
     def rows_by_key(self) -> list[tuple[Key, BitMap]]:
-        """Each key with its rows: everything that the index holds but NULL, a Python object for each key."""
+        """Return each key with its rows, without NULL; a Python object for each key."""
         self._opened()
         keys, places = self._everything()
         return [(k, self._rows(int(o), int(n))) for k, (o, n) in zip(keys.to_pylist(), places.tolist(), strict=True)]
@@ -435,7 +435,7 @@ class BitmapReader:
         return counted
 
     def _everything(self) -> tuple[pa.Array, Int64s]:
-        """All keys with their places."""
+        """Return all keys with their places."""
         blocks = [self._block(i) for i in range(len(self._first_keys))]
         if not blocks:
             return pa.array([], self.keys.arrow), np.zeros((0, 2), np.int64)
@@ -452,7 +452,7 @@ class BitmapReader:
     # Finding values -----------------------------------------------------------------------------------------------
 
     def _place(self, key: Key) -> tuple[int, int] | None:
-        """The (offset, length) of a key's rows."""
+        """Return the (offset, length) of a key's rows."""
         if not self._first_keys:
             return None
         block = 0
@@ -487,7 +487,7 @@ class BitmapReader:
     # Scanning values ----------------------------------------------------------------------------------------------
 
     def _scan(self) -> tuple[pa.Array, Int64s] | None:
-        """All keys with their places, while they are few."""
+        """Return all keys with their places.  None if there are too many."""
         if not self._block_bounds or self._block_bounds[-1] - self._block_bounds[0] > _SCAN_BYTES:
             return None
         return self._everything()
@@ -511,7 +511,7 @@ class BitmapReader:
         keys, places = scanned
         match ends:
             case (False, False):
-                return answer(self, Comparison(leaf.column, Op.EQ, inner))
+                return evaluate_leaf(self, Comparison(leaf.column, Op.EQ, inner))
             case (False, True):
                 match_ = pc.starts_with(keys, inner.encode())
             case (True, False):
@@ -637,7 +637,7 @@ class _BitmapIndex(IndexType):
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
         keys = None if kind is None else keys_of(kind)
         if keys is None:
-            section.facts["note"] = "the column's type is not known, so keys cannot be told apart"
+            section.facts["note"] = "the column's type is unknown, so keys cannot be decoded"
         else:
             _describe(section, payload, keys, page)
 
@@ -679,7 +679,7 @@ def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | Non
     section.facts.update({"version": version, "rows": rows, "values": values})
     section.add("head", 0, _READ_HEAD, {"has NULLs": bool(nulls)})
     if version not in (1, 2) or nulls > 1 or rows < 0 or not 0 <= values <= rows:
-        raise CorruptError(f"this is no bitmap index: version {version}, {values:,} values in {rows:,} rows", 0)
+        raise CorruptError(f"this is not a bitmap index: version {version}, {values:,} values in {rows:,} rows", 0)
     (_describe_v1 if version == 1 else _describe_v2)(section, payload, keys, rows, values, bool(nulls), page)
 
 

@@ -1,4 +1,4 @@
-"""The ``bloom-filter`` index: surely absent, or maybe there.
+"""The ``bloom-filter`` index tells whether a value is absent from a file.
 
 ============  ====  ==============================================================
 offset        type  meaning
@@ -57,7 +57,7 @@ _MOST_HASHES = 10_000
 
 
 def supports(kind: DataType) -> bool:
-    """Whether values of this type can go into a bloom filter."""
+    """Whether the index takes values of a type."""
     keys = keys_of(kind)
     return keys is not None and keys.type.root not in _UNSUPPORTED
 
@@ -66,14 +66,14 @@ ACCEPTS = "bloom-filter takes strings, binaries, integers, FLOAT, DOUBLE, DATE, 
 
 
 def shape(items: int, fpp: float) -> tuple[int, int]:
-    """(number of bits, number of hash functions), computed as Paimon (Java) does."""
+    """Return (number of bits, number of hash functions) as Paimon (Java) computes them."""
     bits = int(-items * math.log(fpp) / (math.log(2) * math.log(2)))
     bits += 8 - bits % 8
     return bits, max(1, math.floor(bits / items * math.log(2) + 0.5))
 
 
 class BloomWriter:
-    """Gathers a column's values; ``add`` any number of times, then ``finish`` once."""
+    """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
@@ -117,7 +117,7 @@ class BloomWriter:
         self._distinct, self._pending, self._pending_rows = hashes, [], 0
 
     def hashes(self) -> UInt64s:
-        """The hashes of the distinct values so far, ascending."""
+        """Return the hashes of the distinct values so far, ascending."""
         self._merge()
         return self._distinct
 
@@ -128,7 +128,7 @@ class BloomWriter:
         return f"it denies {missed:,} of the column's {distinct:,} values" if missed else None
 
     def finish(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         self._merge()
         items = self._items or max(len(self._distinct), _FEWEST_ITEMS)
         bits, hash_functions = shape(items, self._fpp)
@@ -153,7 +153,7 @@ def _filled(hashes: UInt64s, bits: int, hash_functions: int) -> bytes:
 
 
 def _positions(hashes: UInt64s, bits: int, hash_functions: int) -> list[npt.NDArray[np.uint32]]:
-    """The bit positions of every hash, one array per hash function."""
+    """Return the bit positions of every hash, one array per hash function."""
     low = hashes.astype(np.uint32).view(np.int32)
     high = (hashes >> np.uint64(32)).astype(np.uint32).view(np.int32)
     out = []
@@ -165,9 +165,9 @@ def _positions(hashes: UInt64s, bits: int, hash_functions: int) -> list[npt.NDAr
 
 
 def absent(payload: bytes, values: BloomWriter) -> tuple[int, int]:
-    """Of the distinct values that were gathered: how many a filter says are not there, and how many there are.
+    """Count the distinct values that were added: (those that a filter denies, all).
 
-    Raises :class:`CorruptError` for a payload that is no filter.
+    Raises :class:`CorruptError` for a payload that is not a filter.
     """
     bits, hashes = 8 * (len(payload) - 4), values.hashes()
     functions = _I4.unpack_from(payload)[0] if len(payload) > 4 else 0
@@ -188,7 +188,7 @@ def _check_shape(bits: int, hash_functions: int) -> None:
 
 
 class BloomReader:
-    """Answers ``=`` and ``IN`` with "no row", or not at all."""
+    """Evaluates ``=`` and ``IN``: no row can match, or every row can."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         keys = keys_of(kind)
@@ -200,7 +200,7 @@ class BloomReader:
         self._hash_functions = 0
 
     def test(self, leaf: Leaf) -> Selection | None:
-        """NONE when no value can be there, ALL when one may be; None for other operators."""
+        """Return NONE if no value can be in the file, ALL if one may be.  None for other operators."""
         match leaf:
             case Comparison(_, Op.EQ, value):
                 values = (value,)
@@ -213,7 +213,7 @@ class BloomReader:
 
     def bytes_to_read(self, leaf: Leaf, length: int, rows: int) -> int:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""
-        return min(length, _MOST_READ)  # single bytes, or for long lists of values all of it
+        return min(length, _MOST_READ)  # single bytes, or everything for long lists of values
 
     def selectivity(self, leaf: Leaf) -> float | None:
         """See :class:`bitlake.fileindex.capabilities.CostEstimator`."""

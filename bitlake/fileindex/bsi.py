@@ -1,4 +1,4 @@
-"""The ``bsi`` index (deprecated in Paimon): numbers as bit slices, positive and negative ones apart.
+"""The ``bsi`` index (deprecated in Paimon) stores numbers as bit slices, positive and negative numbers separately.
 
 ::
 
@@ -29,7 +29,7 @@ from bitlake.expressions.tree import Leaf, Op
 from bitlake.fileindex.bit_slices import any_of, at_least, encode_slices
 from bitlake.fileindex.capabilities import IndexType
 from bitlake.fileindex.description import Page, Section
-from bitlake.fileindex.keyed import answer, codes_of, difference_by_row
+from bitlake.fileindex.keyed import codes_of, difference_by_row, evaluate_leaf
 from bitlake.fileindex.keys import Key, chunks, keys_of
 from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.selection import Selection
@@ -46,13 +46,13 @@ _I4 = struct.Struct(">i")
 
 
 def supports(kind: DataType) -> bool:
-    """Whether values of this type can be indexed."""
+    """Whether the index takes values of a type."""
     keys = keys_of(kind)
     return keys is not None and keys.type.root in _SUPPORTED
 
 
 class BsiWriter:
-    """Gathers a column's values; ``add`` any number of times, then ``finish`` once.  8 bytes a row."""
+    """Builds a payload: ``add`` any number of times, then ``finish`` once.  Memory: 8 bytes a row."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
@@ -78,7 +78,7 @@ class BsiWriter:
             self._present.append(present)
 
     def finish(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         values = np.concatenate([np.zeros(0, np.int64), *self._values])
         present = np.concatenate([np.zeros(0, bool), *self._present])
         out = [_HEAD.pack(_VERSION, len(values))]
@@ -111,7 +111,7 @@ class _Part:
 
 
 class BsiReader:
-    """Answers every operator but LIKE, exactly (timestamps beyond microseconds: never too few rows)."""
+    """Evaluates every operator except LIKE, exactly (timestamps finer than microseconds: a superset of the rows)."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         keys = keys_of(kind)
@@ -119,31 +119,31 @@ class BsiReader:
             raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self.keys = keys
         self.row_count = row_count
-        # Nothing in the payload tells where a slice starts, so it is read whole.
+        # The payload does not state where a slice starts, so it is read whole.
         self._window = LazyBytes(fetch, length, length)
         self._parts: tuple[_Part, _Part] | None = None
 
     def test(self, leaf: Leaf) -> Selection | None:
-        """The rows for which the leaf is TRUE, or None when this index cannot tell."""
-        return answer(self, leaf)
+        """Return the rows for which the leaf is TRUE.  None if this index cannot evaluate it."""
+        return evaluate_leaf(self, leaf)
 
     def present(self) -> BitMap:
-        """The rows that are not NULL."""
+        """Return the rows that are not NULL."""
         positive, negative = self._read()
         return positive.present | negative.present
 
     def nulls(self) -> BitMap:
-        """The rows that are NULL."""
+        """Return the rows that are NULL."""
         return BitMap(range(self.row_count)) - self.present()
 
     def having(self, keys: list[Key]) -> BitMap:
-        """The rows with any of these keys."""
+        """Return the rows with any of these keys."""
         positive, negative = self._read()
         numbers = [key for key in keys if isinstance(key, int)]
         return positive.any_of(n for n in numbers if n >= 0) | negative.any_of(-n for n in numbers if n < 0)
 
     def compared(self, op: Op, key: Key) -> BitMap:
-        """The rows whose key is <, <=, > or >= another."""
+        """Return the rows whose key is <, <=, > or >= another."""
         assert isinstance(key, int)
         positive, negative = self._read()
         start = key + (op in (Op.GT, Op.LE))  # the rows from here on, or all others
@@ -154,7 +154,7 @@ class BsiReader:
         return above if op in (Op.GT, Op.GE) else self.present() - above
 
     def numbers(self) -> tuple[Int64s, Int64s]:
-        """The rows that are not NULL, and the number of each."""
+        """Return the rows that are not NULL, and the number of each."""
         found = [codes_of(p.slices, p.present, self.row_count) for p in self._read()]
         values = [sign * (codes + p.least) for sign, p, (_, codes) in zip((1, -1), self._read(), found, strict=True)]
         rows, numbers = np.concatenate([f[0] for f in found]), np.concatenate(values)
@@ -227,13 +227,13 @@ class _BsiIndex(IndexType):
         return Reader(payload.view(1, 4), 1).i4() if payload.length >= _HEAD.size else None
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
-        # Nothing states where a slice starts, so both parts are read only if entries are asked for.
+        # The payload does not state where a slice starts, so both parts are read only if entries are asked for.
         reader = Reader(payload.view(0, min(_HEAD.size, payload.length) if page is None else payload.length))
         version, rows = reader.u1(), reader.i4()
         section.facts.update({"version": version, "rows": rows})
         section.add("head", 0, _HEAD.size)
         if version != _VERSION or rows < 0:
-            raise CorruptError(f"this is no bsi index: version {version} of {rows:,} rows", 0)
+            raise CorruptError(f"this is not a bsi index: version {version} of {rows:,} rows", 0)
         for name in ("values from 0", "values below 0") if page is not None else ():
             _describe_part(section.add(name, reader.offset), reader, rows)
 

@@ -1,4 +1,4 @@
-"""The container that holds all indexes of one data file, in an ``.index`` file or embedded in a manifest.
+"""The container of all indexes of one data file, stored as an ``.index`` file or embedded in a manifest.
 
 ======================  =====  ====================================================================
 field                   type   value
@@ -12,12 +12,12 @@ per column: name        utf    modified UTF-8 with u2 length; map keys are ``col
 · · per index: type     utf    ``bloom-filter``, ``bitmap``, ``range-bitmap``, ``bsi``
 · · start               i4     from the start of the container; -1 = the writer saw no row
 · · length              i4     bytes of the payload; 0 when start is -1
-redundant length        i4     so many bytes more belong to the head: a rewrite's mark of 8, then checksums, or none
+redundant length        i4     bytes of the head after this field: a rewrite's mark of 8, then checksums, or none
 body                           payloads in header order, no padding
 ======================  =====  ====================================================================
 
 All integers big-endian.  Columns and types stand in the order of Java's hash maps.
-:mod:`bitlake.fileindex.lazy_bytes` draws the checksums.  Source: index-format spec, section 1.
+The layout of the checksums is in :mod:`bitlake.fileindex.lazy_bytes`.  Source: index-format spec, section 1.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from bitlake.fileindex.lazy_bytes import Checksums, block_length, encode_block, 
 MAGIC = 1493475289347502
 VERSION = 1
 EMPTY = (-1, 0)
-"""The range of an index whose writer saw no row."""
+"""The (start, length) of an index whose writer saw no row."""
 _FIXED = struct.Struct(">qii")
 FIXED_LENGTH = _FIXED.size
-"""Bytes that :func:`header_length` needs."""
+"""Bytes that :func:`header_length` takes."""
 _I4 = struct.Struct(">i")
 _RANGE = struct.Struct(">ii")
 _MAX = 2**31 - 1
@@ -47,7 +47,7 @@ _MAX = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class ContainerHeader:
-    """Where each index is: ``columns[column][index type] = (start, length)``, from the container's start."""
+    """The place of each index: ``columns[column][index type] = (start, length)``, from the container's start."""
 
     columns: Mapping[str, Mapping[str, tuple[int, int]]]
     length: int
@@ -55,9 +55,9 @@ class ContainerHeader:
 
 
 def split_map_key(name: str) -> tuple[str, str | None]:
-    """``m[k]`` → (``m``, ``k``): up to the first ``[``, and from there to the last character, a ``]``.
+    """Split ``m[k]`` into (``m``, ``k``): up to the first ``[``, and from there to the last character, a ``]``.
 
-    Any other name → (name, None).
+    Any other name gives (name, None).
     """
     if name.endswith("]") and "[" in name[1:]:
         top, _, key = name[:-1].partition("[")
@@ -71,11 +71,11 @@ def encode_container(
     mark: bytes = b"",
     checksums: bool = False,
 ) -> bytes:
-    """The container of ``{column: {index type: payload}}``; a payload None is the empty marker.
+    """Encode the container of ``{column: {index type: payload}}``; a payload None is the empty marker.
 
-    Columns and types come out in Java's order.  That depends a little on the order in which the table options declare
-    them: ``declared``, pairs (column, index type), default: as the mapping has them.  ``mark`` tells containers of the
-    same payloads apart; it and the ``checksums`` take the place of the redundant bytes, which readers skip.
+    Columns and types are written in Java's order, which depends on the order in which the table options declare them:
+    ``declared``, pairs (column, index type), default: the mapping's order.  ``mark`` makes containers of the same
+    payloads differ; it and the ``checksums`` are stored as redundant bytes, which readers skip.
     """
     if declared is None:
         declared = [(column, kind) for column, inner in indexes.items() for kind in inner]
@@ -113,7 +113,7 @@ def encode_container(
 
 
 def java_order(declared: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    """The order Paimon (Java) writes indexes in: column → its index types.
+    """Return the order in which Paimon (Java) writes indexes: column → its index types.
 
     Paimon's options, then its writer, then the collected payloads each go through a hash map.
     """
@@ -144,7 +144,7 @@ def java_order(declared: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def _column_hash(name: str) -> int:
-    """``Arrays.hashCode`` of Paimon's (column, map key or null, whether it is a map key)."""
+    """Return ``Arrays.hashCode`` of Paimon's (column, map key or null, whether it is a map key)."""
     top, key = split_map_key(name)
     h = 31 + string_hash(top)
     h = 31 * h + (0 if key is None else string_hash(key))
@@ -153,9 +153,9 @@ def _column_hash(name: str) -> int:
 
 
 def header_length(prefix: bytes | memoryview) -> int:
-    """Bytes of the header, from the container's first :data:`FIXED_LENGTH` bytes.
+    """Return the header's length, from the container's first :data:`FIXED_LENGTH` bytes.
 
-    Raises :class:`CorruptError` for other bytes, :class:`UnsupportedFeature` for a version from the future.
+    Raises :class:`CorruptError` for other bytes, :class:`UnsupportedFeature` for a newer version.
     """
     reader = Reader(prefix)
     magic, version, length = reader.i8(), reader.i4(), reader.i4()
@@ -169,10 +169,10 @@ def header_length(prefix: bytes | memoryview) -> int:
 
 
 def read_header(view: bytes | memoryview, size: int | None = None) -> ContainerHeader:
-    """Parse the header; ``view`` needs to reach to its end only.
+    """Parse the header; ``view`` must hold all of it.
 
-    ``size``: bytes of the whole container, which every index must lie within (default: the view's).  Checksums, if
-    there are any, are verified for what ``view`` holds.
+    ``size``: bytes of the whole container, which limits the place of every index (default: the view's).  Checksums, if
+    the container has them, are verified for what ``view`` holds.
     """
     length = header_length(view)
     size = len(view) if size is None else size

@@ -1,6 +1,6 @@
-"""Columns as codes: the distinct keys of a column, and which of them each row has.
+"""Dictionary encoding: the distinct keys of a column, and the code of each row.
 
-Lists of (key, fixed-size tail) records, as bitmap and range-bitmap indexes hold them: packing and walking.
+Also packing and reading lists of (key, fixed-size tail) records, as bitmap and range-bitmap indexes store them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bitlake.fileindex.lazy_bytes import LazyBytes
 from bitlake.lazy_arrow import compute as pc
 
 _COLLAPSE = 1 << 20
-"""Dictionary entries held beyond the distinct ones before they are unified: bounds memory over many batches."""
+"""Dictionary entries beyond the distinct ones at which dictionaries are unified: bounds memory over many batches."""
 _SAMPLE = 4096
 
 
@@ -36,15 +36,15 @@ class Coded:
 
     @property
     def cardinality(self) -> int:
-        """How many distinct keys there are."""
+        """The number of distinct keys."""
         return len(self.dictionary)
 
 
 class Coder:
-    """Gathers a column batch by batch, in about 4 bytes a row plus its distinct keys.
+    """Encodes a column batch by batch.  Memory: about 4 bytes a row plus the distinct keys.
 
-    Numbers that hardly repeat are kept as they are (up to 8 bytes a row) and sorted at the end: three times faster than
-    a hash table of them.
+    Numbers that hardly repeat are kept as they are (up to 8 bytes a row) and sorted at the end, which is three times
+    faster than a hash table.
     """
 
     def __init__(self, keys: Keys) -> None:
@@ -84,7 +84,7 @@ class Coder:
         self._distinct = self._entries = len(self._parts[0].dictionary)
 
     def finish(self) -> Coded:
-        """The gathered column; the coder is empty afterwards."""
+        """Return the encoded column; the coder is empty afterwards."""
         if self._numbers is not None:
             numbers, self._numbers = pa.concat_arrays(self._numbers), None
             return _by_sorting(self._keys, numbers)
@@ -115,7 +115,7 @@ def _by_sorting(keys: Keys, column: pa.Array) -> Coded:
 
 
 def _ranks(sortable: Ints, keys: Keys) -> tuple[Ints, npt.NDArray[np.int32]]:
-    """(the distinct keys in order, which of them each value is)."""
+    """Return (the distinct keys in order, the code of each value)."""
     if len(sortable) == 0:
         return sortable, np.zeros(0, np.int32)
     least, most = int(sortable.min()), int(sortable.max())
@@ -141,7 +141,7 @@ def _codes(indices: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def first_rows(codes: npt.NDArray[np.int32], cardinality: int) -> Int64s:
-    """The first row of every code."""
+    """Return the first row of every code."""
     first = np.full(cardinality + 1, -1, np.int64)
     size = 1 << 16
     while True:  # usually every code shows up early
@@ -154,7 +154,7 @@ def first_rows(codes: npt.NDArray[np.int32], cardinality: int) -> Int64s:
 
 
 def rows_by_group(groups: npt.NDArray[np.integer], count: int) -> tuple[Int64s, Int64s]:
-    """Row positions sorted by group, ascending inside each; and the ``count + 1`` bounds of the groups."""
+    """Return row positions sorted by group, ascending inside each, and the ``count + 1`` bounds of the groups."""
     bounds = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(groups, minlength=count), out=bounds[1:])
     # numpy's stable sort is a radix sort for up to 16 bits.
@@ -172,7 +172,7 @@ _FEW = 16
 
 
 def pack(keys: Keys, values: pa.Array, *tail: Int64s) -> tuple[bytes, Int64s]:
-    """Records of each key followed by i4 big-endian numbers, one array per number.
+    """Encode records of each key followed by i4 big-endian numbers, one array per number.
 
     Returns their bytes and the ``n + 1`` offsets of the records.
     """
@@ -198,7 +198,7 @@ def pack(keys: Keys, values: pa.Array, *tail: Int64s) -> tuple[bytes, Int64s]:
 
 
 def _fixed(rows: npt.NDArray[np.integer]) -> pa.Array:
-    """Every row of a big-endian array as one binary value."""
+    """Return every row of a big-endian array as one binary value."""
     size = rows.nbytes // len(rows) if len(rows) else 0
     offsets = np.arange(len(rows) + 1, dtype=np.int64) * size
     return pa.LargeBinaryArray.from_buffers(
@@ -211,7 +211,7 @@ def read_variable(
 ) -> tuple[list[bytes], Int64s, int]:
     """Read ``n`` records of variable-width keys from ``at``: (keys, tails as an (n, tail) array, end offset).
 
-    ``end``: where the list ends at the latest.  None: it ends where it ends, and is fetched in growing pieces.
+    ``end``: the latest end of the list.  None: unknown, the list is fetched in growing pieces.
     Raises :class:`CorruptError` when it does not end by then.
     """
     least = 4 + 4 * tail
@@ -228,13 +228,13 @@ def read_variable(
         more = min(limit - at - size, size)
         if more == 0:
             raise CorruptError("an index ends inside its values", at)
-        # Only what is missing: the list may be as long as all else that one question reads.
+        # Only the missing bytes: the list may be as long as everything else that a lookup reads.
         view = memoryview(b"".join((view, window.view(at + size, more))))
         size += more
 
 
 def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], Int64s, int] | None:
-    """The records at the start of ``view``, or None when it ends before they do.
+    """Return the records at the start of ``view``.  None if it ends before they do.
 
     Where a record starts is known only from the one before it, hence a plain loop; the block size of V2 bitmaps and
     the chunk size of range-bitmaps bound it.
@@ -254,7 +254,7 @@ def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], 
         values.append(bytes(view[at + 4 : stop]))
         starts.append(stop)
         at = stop + 4 * tail
-    if n <= _FEW:  # the usual index of a small file: arrays would take longer to make than to fill
+    if n <= _FEW:  # the usual index of a small file: making arrays would take longer than filling them
         few = [[unpack(view, start + 4 * i)[0] for i in range(tail)] for start in starts]
         return values, np.array(few, np.int64).reshape(n, tail), at
     numbers = np.zeros((n, tail), np.int64)

@@ -1,12 +1,13 @@
-"""What a predicate's leaf means to an index that knows the rows of each key: shared by all but bloom filters.
+"""Evaluate leaves with an index that finds rows by key: shared by bitmap, range-bitmap and bsi.
 
-Here SQL is told from keys: 0.0 equals -0.0, NULL is neither ``=`` nor ``<>`` to anything, keys of fine timestamps are
-shared, CHAR values may be padded.
+:func:`evaluate_leaf` applies SQL's rules to keys: 0.0 equals -0.0, a comparison with NULL is never TRUE, timestamps
+finer than microseconds share keys, CHAR values may be padded.
 
-From an index back to the column: which values there are, and how many rows have each.
+:func:`to_arrow` and :func:`physical_value` turn keys back into values, for types whose keys :func:`are_values`:
+not CHAR (padded or unpadded, depending on the writer), not timestamps finer than microseconds.
 
-Only indexes that keep every value can tell (bitmap and range-bitmap), and only of types whose keys are the values:
-not CHAR (stored padded or not, whoever wrote it) and not timestamps finer than microseconds.
+Also shared: counting the rows of serialized bitmaps, comparing two indexes row by row (verify), and formatting keys
+(inspect).
 """
 
 from __future__ import annotations
@@ -32,26 +33,26 @@ from bitlake.types import Root, arrow_type
 
 
 class KeyedRows(Protocol):
-    """An index that finds rows by key; returned bitmaps are not changed by the caller."""
+    """An index that finds rows by key; callers do not change the bitmaps that it returns."""
 
     keys: Keys
     row_count: int
 
     def present(self) -> BitMap:
-        """The rows that are not NULL."""
+        """Return the rows that are not NULL."""
 
     def nulls(self) -> BitMap:
-        """The rows that are NULL."""
+        """Return the rows that are NULL."""
 
     def having(self, keys: list[Key]) -> BitMap:
-        """The rows with any of these keys."""
+        """Return the rows with any of these keys."""
 
     def compared(self, op: Op, key: Key) -> BitMap | None:
-        """The rows whose key is <, <=, > or >= another, in the order of values; None when that takes too long."""
+        """Return the rows whose key is <, <=, > or >= another, in the order of values.  None if that costs too much."""
 
 
-def answer(index: KeyedRows, leaf: Leaf) -> Selection | None:
-    """The rows for which the leaf is TRUE, or None when the index cannot tell."""
+def evaluate_leaf(index: KeyedRows, leaf: Leaf) -> Selection | None:
+    """Return the rows for which the leaf is TRUE.  None if the index cannot evaluate it."""
     match leaf:
         case IsNull(_, negated):
             return _selection(index, index.present() if negated else index.nulls(), True)
@@ -94,7 +95,7 @@ def _different(index: KeyedRows, values: Iterable[Any]) -> Selection | None:
 
 def _compared(index: KeyedRows, op: Op, value: Any) -> Selection | None:
     if index.keys.type.root is Root.CHAR:
-        return None  # padded or not: the order is not known
+        return None  # padded or unpadded: the order is unknown
     if index.keys.floating and value == 0:  # -0.0 sorts before 0.0, but equals it
         value = -0.0 if op in (Op.LT, Op.GE) else 0.0
     key = index.keys.of_literal(value)
@@ -107,19 +108,19 @@ def _compared(index: KeyedRows, op: Op, value: Any) -> Selection | None:
     return None if rows is None else _selection(index, rows, not lossy)
 
 
-# Above these, counting walks longer than the column takes to be read.
+# Above this, counting takes longer than reading the column.
 MAX_COUNTED = 4096
-"""Bitmaps (of more than one row) to be intersected with a selection one by one."""
+"""Most bitmaps (of more than one row) that are intersected with a selection one by one."""
 _PLAIN, _WITH_RUNS = 12346, 12347
 
 
-def telling(keys: Keys) -> bool:
-    """Whether keys of this type are the column's values."""
+def are_values(keys: Keys) -> bool:
+    """Whether the keys of a type are the column's values."""
     return not keys.lossy and keys.type.root is not Root.CHAR
 
 
 def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
-    """Keys (:attr:`Keys.arrow`) as values of the column's Arrow type; requires :func:`telling`."""
+    """Return keys (:attr:`Keys.arrow`) as values of the column's Arrow type; requires :func:`are_values`."""
     wanted = arrow_type(keys.type)
     if keys.width == 0:
         try:
@@ -136,7 +137,7 @@ def to_arrow(keys: Keys, array: pa.Array) -> pa.Array:
 
 
 def physical_value(keys: Keys, key: Key) -> Any:
-    """One key as the physical value of :mod:`bitlake.expressions.tree`; requires :func:`telling`."""
+    """Return one key as a physical value of :mod:`bitlake.expressions.tree`; requires :func:`are_values`."""
     if isinstance(key, bytes):
         return key.decode("utf-8", "surrogatepass") if keys.type.root is Root.VARCHAR else key
     if keys.floating:
@@ -145,11 +146,11 @@ def physical_value(keys: Keys, key: Key) -> Any:
 
 
 def codes_of(slices: Sequence[BitMap], rows: BitMap, row_count: int) -> tuple[Int64s, Int64s]:
-    """The positions of ``rows`` and the number that bit slices give each of them."""
+    """Return the positions of ``rows``, and the number that the bit slices hold for each."""
     positions = positions_of(rows)
-    if not len(positions):  # nothing but NULLs has 64 slices, all empty
+    if not len(positions):  # a column of NULLs has 64 slices, all empty
         return positions, positions
-    if 16 * len(positions) < row_count:  # few rows: find their places among themselves
+    if 16 * len(positions) < row_count:  # few rows: look up their positions
         codes = np.zeros(len(positions), np.int64)
         for i, rows_of_bit in enumerate(slices):
             codes[np.searchsorted(positions, positions_of(rows_of_bit & rows))] |= 1 << i
@@ -161,7 +162,7 @@ def codes_of(slices: Sequence[BitMap], rows: BitMap, row_count: int) -> tuple[In
 
 
 def cardinality(header: memoryview, offset: int) -> int | None:
-    """Rows in a serialized Roaring bitmap, told by its header; None when ``header`` ends before it does."""
+    """Return the number of rows in a serialized Roaring bitmap, from its header.  None if ``header`` is cut short."""
     if len(header) < 4:
         return None
     cookie = int.from_bytes(header[:4], "little")
@@ -183,9 +184,9 @@ def cardinality(header: memoryview, offset: int) -> int | None:
 
 
 def cardinalities(body: memoryview, offsets: Int64s) -> Int64s:
-    """The rows in each of many serialized bitmaps at ``offsets`` of ``body``, at once.
+    """Return the number of rows in each of the serialized bitmaps at ``offsets`` of ``body``.
 
-    Raises :class:`CorruptError` for what is no Roaring bitmap or ends outside of ``body``.
+    Raises :class:`CorruptError` for bytes that are not a Roaring bitmap, or that end outside ``body``.
     """
     data = np.frombuffer(body, np.uint8)
     words = np.ndarray((max(len(data) - 3, 0),), "<u4", data, strides=(1,))
@@ -268,7 +269,7 @@ def counted_rows(payload: LazyBytes, at: int, length: int, rows: int) -> int:
 def key_texts(keys: Keys, entries: Any, shown: range) -> list[str]:
     """Format some of an index's keys as people write the values."""
     picked = list(entries[shown.start : shown.stop])
-    if telling(keys):
+    if are_values(keys):
         try:
             array = keys.array_of([k if isinstance(k, bytes) else int(k) for k in picked])
             return [_text(v) for v in to_arrow(keys, array).to_pylist()]

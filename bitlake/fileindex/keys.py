@@ -1,8 +1,8 @@
-"""How the values of a column type look in an index: Arrow arrays and literals → keys, and keys → bytes, hashes, order.
+"""Index keys: convert Arrow arrays and literals to keys, and keys to bytes, hashes and their order.
 
-A *key* is what makes two values the same to an index.  Keys of fixed width are signed integers (floats by their IEEE
-bits, so that 0.0 and -0.0 differ, every NaN being one canonical NaN; booleans 0 and 1; decimals unscaled); keys of
-strings and binaries are bytes.
+Two values are equal to an index if their *keys* are equal.  Keys of fixed width are signed integers (floats by their
+IEEE bits, so that 0.0 and -0.0 differ, every NaN being one canonical NaN; booleans 0 and 1; decimals unscaled); keys
+of strings and binaries are bytes.
 
 ======================================  =====  ===============================================
 type                                    bytes  key
@@ -63,11 +63,11 @@ _KEY_PRECISION = 6
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """The key rules of one atomic type; get one from :func:`keys_of`."""
+    """The key rules of one atomic type; :func:`keys_of` makes one."""
 
     type: AtomicType
     width: int
-    """Bytes of a key; 0 when it varies."""
+    """Bytes of a key; 0 if it varies."""
 
     @property
     def floating(self) -> bool:
@@ -90,7 +90,7 @@ class Keys:
         return np.dtype(f"i{self.width}")
 
     def of_array(self, array: pa.Array) -> pa.Array:
-        """The keys of a column's values; NULLs stay.
+        """Return the keys of a column's values; NULLs stay.
 
         A dictionary array gives a dictionary array whose dictionary holds distinct keys without NULL.
         Raises :class:`InvalidRequest` when the array's type cannot hold this column's values, and
@@ -144,7 +144,7 @@ class Keys:
         return _with_nulls_of(array, np.ascontiguousarray(words[:, 0]))
 
     def of_literal(self, value: Any) -> Key | None:
-        """The key of a bound literal (see :mod:`bitlake.expressions.tree`), or None when no value can have it."""
+        """Return the key of a bound literal (see :mod:`bitlake.expressions.tree`).  None if no value can have it."""
         root = self.type.root
         if root in STRINGS:
             return str(value).encode("utf-8", "surrogatepass")
@@ -170,10 +170,10 @@ class Keys:
         return int.from_bytes(packed, "big", signed=True)
 
     def equal_keys(self, value: Any) -> tuple[list[Key], bool]:
-        """The keys SQL calls equal to a literal, and whether rows with them are surely equal to it.
+        """Return the keys that are equal to a literal in SQL, and whether rows with them surely match.
 
-        0.0 and -0.0 are equal.  CHAR values may be stored padded or not, whoever wrote them, and comparing them
-        ignores trailing spaces in some engines; only a full-length literal that ends in none is certain.
+        0.0 and -0.0 are equal.  CHAR values are stored padded or unpadded, depending on the writer, and some engines
+        ignore trailing spaces; only a full-length literal without a trailing space is certain.
         """
         key = self.of_literal(value)
         if key is None:
@@ -188,13 +188,13 @@ class Keys:
         return [key], not self.lossy
 
     def order(self, keys: Ints) -> Ints:
-        """Fixed-width keys as integers that sort like the values: floats in Java's total order, -0.0 before 0.0."""
+        """Return fixed-width keys as integers that sort like the values: floats in Java's order, -0.0 before 0.0."""
         if not self.floating:
             return keys
         return keys ^ ((keys >> (8 * self.width - 1)) & np.iinfo(keys.dtype).max)
 
     def sort_indices(self, keys: pa.Array) -> Int64s:
-        """Indices that sort distinct keys (no NULL): numbers by value, bytes unsigned, shorter prefix first."""
+        """Return indices that sort distinct keys (no NULL): numbers by value, bytes unsigned, shorter prefix first."""
         if self.width:
             order: Int64s = np.argsort(self.order(self.numpy(keys)), kind="stable")
             return order
@@ -202,19 +202,19 @@ class Keys:
         return sorted_
 
     def numpy(self, keys: pa.Array) -> Ints:
-        """Fixed-width keys as numpy integers; a NULL's is arbitrary."""
+        """Return fixed-width keys as numpy integers; a NULL's is arbitrary."""
         filled = keys.fill_null(0) if keys.null_count else keys
         values: Ints = filled.to_numpy(zero_copy_only=False)
         return values
 
     def bloom_hashes(self, keys: pa.Array) -> UInt64s:
-        """The 64-bit hashes bloom filters use; a NULL's is arbitrary."""
+        """Return the 64-bit hashes that bloom filters use; a NULL's is arbitrary."""
         if self.width == 0:
             return xxh64(keys)
         return number_hash(self.numpy(keys).astype(np.int64)).view(np.uint64)
 
     def java_hashes(self, keys: pa.Array) -> Int32s:
-        """``hashCode`` of the objects Paimon (Java) keeps in its maps."""
+        """Return the ``hashCode`` of the objects that Paimon (Java) keeps in its maps."""
         if self.width == 0:
             return murmur_bytes(keys)
         numbers = self.numpy(keys)
@@ -223,18 +223,18 @@ class Keys:
         return long_hashes(numbers) if self.width == 8 else numbers.astype(np.int32)
 
     def array_of(self, keys: Iterable[Key]) -> pa.Array:
-        """A key array of Python keys."""
+        """Return a key array of Python keys."""
         return pa.array(list(keys), self.arrow)
 
     def encode(self, key: Key) -> bytes:
-        """The bytes of one key as bitmap and range-bitmap headers hold it: strings with their i4 length."""
+        """Return one key as bitmap and range-bitmap headers store it: strings with their i4 length."""
         if isinstance(key, bytes):
             return struct.pack(">i", len(key)) + key
         return key.to_bytes(self.width, "big", signed=True)
 
 
 def keys_of(kind: DataType) -> Keys | None:
-    """The key rules of a type, or None for types no index takes (nested, VARIANT)."""
+    """Return the key rules of a type.  None for types that no index takes (nested, VARIANT)."""
     if not isinstance(kind, AtomicType) or kind.root is Root.VARIANT:
         return None
     return Keys(kind, _WIDTHS.get(kind.root, 0))
@@ -246,7 +246,7 @@ def is_floating(kind: DataType) -> bool:
 
 
 def chunks(column: pa.Array | pa.ChunkedArray) -> Iterator[pa.Array]:
-    """The non-empty arrays of a column."""
+    """Iterate over the non-empty arrays of a column."""
     for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else (column,):
         if len(chunk):
             yield chunk

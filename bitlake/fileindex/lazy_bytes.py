@@ -1,7 +1,7 @@
-"""Bytes of an index, fetched and verified when first looked at and kept (:class:`LazyBytes`); and their checksums.
+"""Lazy bytes of an index (:class:`LazyBytes`): fetched and verified on first use, then kept.  Also their checksums.
 
-The checksums are in the head's redundant bytes, where every other reader skips them.  The block is the end of the head
-(a rewrite's mark may stand before it in the redundant bytes)::
+The checksums are a block in the head's redundant bytes, which other readers skip.  The block ends the head; a rewrite's
+mark may precede it::
 
     size   type   name          meaning
     4 * n  u4     chunk sums    xxh32 (seed 0) of each chunk of the body; the last chunk may be short
@@ -10,8 +10,8 @@ The checksums are in the head's redundant bytes, where every other reader skips 
     4      u4     head sum      xxh32 (seed 0) of all bytes of the head before it
 
 All integers big-endian; n = the body's bytes / the chunk's, rounded up, so it is not stored.  A chunk is verified when
-bytes of it are first fetched; a reader that wants 10 bytes fetches 4 KB, and never the whole payload.  A body of more
-than 4 MB gets none: its sums would be read before the first value could be looked up, which may take 64 KB in all.
+it is first fetched: a reader of 10 bytes fetches 4 KB, not the whole payload.  A body of more than 4 MB has no sums:
+they would have to be read before the first lookup, which may read 64 KB in all.
 ``docs/decisions/0005-index-checksums.md`` has the reasons and numbers.
 """
 
@@ -28,7 +28,7 @@ import xxhash
 from bitlake.errors import CorruptError
 
 Fetch = Callable[[int, int], bytes | memoryview]
-"""``fetch(offset, length)`` gives exactly ``length`` bytes of an index."""
+"""``fetch(offset, length)`` returns exactly ``length`` bytes of an index."""
 
 _NOTHING = memoryview(b"")
 
@@ -36,8 +36,8 @@ _NOTHING = memoryview(b"")
 class LazyBytes:
     """A lazy view of ``length`` bytes behind ``fetch``.
 
-    A fetch asks for at least ``ahead`` bytes, as headers and neighbours are usually wanted next; what was fetched is
-    kept.  Every access is checked against ``length``.  Safe to share between threads.
+    A fetch reads at least ``ahead`` bytes, because headers and neighbours are usually needed next; fetched bytes are
+    kept.  Every access is checked against ``length``.  Thread-safe.
     """
 
     __slots__ = ("_ahead", "_checksums", "_fetch", "_lock", "_parts", "_starts", "bytes_read", "length")
@@ -53,9 +53,9 @@ class LazyBytes:
         self.bytes_read = 0
 
     def check(self, checksums: Checksums) -> None:
-        """From now on, verify what is looked at; raises :class:`CorruptError` for what was fetched already.
+        """Verify all bytes from now on; raises :class:`CorruptError` for bytes that were fetched already.
 
-        Requires: nothing but one fetch from the start.
+        Requires that at most one fetch, from the start, was made.
         """
         with self._lock:
             self._checksums = checksums
@@ -63,7 +63,7 @@ class LazyBytes:
                 self._parts[i] = part[: checksums.verify(part, start)]
 
     def view(self, offset: int, n: int, ahead: int | None = None) -> memoryview:
-        """Bytes ``[offset, offset + n)``; raises :class:`CorruptError` outside of the index or on a short fetch."""
+        """Return bytes ``[offset, offset + n)``; raises :class:`CorruptError` outside the index or on a short fetch."""
         if offset < 0 or n < 0 or offset + n > self.length:
             raise CorruptError(f"{n} bytes at {offset} are outside of an index of {self.length} bytes", offset)
         head = _NOTHING
@@ -110,7 +110,7 @@ _BITS = range(8, 25)
 
 @dataclass(frozen=True, slots=True)
 class Checksums:
-    """The sums of a container's body, which starts at ``start`` and ends at ``end``."""
+    """The checksums of a container's body, which starts at ``start`` and ends at ``end``."""
 
     start: int
     end: int
@@ -118,7 +118,7 @@ class Checksums:
     sums: Sequence[int]
 
     def bounds(self, low: int, high: int) -> tuple[int, int]:
-        """``[low, high)`` of the container, widened to whole chunks where it is in the body."""
+        """Widen ``[low, high)`` of the container to whole chunks of the body."""
         if high <= self.start:
             return low, high
         first = low if low < self.start else self.start + (low - self.start) // self.chunk * self.chunk
@@ -126,9 +126,9 @@ class Checksums:
         return first, min(last, self.end)
 
     def verify(self, part: memoryview, at: int) -> int:
-        """Check the whole chunks of ``part``, which begins ``at`` a chunk's start or before the body.
+        """Verify the whole chunks of ``part``, which begins ``at`` a chunk's start or before the body.
 
-        Returns how many bytes of it are good to use; raises :class:`CorruptError` naming the first chunk that is not.
+        Returns how many bytes are verified; raises :class:`CorruptError` naming the first damaged chunk.
         """
         skip = max(0, self.start - at)
         number = (at + skip - self.start) // self.chunk
@@ -144,12 +144,12 @@ class Checksums:
 
 
 def block_length(body: int) -> int:
-    """Bytes of the block for a body of so many bytes."""
+    """Return the length of the block for a body of ``body`` bytes."""
     return (4 * -(-body // (1 << CHUNK_BITS)) if body <= MOST_BODY else 0) + _LEAST
 
 
 def encode_block(head: bytes, body: bytes) -> bytes:
-    """The block for a body, and for the head's bytes before the block."""
+    """Encode the block for a body, and for the head's bytes before the block."""
     view, chunk = memoryview(body), 1 << CHUNK_BITS
     if len(body) <= MOST_BODY:
         sums = [xxhash.xxh32_intdigest(view[at : at + chunk]) for at in range(0, len(body), chunk)]
@@ -162,7 +162,7 @@ def encode_block(head: bytes, body: bytes) -> bytes:
 
 
 def read_block(head: memoryview, redundant: int, size: int) -> Checksums | None:
-    """The checksums of the body, at the end of a container's head, or None if it has none.
+    """Read the checksums at the end of a container's head.  None if it has none.
 
     ``redundant``: the redundant bytes at the head's end; ``size``: of the whole container.  Raises
     :class:`CorruptError` when the head's own checksum does not match.

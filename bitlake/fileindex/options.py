@@ -1,4 +1,4 @@
-"""Options of one index (``file-index.<type>.<column>.<option>``): each declared once, beside its index."""
+"""Index options (``file-index.<type>.<column>.<option>``): each is declared once, in the codec that uses it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNITS = {
 
 @dataclass(frozen=True, slots=True)
 class IndexOption(Generic[T]):
-    """One option: ``parse`` gives its value from text, raising ValueError with what is allowed."""
+    """One option; ``parse`` returns its value from text, or raises ValueError with the allowed values."""
 
     name: str
     parse: Callable[[str], T]
@@ -30,7 +30,7 @@ class IndexOption(Generic[T]):
     doc: str
 
     def of(self, options: Mapping[str, str]) -> T | None:
-        """The value set in ``options``, or the default; raises :class:`InvalidRequest`."""
+        """Return the value set in ``options``, or the default; raises :class:`InvalidRequest`."""
         text = options.get(self.name)
         if text is None:
             return self.default
@@ -41,7 +41,7 @@ class IndexOption(Generic[T]):
 
 
 def integer(least: int, most: int) -> Callable[[str], int]:
-    """A parser of whole numbers between two bounds, both allowed."""
+    """Return a parser of whole numbers between two bounds, both included."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\s*[+-]?\d+\s*", text) or not least <= int(text) <= most:
@@ -52,7 +52,7 @@ def integer(least: int, most: int) -> Callable[[str], int]:
 
 
 def fraction(text: str) -> float:
-    """A number between 0 and 1, both excluded."""
+    """Parse a number between 0 and 1, both excluded."""
     try:
         value = float(text)
     except ValueError:
@@ -63,7 +63,7 @@ def fraction(text: str) -> float:
 
 
 def memory(text: str) -> int:
-    """Bytes of a size such as ``16kb``: 1024-based, any case, a bare number is bytes."""
+    """Parse a size such as ``16kb`` into bytes: 1024-based, any case, a bare number is bytes."""
     match = _SIZE.match(text.lower())
     if match is None or match[2] not in _UNITS:
         raise ValueError("must be a size such as '16kb' (units b, kb, mb, gb, tb)")

@@ -1,4 +1,4 @@
-"""The ``range-bitmap`` index: values as codes in their order, codes as bit slices.  Comparisons and TopN.
+"""The ``range-bitmap`` index stores values as ordered codes, and codes as bit slices.  For comparisons and TopN.
 
 ::
 
@@ -10,10 +10,10 @@
     E: the rows that are not NULL | slice 0 | slice 1 | ...
 
 Slice ``i`` holds the rows whose code has bit ``i``; there are max(1, bits of the largest code) slices, but 64 empty
-ones when every row is NULL (a quirk of Paimon's).  Integers are big-endian, keys as :mod:`bitlake.fileindex.keys`
-tells, bitmaps portable Roaring.  Source: index-format spec, section 4.
+ones when every row is NULL (a quirk of Paimon's).  Integers are big-endian, keys are encoded as in
+:mod:`bitlake.fileindex.keys`, bitmaps portable Roaring.  Source: index-format spec, section 4.
 
-The dictionary of a range-bitmap: sorted keys in chunks; a key's place is its code.
+The dictionary holds the sorted keys in chunks; a key's position is its code.
 
 ::
 
@@ -56,13 +56,13 @@ from bitlake.fileindex.capabilities import (
 from bitlake.fileindex.description import Page, Section
 from bitlake.fileindex.dictionary import Coder, pack
 from bitlake.fileindex.keyed import (
-    answer,
+    are_values,
     codes_of,
     counted_rows,
     difference_by_row,
+    evaluate_leaf,
     key_texts,
     physical_value,
-    telling,
     to_arrow,
 )
 from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of
@@ -90,7 +90,7 @@ _SLICES = struct.Struct(">iBBii")
 
 
 def supports(kind: DataType) -> bool:
-    """Whether values of this type can be indexed."""
+    """Whether the index takes values of a type."""
     keys = keys_of(kind)
     if keys is None or keys.type.root in BINARIES:
         return False
@@ -100,7 +100,7 @@ def supports(kind: DataType) -> bool:
 
 
 class RangeBitmapWriter:
-    """Gathers a column's values; ``add`` any number of times, then ``finish`` once."""
+    """Builds a payload: ``add`` any number of times, then ``finish`` once."""
 
     def __init__(self, kind: DataType, options: Mapping[str, str]) -> None:
         keys = keys_of(kind)
@@ -116,7 +116,7 @@ class RangeBitmapWriter:
         self._coder.add(column)
 
     def finish(self) -> bytes:
-        """The payload."""
+        """Return the payload."""
         coded = self._coder.finish()
         n = coded.cardinality
         ordered, codes = coded.dictionary, coded.codes
@@ -147,7 +147,7 @@ def _bit_slices(codes: npt.NDArray[np.int32], cardinality: int) -> list[bytes]:
 
 
 class RangeBitmapReader:
-    """Answers every operator but LIKE, exactly, and TopN."""
+    """Evaluates every operator except LIKE, exactly, and TopN."""
 
     def __init__(self, kind: DataType, fetch: Fetch, length: int, row_count: int) -> None:
         keys = keys_of(kind)
@@ -164,29 +164,29 @@ class RangeBitmapReader:
         self._slices: dict[int, BitMap] = {}
 
     def test(self, leaf: Leaf) -> Selection | None:
-        """The rows for which the leaf is TRUE, or None when this index cannot tell."""
+        """Return the rows for which the leaf is TRUE.  None if this index cannot evaluate it."""
         self._open()
-        return answer(self, leaf)
+        return evaluate_leaf(self, leaf)
 
     def present(self) -> BitMap:
-        """The rows that are not NULL."""
+        """Return the rows that are not NULL."""
         self._open()
         if self._present is None:
             self._present = self._bitmap(self._slices_at - self._present_length, self._present_length)
         return self._present
 
     def nulls(self) -> BitMap:
-        """The rows that are NULL."""
+        """Return the rows that are NULL."""
         return BitMap(range(self.row_count)) - self.present()
 
     def having(self, keys: list[Key]) -> BitMap:
-        """The rows with any of these keys."""
+        """Return the rows with any of these keys."""
         found = [self._find(key) for key in keys]
         codes = [code for code, there in found if there]
         return any_of(self._all_slices(), self.present(), codes) if codes else BitMap()
 
     def compared(self, op: Op, key: Key) -> BitMap:
-        """The rows whose key is <, <=, > or >= another."""
+        """Return the rows whose key is <, <=, > or >= another."""
         code, there = self._find(key)
         # Rows from the first code that is not smaller (or: is greater) on.
         start = code + (there and op in (Op.GT, Op.LE))
@@ -196,7 +196,7 @@ class RangeBitmapReader:
     def top_n(
         self, k: int, descending: bool, nulls_first: bool, found: BitMap | None = None, strict: bool = True
     ) -> BitMap:
-        """The rows with the k largest (``descending``) or smallest values among ``found`` (None: all rows).
+        """Return the rows with the k largest (``descending``) or smallest values among ``found`` (None: all rows).
 
         ``strict``: k rows, however many tie for the last place (of tied values those at the end of the file, of NULLs
         those at its start, as Paimon does).  Otherwise all that tie, for sorting by further columns.
@@ -233,7 +233,7 @@ class RangeBitmapReader:
 
     def ranked(self, rows: BitMap) -> RankedRows | None:
         """See :class:`bitlake.fileindex.capabilities.RowRanker`."""
-        if not telling(self.keys):
+        if not are_values(self.keys):
             return None
         positions, ranks, keys = self._ranked(rows)
         return RankedRows(positions, ranks, [physical_value(self.keys, key) for key in keys.to_pylist()])
@@ -246,7 +246,7 @@ class RangeBitmapReader:
         return odd
 
     def _row_keys(self) -> tuple[Int64s, pa.Array]:
-        """The rows that are not NULL, and the key of each."""
+        """Return the rows that are not NULL, and the key of each."""
         positions, ranks, keys = self._ranked(BitMap(range(self.row_count)))
         return positions, keys.take(pa.array(ranks))
 
@@ -265,9 +265,9 @@ class RangeBitmapReader:
         return positions, ranks, self._keys_at(distinct)
 
     def extremes(self, rows: BitMap | None) -> pa.Array | None:
-        """The smallest and the largest key of ``rows`` (None: of all), or no key; None when keys are not the values."""
+        """See :class:`bitlake.fileindex.capabilities.ValueBounds`; None if the keys are not the values."""
         self._open()
-        if not telling(self.keys):
+        if not are_values(self.keys):
             return None
         if rows is None:
             codes = {0, self._cardinality - 1} if self._cardinality else set()
@@ -278,9 +278,9 @@ class RangeBitmapReader:
         return to_arrow(self.keys, self._keys_at(np.array(sorted(codes), np.int64)))
 
     def value_counts(self, rows: BitMap | None) -> ValueCounts | None:
-        """How many of ``rows`` (None: of all) have each value; None when keys are not the values."""
+        """Count how many of ``rows`` (None: all) have each value.  None if the keys are not the values."""
         self._open()
-        if not telling(self.keys):
+        if not are_values(self.keys):
             return None
         held = self.present() if rows is None else rows & self.present()
         _, codes = codes_of(self._all_slices(), held, self.row_count)
@@ -292,9 +292,9 @@ class RangeBitmapReader:
         return ValueCounts(to_arrow(self.keys, self._keys_at(there)), counts[there], total - len(held))
 
     def distinct(self) -> pa.Array | None:
-        """The values of all rows; None when keys are not the values."""
+        """Return the distinct values of all rows.  None if the keys are not the values."""
         self._open()
-        if not telling(self.keys):
+        if not are_values(self.keys):
             return None
         return to_arrow(self.keys, self._keys_at(np.arange(self._cardinality, dtype=np.int64)))
 
@@ -447,7 +447,7 @@ def _variable(keys: Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, by
 
 
 class Dictionary:
-    """Finds the codes of keys in the dictionary at ``[start, start + length)`` of a window, reading what it needs."""
+    """Finds the codes of keys in the dictionary at ``[start, start + length)`` of a payload, reading what it needs."""
 
     def __init__(self, keys: Keys, window: LazyBytes, start: int, length: int, cardinality: int) -> None:
         reader = Reader(window.view(start, _DICTIONARY_HEAD.size), start)
@@ -470,7 +470,7 @@ class Dictionary:
         self._read: dict[int, tuple[Key, int, int, int, int]] = {}
 
     def find(self, key: Key) -> tuple[int, bool]:
-        """(how many keys are smaller, whether the key is there): then the first is its code."""
+        """Return (the number of smaller keys, whether the key exists); if it exists, the first is its code."""
         low, high = 0, self._chunks
         while low < high:  # the first chunk whose first key is greater
             middle = (low + high) // 2
@@ -487,7 +487,7 @@ class Dictionary:
         return code + 1 + smaller, there
 
     def keys_at(self, codes: Int64s) -> pa.Array:
-        """The keys of ascending codes (each 0 ≤ code < the number of keys), in order."""
+        """Return the keys of ascending codes (each 0 ≤ code < the number of keys), in order."""
         parts, at = [], 0
         while at < len(codes):  # once a chunk that holds some
             chunk = self._chunk_of(int(codes[at]))
@@ -512,7 +512,7 @@ class Dictionary:
         return low - 1
 
     def _keys_of(self, chunk: int) -> pa.Array:
-        """All keys of a chunk."""
+        """Return all keys of a chunk."""
         first, _, at, size, length = self._chunk(chunk)
         head = pa.array([first], self._keys.arrow)
         if self._keys.width:
@@ -527,8 +527,8 @@ class Dictionary:
         lengths = ends - offsets - 4
         if size and (offsets[0] != 0 or np.any(lengths < 0)):
             raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
-        told = np.ndarray((max(length - 3, 0),), ">i4", values, strides=(1,))[offsets]
-        if np.any(told != lengths):
+        stored = np.ndarray((max(length - 3, 0),), ">i4", values, strides=(1,))[offsets]
+        if np.any(stored != lengths):
             raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
         kept = np.ones(length, bool)
         kept[(offsets[:, None] + np.arange(4)).ravel()] = False
@@ -571,7 +571,7 @@ class Dictionary:
         return low, False
 
     def _chunk(self, i: int) -> tuple[Key, int, int, int, int]:
-        """(first key, its code, offset of the keys, number of other keys, length of the keys)."""
+        """Return (first key, its code, offset of the keys, number of other keys, length of the keys)."""
         if i not in self._read:
             offset = _I4.unpack(self._window.view(self._offsets + 4 * i, 4))[0]
             at = self._headers + offset
@@ -611,7 +611,7 @@ class Dictionary:
 # --- the index type ---------------------------------------------------------------------------------------------------
 
 _FEWEST_ADVISED = 8
-"""A column of up to so many distinct values is not tried: a bitmap for each takes less."""
+"""A column with at most this number of distinct values is not tried: a bitmap for each takes less."""
 _ROWS_AT = 5
 
 
@@ -635,7 +635,7 @@ class _RangeBitmapIndex(IndexType):
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
         keys = None if kind is None else keys_of(kind)
         if keys is None:
-            section.facts["note"] = "the column's type is not known, so keys cannot be told apart"
+            section.facts["note"] = "the column's type is unknown, so keys cannot be decoded"
         else:
             _describe(section, payload, keys, page)
 
@@ -688,7 +688,7 @@ def _describe(section: Section, payload: LazyBytes, keys: Keys, page: Page | Non
     section.facts.update({"version": version, "rows": rows, "values": values})
     head = section.add("header", 0, 4 + length)
     if version != _VERSION or not 0 <= values <= rows:
-        raise CorruptError(f"this is no range-bitmap: version {version}, {values:,} values in {rows:,} rows", 4)
+        raise CorruptError(f"this is not a range-bitmap: version {version}, {values:,} values in {rows:,} rows", 4)
     for name in ("smallest", "largest") if values else ():
         raw = bytes(reader.take(keys.width or reader.i4()))
         key = int.from_bytes(raw, "big", signed=True) if keys.width else raw

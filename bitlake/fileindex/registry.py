@@ -114,7 +114,7 @@ class IndexSpec:
 
 
 def indexed_type(column: str, fields: Iterable[DataField]) -> tuple[DataField, str | None, DataType] | None:
-    """(field, map key or None, type of the indexed values) of ``c`` or ``m[k]``; None when there is no such column."""
+    """Return (field, map key or None, type of the indexed values) of ``c`` or ``m[k]``.  None if it does not exist."""
     fields = tuple(fields)
     for field in fields:
         if field.name == column:
@@ -127,10 +127,10 @@ def indexed_type(column: str, fields: Iterable[DataField]) -> tuple[DataField, s
 
 
 def parse_index_options(options: Mapping[str, str], fields: Sequence[DataField]) -> list[IndexSpec]:
-    """The indexes that table options ask for, in the order they are declared.
+    """Return the indexes that table options declare, in their order.
 
-    Raises :class:`InvalidRequest` naming option, value and what is allowed: an unknown index type, column or option,
-    a column whose type the index does not take, a bad value, or an option of a column that no list declares.
+    Raises :class:`InvalidRequest` naming option, value and what is allowed, for an unknown index type, column or
+    option, a column type that the index does not take, a bad value, or an option of a column that no list declares.
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for key, value in options.items():
@@ -189,7 +189,7 @@ def _unknown_column(where: str, column: str, fields: Sequence[DataField]) -> Non
     names = [field.name for field in fields]
     top = split_map_key(column)[0]
     if top in names:
-        raise InvalidRequest(f"{where}: '{column}' names a map key, but '{top}' is no map column")
+        raise InvalidRequest(f"{where}: '{column}' names a map key, but '{top}' is not a map column")
     near = difflib.get_close_matches(top, names, 3) or names
     raise InvalidRequest(f"{where}: there is no column '{column}'; columns are {', '.join(near)}")
 
@@ -207,7 +207,7 @@ def _check_option(key: str, value: str, kind: str, option: str) -> None:
 
 
 class IndexBuilder:
-    """``add`` the file's batches in order, then ``finish`` once.
+    """Builds all indexes of one data file: ``add`` its batches in order, then ``finish`` once.
 
     ``specs`` come from :func:`~bitlake.fileindex.registry.parse_index_options`; ``fields`` are those of the file's
     schema.  Memory: 4 bytes a row for each bitmap, 8 for each distinct value of a bloom filter, and distinct values.
@@ -220,17 +220,17 @@ class IndexBuilder:
         for spec in specs:
             known = indexed_type(spec.column, fields)
             if known is None:
-                raise InvalidRequest(f"index '{spec.index_type}' is of column '{spec.column}', which is not there")
+                raise InvalidRequest(f"index '{spec.index_type}' is of column '{spec.column}', which does not exist")
             field, key, values = known
             self._writers.append(known_index_type(spec.index_type).writer(values, spec.options))
             self._sources.append((field.name, key))
         wanted = [s for s, spec in zip(self._sources, specs, strict=True)]
         self._shared = {s for s in wanted if wanted.count(s) > 1}
         self.problems: list[str] = []
-        """Indexes this file goes without, and why: values their format cannot hold."""
+        """Indexes that the file is written without, and why: their format cannot hold a value."""
 
     def add(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Append a batch's rows; it holds at least the indexed columns, by name."""
+        """Append a batch's rows; the batch has at least the indexed columns."""
         columns: dict[tuple[str, str | None], pa.Array | pa.ChunkedArray] = {}
         for i, (source, writer) in enumerate(zip(self._sources, self._writers, strict=True)):
             if writer is None:
@@ -243,7 +243,7 @@ class IndexBuilder:
                 self._give_up(i, e)
 
     def _give_up(self, i: int, reason: UnsupportedFeature) -> None:
-        # Data must not be refused because one index cannot hold it.
+        # Data is not refused because an index cannot hold it.
         self._writers[i] = None
         spec = self._specs[i]
         self.problems.append(f"index '{spec.index_type}' of column '{spec.column}' is not written: {reason}")
@@ -261,13 +261,13 @@ class IndexBuilder:
         return column
 
     def finish(self, *, checksums: bool = False) -> bytes:
-        """The container of all indexes; empty when there is none.  Without ``checksums``, byte for byte Paimon's."""
+        """Return the container of all indexes, empty if there is none.  Without ``checksums``, it equals Paimon's."""
         indexes = self.payloads()
         declared = [(s.column, s.index_type) for s in self._specs if s.index_type in indexes.get(s.column, {})]
         return encode_container(indexes, declared, checksums=checksums) if indexes else b""
 
     def payloads(self) -> dict[str, dict[str, bytes]]:
-        """The payloads by column and index type, for a container put together elsewhere; instead of :meth:`finish`."""
+        """Return the payloads by column and index type, instead of the container that :meth:`finish` encodes."""
         indexes: dict[str, dict[str, bytes]] = {}
         for i, (spec, writer) in enumerate(zip(self._specs, self._writers, strict=True)):
             if writer is None:

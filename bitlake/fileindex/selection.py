@@ -1,7 +1,7 @@
-"""What an index says about a predicate: which rows of one data file can match, and whether that is certain.
+"""Selections: which rows of one data file can match a predicate, and whether that is exact.
 
 A selection is always a **superset** of the rows for which the predicate is TRUE; ``exact`` means it is precisely
-those.  So pruning with any selection is safe, and answering from an index alone needs an exact one.
+those.  So pruning with any selection is safe; answering from an index alone needs an exact one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Selection:
 
     @staticmethod
     def of(rows: BitMap, exact: bool) -> Selection:
-        """Precisely these rows (``exact``), or at most these; an empty bitmap gives :meth:`none`."""
+        """Exactly these rows (``exact``), or a superset of the matching rows; an empty bitmap gives :meth:`none`."""
         return Selection(ROWS, rows, exact) if rows else _NONE
 
     @property
@@ -85,28 +85,28 @@ class Selection:
         return self if self.kind is NONE or not self.exact else Selection(self.kind, self.rows, False)
 
     def both(self, other: Selection) -> Selection:
-        """The intersection of two answers to the **same** predicate: exact when either is."""
+        """The intersection of two selections for the **same** predicate: exact if either is."""
         together = self & other
         if together.exact or not (self.exact or other.exact):
             return together
         return Selection(together.kind, together.rows, True)
 
-    def minus(self, gone: BitMap, row_count: int | None = None) -> Selection:
-        """Without the rows of ``gone`` (deleted ones); ``row_count`` is needed to take rows out of ALL."""
-        if self.kind is NONE or not gone:
+    def minus(self, deleted: BitMap, row_count: int | None = None) -> Selection:
+        """Return the selection without the ``deleted`` rows; ``row_count`` is needed to take rows out of ALL."""
+        if self.kind is NONE or not deleted:
             return self
         if self.rows is not None:
-            return Selection.of(self.rows - gone, self.exact)
+            return Selection.of(self.rows - deleted, self.exact)
         if row_count is None:
             raise InvalidRequest("taking rows out of a selection of all rows needs the file's row count")
-        return Selection.of(BitMap(range(row_count)) - gone, self.exact)
+        return Selection.of(BitMap(range(row_count)) - deleted, self.exact)
 
     def count(self, row_count: int) -> int:
-        """How many rows of a file of ``row_count`` rows are selected."""
+        """Return how many rows of a file of ``row_count`` rows are selected."""
         return row_count if self.kind is ALL else 0 if self.rows is None else len(self.rows)
 
     def positions(self, row_count: int) -> npt.NDArray[np.int64]:
-        """The selected positions, ascending."""
+        """Return the selected positions, ascending."""
         if self.kind is ALL:
             return np.arange(row_count, dtype=np.int64)
         if self.rows is None:

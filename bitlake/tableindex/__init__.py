@@ -1,1 +1,1 @@
-"""Indexes of a whole table: deletion vectors and bucket hashes."""
+"""Table indexes: deletion vectors and the HASH indexes of dynamic buckets."""

@@ -1,4 +1,4 @@
-"""Deletion vectors: which rows of a data file are gone, and the index files that hold many of them.
+"""Deletion vectors: the deleted rows of a data file, and the index files that store the vectors of many files.
 
 ::
 
@@ -10,9 +10,9 @@
     64-bit data:  i4 LE 1681511377 | i8 LE bitmaps | per bitmap: i4 LE key (ascending) , Roaring bitmap
                   a position is key << 32 | member; Java writes every key up to the highest, gaps as empty bitmaps
 
-The index manifest says where each frame is: offset of its size word, and a length that **means two things**: ``size``
-for 32-bit vectors, ``size + 8`` (the whole frame) for 64-bit ones.  The magic decides; an index file may mix both.
-Java does not verify the CRC; here it always is, for a vector misread brings deleted rows back.
+The index manifest holds the place of each frame: the offset of its size word, and a length that **has two meanings**:
+``size`` for 32-bit vectors, ``size + 8`` (the whole frame) for 64-bit ones.  The magic decides; an index file may mix
+both.  Java does not verify the CRC; bitlake always does, because a misread vector brings deleted rows back.
 
 Source: index-format spec, section 8.1.
 """
@@ -35,7 +35,7 @@ from bitlake.tableindex.vector_range import VectorRange
 
 VERSION = 1
 FIRST_OFFSET = 1
-"""Where the first frame of an index file starts."""
+"""Offset of the first frame in an index file."""
 EMPTY_FILE = bytes([VERSION])
 """An index file without vectors, as a compaction leaves it."""
 _MAX = 2**31 - 1
@@ -47,29 +47,28 @@ _AROUND = 8
 _LIMIT_32 = 1 << 32
 _MOST_KEY = 2**31 - 2
 _WRITTEN_KEYS = 1 << 20
-"""Each key below the highest takes twelve bytes in a file, so that no vector is made with keys from here on."""
+"""Each key up to the highest takes twelve bytes in a file, so larger keys are not written."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionVector:
-    """The deleted rows of one data file: 0-based physical positions (never to be changed).
+    """The deleted rows of one data file: 0-based physical positions.  Immutable.
 
-    ``wide``: whether it is stored with 64-bit positions; which rows it means does not depend on it.  ``rows`` are those
-    below 2^32, ``high`` the others by their upper 32 bits, of wide vectors only and hardly ever any: tables are read
-    here whose files have fewer rows than that.
+    ``wide``: whether it is stored with 64-bit positions.  ``rows``: positions below 2^32; ``high``: the others, by
+    their upper 32 bits, in wide vectors only (usually empty, since files with more than 2^32 rows are not read).
     """
 
     rows: BitMap
     wide: bool = False
     high: Mapping[int, BitMap] = field(default_factory=dict)
     packed: bool = field(default=False, compare=False, repr=False)
-    """Whether ``rows`` are run-optimised already, so that they can be stored as they are."""
+    """Whether ``rows`` are run-optimised already and can be stored as they are."""
 
     @staticmethod
     def of(positions: npt.NDArray[np.integer], wide: bool = False) -> DeletionVector:
-        """The vector of these positions, of any order and integer dtype, repeats allowed; wide ones may be above 2^32.
+        """Return the vector of these positions, in any order and integer dtype; wide ones may exceed 2^32.
 
-        Raises :class:`InvalidRequest` for positions that it cannot hold.
+        Raises :class:`InvalidRequest` for positions that it cannot store.
         """
         most = int(positions.max()) if len(positions) else 0
         limit = _WRITTEN_KEYS << 32 if wide else _LIMIT_32
@@ -83,18 +82,18 @@ class DeletionVector:
 
     @property
     def cardinality(self) -> int:
-        """How many rows are deleted."""
+        """The number of deleted rows."""
         return len(self.rows) + sum(map(len, self.high.values()))
 
     def positions(self) -> Int64s:
-        """The deleted positions, ascending."""
+        """Return the deleted positions, ascending."""
         low = positions_of(self.rows)
         if not self.high:
             return low
         return np.concatenate([low, *(positions_of(rows) + (key << 32) for key, rows in sorted(self.high.items()))])
 
     def contains(self, positions: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """For each position, in any order, whether that row is deleted."""
+        """Return for each position, in any order, whether that row is deleted."""
         if not self.high:
             return contains(self.rows, positions)
         positions = positions.astype(np.int64)
@@ -106,13 +105,13 @@ class DeletionVector:
         return found
 
     def merged(self, other: DeletionVector) -> DeletionVector:
-        """What either deletes; wide if either is (Paimon refuses to merge two kinds)."""
+        """Return the union; wide if either vector is (Paimon refuses to merge the two widths)."""
         high = {k: self.high.get(k, BitMap()) | other.high.get(k, BitMap()) for k in {*self.high, *other.high}}
         return DeletionVector(_packed(self.rows | other.rows), self.wide or other.wide, high, packed=True)
 
 
 def _packed(own: BitMap) -> BitMap:
-    """A bitmap that nobody else has, run-optimised in place."""
+    """Run-optimise a bitmap in place; nothing else may use it."""
     own.run_optimize()
     return own
 
@@ -121,11 +120,11 @@ def _packed(own: BitMap) -> BitMap:
 
 
 def encode_vector(vector: DeletionVector) -> bytes:
-    """The data of a frame: magic and bitmap.
+    """Encode the data of a frame: magic and bitmap.
 
-    Run-optimised as Paimon does; a container that was read as runs stays so on a tie, here as there.
+    Run-optimised as in Paimon: a container that was read as runs stays one on a tie.
     """
-    # A copy: serialising optimises in place, and others may be reading.
+    # A copy: serialising optimises in place, while other threads may read the bitmap.
     bitmap = vector.rows.serialize() if vector.packed else serialize(BitMap(vector.rows))
     if not vector.wide:
         return _MAGIC_32 + bitmap
@@ -139,9 +138,9 @@ def encode_vector(vector: DeletionVector) -> bytes:
 
 
 def decode_vector(data: memoryview | bytes, row_count: int | None = None) -> DeletionVector:
-    """Read a frame's data; every position is checked to be below ``row_count`` (None: unknown).
+    """Decode a frame's data; every position must be below ``row_count`` (None: unknown).
 
-    Raises :class:`CorruptError`, also for bytes left over.
+    Raises :class:`CorruptError`, also for trailing bytes.
     """
     view = memoryview(data).cast("B")
     magic = bytes(view[:4])
@@ -194,19 +193,19 @@ def _bitmap(view: memoryview, at: int, limit: int) -> tuple[BitMap, int]:
 
 
 def frame_bytes(place: VectorRange, file_size: int) -> int:
-    """How many bytes to read at ``place.offset`` for :func:`decode_frame`; raises :class:`CorruptError`."""
+    """Return how many bytes :func:`decode_frame` needs at ``place.offset``; raises :class:`CorruptError`."""
     left = file_size - place.offset
     if place.offset < FIRST_OFFSET or left < 4 + _AROUND or not 4 <= place.length <= left:
         raise CorruptError(
             f"the vector of {place.data_file} is said to take {place.length} bytes of a file of {file_size}",
             place.offset,
         )
-    # Of 32-bit vectors the length leaves out 8 bytes, and which kind it is only its magic tells.
+    # The length of a 32-bit vector leaves out 8 bytes, and only the magic tells the width.
     return min(place.length + _AROUND, left)
 
 
 def decode_frame(data: memoryview | bytes, place: VectorRange, row_count: int | None = None) -> DeletionVector:
-    """One file's vector from the :func:`frame_bytes` read at its offset.
+    """Decode one file's vector from the :func:`frame_bytes` read at its offset.
 
     Size word, magic, CRC, cardinality and positions are verified.  Raises :class:`CorruptError` with offsets in the
     index file.
@@ -241,9 +240,9 @@ def decode_frame(data: memoryview | bytes, place: VectorRange, row_count: int | 
 def encode_index_files(
     vectors: Mapping[str, DeletionVector], target: int
 ) -> Iterator[tuple[bytes, tuple[VectorRange, ...]]]:
-    """Index files of the vectors by data file name, in the mapping's order, and where each is in its file.
+    """Encode vectors by data file name into index files, in the mapping's order; yield each with its vectors' places.
 
-    A file ends with the vector that makes it larger than ``target`` bytes, as Paimon rolls them; none for no vectors.
+    A file ends with the vector that makes it larger than ``target`` bytes, as Paimon rolls them.
     """
     parts, places, at = [EMPTY_FILE], list[VectorRange](), FIRST_OFFSET
     for name, vector in vectors.items():
@@ -261,16 +260,16 @@ def encode_index_files(
 
 
 def encode_index_file(vectors: Mapping[str, DeletionVector]) -> tuple[bytes, tuple[VectorRange, ...]]:
-    """One index file of the vectors by data file name, in the mapping's order, and where each is in it."""
+    """Encode vectors by data file name into one index file, in the mapping's order; return it with their places."""
     return next(encode_index_files(vectors, _MAX), (EMPTY_FILE, ()))
 
 
 def decode_index_file(
     data: bytes, places: Sequence[VectorRange], row_count_of: Callable[[str], int | None] = lambda _: None
 ) -> dict[str, DeletionVector]:
-    """All vectors of an index file by data file name; ``row_count_of`` tells a data file's rows, None if unknown.
+    """Decode all vectors of an index file by data file name; ``row_count_of`` returns a data file's rows or None.
 
-    Raises :class:`CorruptError`, also for a version that is not known.
+    Raises :class:`CorruptError`, also for an unknown version.
     """
     if data[:1] != EMPTY_FILE:
         raise CorruptError(f"a deletion vector file of version {data[0] if data else 'none'}, only 1 is known", 0)

@@ -1,11 +1,11 @@
-"""HASH index files of dynamic buckets: the hashes of all keys of one (partition, bucket).
+"""HASH index files of dynamic buckets: the key hashes of one (partition, bucket).
 
 ::
 
     i4 BE x n     distinct hashes, no header; n is the index manifest's row count
 
 A hash is Murmur3 of the trimmed primary key's BinaryRow (:mod:`bitlake.codec.bucket`).  The order is that of a fastutil
-open hash set; readers do not care, it is reproduced so that files come out as Java writes them:
+open hash set.  Readers ignore it; it is reproduced so that files equal those that Java writes:
 
 * capacity starts at ``array_size(expected)``, expected being 16, or the number of hashes restored from the old file;
 * a hash's slot is ``mix(h) & (capacity - 1)`` or the next free one above, around the end;
@@ -31,9 +31,9 @@ _PHI = np.uint32(0x9E3779B9)
 
 
 def decode_hashes(data: bytes, row_count: int | None = None) -> Int32s:
-    """The hashes of a file in its order; ``row_count`` is what the index manifest says.
+    """Return the hashes of a file in its order; ``row_count``: of the index manifest.
 
-    Raises :class:`CorruptError` for a size that does not fit, and for a hash that is there twice.
+    Raises :class:`CorruptError` for a wrong size or a duplicate hash.
     """
     if len(data) % 4:
         raise CorruptError(f"a HASH index of {len(data)} bytes: hashes take 4 each", len(data) & ~3)
@@ -49,17 +49,17 @@ def decode_hashes(data: bytes, row_count: int | None = None) -> Int32s:
 
 
 def encode_hashes(hashes: Int32s) -> bytes:
-    """A file of the hashes in the order given; raises :class:`InvalidRequest` if one is there twice."""
+    """Encode a file of the hashes in the given order; raises :class:`InvalidRequest` for a duplicate."""
     if len(np.unique(hashes)) != len(hashes):
         raise InvalidRequest("a HASH index holds every hash once")
     return hashes.astype(">i4").tobytes()
 
 
 def java_order(arrived: Int32s, restored: Int32s | None = None) -> Int32s:
-    """All hashes in the order in which Java writes them.
+    """Return all hashes in the order in which Java writes them.
 
-    ``arrived``: hashes in order of arrival, repeats allowed; ``restored``: what the bucket's last file held, in its
-    order.  Whole stages between two resizes are placed at once, not hash by hash.
+    ``arrived``: hashes in order of arrival, repeats allowed; ``restored``: the hashes of the bucket's last file, in its
+    order.  All insertions between two resizes are placed together, not hash by hash.
     """
     before = np.zeros(0, np.int32) if restored is None else restored
     both = np.concatenate((before, arrived)).astype(np.int32)
@@ -91,10 +91,10 @@ def _array_size(expected: int) -> int:
 
 
 def _place(hashes: Int32s, capacity: int) -> Int32s:
-    """Insert the (distinct, non-zero) hashes one after the other; returns them from the highest slot to the lowest.
+    """Insert the (distinct, non-zero) hashes in order; returns them from the highest slot to the lowest.
 
-    All ask for their slot at once, a slot keeps who came first, the others ask for the next one: this ends where
-    inserting one after the other does, since earlier ones win every slot.
+    All hashes request their slot together, a slot keeps the earliest, the others request the next slot.  The result
+    equals inserting one after the other, because earlier hashes win every slot.
     """
     if not len(hashes):
         return hashes

@@ -1,4 +1,4 @@
-"""Where a deletion vector is, as index manifests say: known without numpy, which the vectors themselves need."""
+"""The place of a deletion vector in an index file.  Apart from the vectors because it needs no numpy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class VectorRange:
-    """Where the vector of ``data_file`` (a file name) is in an index file.
+    """The place of the vector of ``data_file`` (a file name).
 
-    ``offset``: of its size word, in bytes; ``length``: see the module; ``cardinality``: how many rows it deletes, None
-    in files of old writers.
+    ``offset``: of its size word, in bytes; ``length``: see :mod:`bitlake.tableindex.deletion_vectors`; ``cardinality``:
+    the number of deleted rows, None in files of old writers.
     """
 
     data_file: str

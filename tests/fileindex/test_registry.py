@@ -60,7 +60,7 @@ def test_map_keys() -> None:
         ({"file-index.bitmap.columns": "id,,flag"}, "empty"),
         ({"file-index.bitmap.columns": "m"}, r"m\[key\]"),
         ({"file-index.bitmap.columns": "n[1]"}, "only string keys"),
-        ({"file-index.bitmap.columns": "id[a]"}, "no map column"),
+        ({"file-index.bitmap.columns": "id[a]"}, "not a map column"),
         ({"file-index.bloom-filter.columns": "flag"}, "is of type BOOLEAN; bloom-filter takes"),
         ({"file-index.bitmap.columns": "id", "file-index.bitmap.status.version": "1"}, "list .status. in"),
         ({"file-index.bitmap.columns": "id", "file-index.bitmap.id.versio": "1"}, "no option 'versio'"),
