@@ -19,7 +19,7 @@ from bitlake.mergetree.commit_message import LsmContext
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts
-from bitlake.scan.pruning import physical_array
+from bitlake.scan.metadata_pruning import physical_array
 from bitlake.scan.reader import ROW_INDEX, ReadRequest, read_file
 from bitlake.schema.merge_spec import SYSTEM_FIELDS, key_fields
 from bitlake.snapshot.partitions import PartitionReader

@@ -1,16 +1,15 @@
-"""Taking deleted rows out of a plan: the snapshot's deletion vectors, found by data file name, read by their ranges.
+"""Remove deleted rows from a plan, by the deletion vectors of its snapshot.
 
-Vectors are looked up for live files only (the index manifest may name files that are gone), for all planned files of an
-index file with one call to the store.  A vector that cannot be read is an error: without it, deleted rows would come
-back.
+The snapshot's index manifest names the index file and the range that hold the vector of each data file.  Only vectors
+of planned files are read (the index manifest may name files that are gone), those of an index file with one call to the
+store, and they stay cached.  A vector that cannot be read is an error: without it, deleted rows would come back.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from pyroaring import BitMap
 
 from bitlake.errors import CorruptError, NotFound
 from bitlake.io import Store
@@ -19,37 +18,60 @@ from bitlake.metadata.index_manifest import IndexFileEntry, vectors_by_file
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Cache, LocalRunner
-from bitlake.scan.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
+from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_path, read_index_manifest
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.tableindex.deletion_vectors import DeletionVector, decode_frame, frame_bytes
 from bitlake.tableindex.vector_range import VectorRange
 
 _THREADS = 16
-_Places = Mapping[str, tuple[IndexFileEntry, VectorRange]]
+_Ranges = Mapping[str, tuple[IndexFileEntry, VectorRange]]
 
 # Index files and manifests never change, so what was read of them stays true.
-_places: Cache[str, _Places] = Cache(500_000)
+_ranges: Cache[str, _Ranges] = Cache(500_000)
 _vectors: Cache[tuple[str, int, int], DeletionVector] = Cache(64 * 1024 * 1024)
 
 
 def clear_vectors() -> None:
     """Forget cached vectors and index manifests (tests that break files on purpose need it)."""
     clear_index_manifests()
-    _places.clear()
+    _ranges.clear()
     _vectors.clear()
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors:
-    """The deletion vectors of one snapshot; ``index_manifest`` is None where there are none."""
+class DeletionVectors:
+    """The deletion vectors of one snapshot; ``index_manifest`` is its name, None for a snapshot without one."""
 
     store: Store
     paths: TablePaths
     schema: TableSchema
     index_manifest: str | None
 
-    def places(self) -> _Places:
+    def prune(self, files: Sequence[PlannedFile]) -> PlanStep:
+        """Remove deleted rows from files, and skip files without any other row."""
+        started = time.perf_counter()
+        ranges = self._ranges()
+        with_vector = [f for f in files if f.entry.file.file_name in ranges] if ranges else []
+        if not with_vector:
+            return PlanStep(StepName.VECTORS, files, ms=(time.perf_counter() - started) * 1000)
+        vectors, size = self._read(with_vector, ranges)
+        kept, skipped = [], []
+        for file in files:
+            vector = vectors.get(file.entry.file.file_name)
+            if vector is None:
+                kept.append(file)
+                continue
+            selection = file.selection.minus(vector.rows, file.row_count)
+            if selection.is_empty:
+                detail = f"of {file.row_count:,} rows it holds {vector.cardinality:,}, all that were chosen"
+                skipped.append(SkippedFile(file.entry, file.path, SkipReason.DELETED, detail))
+            else:
+                kept.append(replace(file, selection=selection, deleted=file.deleted + len(vector.rows)))
+        elapsed = (time.perf_counter() - started) * 1000
+        return PlanStep(StepName.VECTORS, kept, skipped, index_bytes=size, ms=elapsed)
+
+    def _ranges(self) -> _Ranges:
         """Where the vector of each data file is, by file name; empty unless the table has vectors switched on.
 
         Paimon, too, no longer applies vectors once they are switched off (index-format spec, section 9.6).
@@ -57,82 +79,51 @@ class Vectors:
         if self.index_manifest is None or not opt.Options(self.schema.options).get(opt.DV_ENABLED):
             return {}
         path = self.paths.manifest(self.index_manifest)
-        found = _places.get(path)
-        if found is None:
+        ranges = _ranges.get(path)
+        if ranges is None:
             try:
-                found = vectors_by_file(read_index_manifest(TableFiles(self.store, self.paths), self.index_manifest))
+                ranges = vectors_by_file(read_index_manifest(TableFiles(self.store, self.paths), self.index_manifest))
             except CorruptError as e:
                 raise e if e.path else e.within(path) from e
-            _places.put(path, found, len(found) + 1)
-        return found
+            _ranges.put(path, ranges, len(ranges) + 1)
+        return ranges
 
-    def take_out(
-        self, files: Sequence[PlannedFile], skipped: list[SkippedFile], metrics: ScanMetrics
-    ) -> list[PlannedFile]:
-        """The files without their deleted rows; files of which no chosen row is left go to ``skipped``."""
-        places = self.places()
-        wanted = [f for f in files if f.entry.file.file_name in places] if places else []
-        if not wanted:
-            return list(files)
-        vectors = self._read(wanted, places, metrics)
-        left = []
-        for file in files:
-            vector = vectors.get(file.entry.file.file_name)
-            if vector is None:
-                left.append(file)
-                continue
-            kept = without(file, vector.rows)
-            if kept is not None:
-                left.append(kept)
-                continue
-            detail = f"of {file.row_count:,} rows it holds {vector.cardinality:,}, all that were chosen"
-            size = file.entry.file.file_size
-            skipped.append(SkippedFile(file.path, SkipReason.DELETED, detail, file.row_count, size))
-        return left
-
-    def _read(self, files: Sequence[PlannedFile], places: _Places, metrics: ScanMetrics) -> dict[str, DeletionVector]:
-        found: dict[str, DeletionVector] = {}
+    def _read(self, files: Sequence[PlannedFile], ranges: _Ranges) -> tuple[dict[str, DeletionVector], int]:
+        """The vectors of data files, by file name, and the bytes read."""
+        vectors: dict[str, DeletionVector] = {}
         missing: dict[str, list[PlannedFile]] = {}
+        total = 0
         for file in files:
-            entry, place = places[file.entry.file.file_name]
+            entry, vector_range = ranges[file.entry.file.file_name]
             path = index_path(self.paths, self.schema, entry)
-            known = _vectors.get((path, place.offset, file.row_count))
-            if known is None:
+            vector = _vectors.get((path, vector_range.offset, file.row_count))
+            if vector is None:
                 missing.setdefault(path, []).append(file)
             else:
-                found[file.entry.file.file_name] = known
+                vectors[file.entry.file.file_name] = vector
 
         def load(path: str) -> list[tuple[str, DeletionVector, int]]:
-            return _load(self.store, path, missing[path], places)
+            return _load(self.store, path, missing[path], ranges)
 
         for path, loaded in zip(missing, LocalRunner(_THREADS).run(list(missing), load), strict=True):
             for file, (name, vector, size) in zip(missing[path], loaded, strict=True):
-                found[name] = vector
-                metrics.index_bytes_read += size
-                _vectors.put((path, places[name][1].offset, file.row_count), vector, size)
-        return found
-
-
-def without(file: PlannedFile, gone: BitMap) -> PlannedFile | None:
-    """A planned file without some of its rows, or None if no chosen one is left."""
-    selection = file.selection.minus(gone, file.row_count)
-    if selection.is_empty:
-        return None
-    return replace(file, selection=selection, deleted=file.deleted + len(gone))
+                vectors[name] = vector
+                total += size
+                _vectors.put((path, ranges[name][1].offset, file.row_count), vector, size)
+        return vectors, total
 
 
 def _load(
-    store: Store, path: str, files: Sequence[PlannedFile], places: _Places
+    store: Store, path: str, files: Sequence[PlannedFile], ranges: _Ranges
 ) -> list[tuple[str, DeletionVector, int]]:
     try:
-        wanted = [places[f.entry.file.file_name] for f in files]
-        sizes = [frame_bytes(place, entry.file_size) for entry, place in wanted]
-        parts = store.read_ranges(path, [(p.offset, n) for (_, p), n in zip(wanted, sizes, strict=True)])
-        out = []
-        for file, (_, place), part in zip(files, wanted, parts, strict=True):
-            vector = decode_frame(part, place, file.row_count)
-            out.append((place.data_file, vector, len(part)))
-        return out
+        located = [ranges[f.entry.file.file_name] for f in files]
+        sizes = [frame_bytes(where, entry.file_size) for entry, where in located]
+        frames = store.read_ranges(path, [(where.offset, n) for (_, where), n in zip(located, sizes, strict=True)])
+        return [
+            (where.data_file, decode_frame(frame, where, file.row_count), len(frame))
+            for file, (_, where), frame in zip(files, located, frames, strict=True)
+        ]
     except CorruptError as e:
         raise e if e.path else e.within(path) from e
     except NotFound as e:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata.options import FALLBACK_BRANCH, PRIMARY_BRANCH, branch_option
 from bitlake.metadata.schema import TableSchema
-from bitlake.scan.plan import MergedFiles, Plan, PlannedFile, ScanMetrics
+from bitlake.scan.plan import MergedFiles, Plan, PlannedFile, PlanStep, ScanMetrics, SkippedFile, SkippedFiles
 from bitlake.snapshot.state import TableState, load_state, state_at
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.snapshot.time_travel import When, first_snapshot_from, snapshot_at_time
@@ -134,9 +134,8 @@ def joint_plan(plan: Plan, other: Plan, branch: OtherBranch) -> Plan:
         plan,
         files=files,
         schemas=schemas,
-        skipped=(*plan.skipped, *other.skipped),
-        problems=(*plan.problems, *other.problems),
         metrics=_sum(plan.metrics, other.metrics),
+        steps=(*plan.steps, *map(_moved_step, other.steps)),
     )
 
 
@@ -144,12 +143,24 @@ def _apart(schema_id: int) -> int:
     return -1 - schema_id
 
 
+def _moved_step(step: PlanStep) -> PlanStep:
+    def describe(place: int) -> SkippedFile:
+        file = step.skipped[place]
+        return replace(file, entry=_moved_entry(file.entry))
+
+    skipped = SkippedFiles(len(step.skipped), describe, step.skipped_files, step.skipped_bytes)
+    return replace(step, skipped=skipped)
+
+
+def _moved_entry(entry: ManifestEntry) -> ManifestEntry:
+    return replace(entry, file=replace(entry.file, schema_id=_apart(entry.file.schema_id)))
+
+
 def _moved(file: PlannedFile, schema: TableSchema) -> PlannedFile:
-    meta = replace(file.entry.file, schema_id=_apart(file.entry.file.schema_id))
     merge = file.merge
     if merge is not None:
         merge = MergedFiles(tuple(_moved(f, schema) for f in merge.files), merge.predicate, schema)
-    return replace(file, entry=replace(file.entry, file=meta), merge=merge)
+    return replace(file, entry=_moved_entry(file.entry), merge=merge)
 
 
 def _sum(a: ScanMetrics, b: ScanMetrics) -> ScanMetrics:

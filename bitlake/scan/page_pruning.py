@@ -30,7 +30,7 @@ from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
-from bitlake.scan.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
+from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.schema.evolution import map_fields, stored_alike
 from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import Root
@@ -177,48 +177,45 @@ MOST_SHARE = 0.25
 _PROBES = 3
 
 
-def narrowed_by_pages(
+def prune_by_pages(
     predicate: Predicate,
     files: Sequence[PlannedFile],
     schema: TableSchema,
     schemas: Mapping[int, TableSchema],
     store: Store,
-    skipped: list[SkippedFile],
-    metrics: ScanMetrics,
-) -> list[PlannedFile]:
-    """The files, with few rows of those in which bounds of pages leave few; without a row left they go to ``skipped``.
+) -> PlanStep:
+    """Narrow files to the rows of pages that can hold a wanted one, where these are few; skip files without any.
 
-    Selections stay supersets of the rows for which the predicate is TRUE.  What cannot be read rules nothing out.
+    Selections stay supersets of the rows for which the predicate is TRUE.  A page index that cannot be read rules
+    nothing out.
     """
-    wanted = [f for f in files if _wide(f)]
-    if len(wanted) > MOST_FILES or sum(f.entry.file.file_size for f in wanted) < WORTH_BYTES:
-        return list(files)
+    wide = [f for f in files if _wide(f)]
+    if len(wide) > MOST_FILES or sum(f.entry.file.file_size for f in wide) < WORTH_BYTES:
+        return PlanStep(StepName.PAGES, files)
     started = time.perf_counter()
     counts = ReadCounts()
 
-    def ask(file: PlannedFile) -> PlannedFile:
+    def narrow(file: PlannedFile) -> PlannedFile:
         return _narrowed(predicate, file, schema, schemas[file.entry.file.schema_id], store, counts)
 
-    places = range(len(wanted))
-    probes = places if len(wanted) <= _PROBES else (0, len(wanted) // 2, len(wanted) - 1)
+    places = range(len(wide))
+    probes = places if len(wide) <= _PROBES else (0, len(wide) // 2, len(wide) - 1)
     runner = LocalRunner(REQUESTS)
-    asked = dict(zip(probes, runner.run([wanted[i] for i in probes], ask), strict=True))
-    if any(asked[i] is not wanted[i] for i in probes):
-        rest = [i for i in places if i not in asked]
-        asked |= zip(rest, runner.run([wanted[i] for i in rest], ask), strict=True)
-    found = {id(wanted[i]): file for i, file in asked.items()}
-    left, text = [], ""
-    for file in (found.get(id(f), f) for f in files):
+    narrowed = dict(zip(probes, runner.run([wide[i] for i in probes], narrow), strict=True))
+    if any(narrowed[i] is not wide[i] for i in probes):
+        rest = [i for i in places if i not in narrowed]
+        narrowed |= zip(rest, runner.run([wide[i] for i in rest], narrow), strict=True)
+    by_id = {id(wide[i]): file for i, file in narrowed.items()}
+    kept, skipped, sql = [], [], ""
+    for file in (by_id.get(id(f), f) for f in files):
         if not file.selection.is_empty:
-            left.append(file)
+            kept.append(file)
             continue
-        text = text or to_sql(predicate, schema.fields)
-        detail = f"{' and '.join(file.pruned_by)}: no page can have a row with {text}"
-        size = file.entry.file.file_size
-        skipped.append(SkippedFile(file.path, SkipReason.PAGES, detail, file.row_count, size))
-    metrics.index_bytes_read += counts.bytes
-    metrics.pages_ms = (time.perf_counter() - started) * 1000
-    return left
+        sql = sql or to_sql(predicate, schema.fields)
+        detail = f"{' and '.join(file.pruned_by)}: no page can have a row with {sql}"
+        skipped.append(SkippedFile(file.entry, file.path, SkipReason.PAGES, detail))
+    elapsed = (time.perf_counter() - started) * 1000
+    return PlanStep(StepName.PAGES, kept, skipped, index_bytes=counts.bytes, ms=elapsed)
 
 
 def _wide(file: PlannedFile) -> bool:

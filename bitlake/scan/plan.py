@@ -1,10 +1,18 @@
-"""What a scan will read, file by file, and why it will not read the rest: plain values."""
+"""The plan of a scan: which rows of which files are read, which files are skipped, and why.
+
+Planning is a row of steps, each a function from files to a :class:`PlanStep`: the files it kept, those it skipped with
+the reason, and what it read to decide.  :mod:`bitlake.scan.planner` runs them; a :class:`Plan` holds their results.
+Metrics, explain and advice are computed from these.
+"""
 
 from __future__ import annotations
 
 import enum
+from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, overload
 
 from bitlake.expressions.tree import Predicate
@@ -28,6 +36,9 @@ class SkipReason(enum.Enum):
     DELETED = "deletion vector"
     LEVEL_0 = "level 0"
     POSTPONED = "postpone bucket"
+
+    # Members are singletons.  Enum hashes the name in Python, which counting 50,000 skipped files notices.
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +100,146 @@ class MergedFiles:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A data file that is not opened, and what proved it needless."""
+    """A data file that is not read, and what proved that it holds no wanted row; ``detail`` is for people."""
 
+    entry: ManifestEntry
     path: str
     reason: SkipReason
     detail: str
-    row_count: int
-    size: int
+
+    @property
+    def row_count(self) -> int:
+        """Rows in the file."""
+        return self.entry.file.row_count
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.entry.file.file_size
+
+
+class SkippedFiles(Sequence[SkippedFile]):
+    """Skipped files, each described when it is looked at.
+
+    A plan may skip a hundred thousand files, of which explain shows fifty: describing each would cost more than finding
+    out that it is skipped.  Compares and pickles like a tuple.
+    """
+
+    __slots__ = ("_count", "_counts", "_describe", "_sizes")
+
+    def __init__(
+        self,
+        count: int,
+        describe: Callable[[int], SkippedFile],
+        counts: Callable[[], Mapping[SkipReason, int]] | None = None,
+        sizes: Callable[[], Mapping[SkipReason, int]] | None = None,
+    ) -> None:
+        """``describe`` takes a place, 0 to ``count`` - 1; ``counts`` and ``sizes`` sum without describing."""
+        self._count = count
+        self._describe = describe
+        self._counts = counts
+        self._sizes = sizes
+
+    @staticmethod
+    def joined(parts: Sequence[Sequence[SkippedFile]]) -> SkippedFiles:
+        """The files of several sequences, one after the other."""
+        ends = list(accumulate(len(p) for p in parts))
+
+        def describe(place: int) -> SkippedFile:
+            part = bisect_right(ends, place)
+            return parts[part][place - ends[part] + len(parts[part])]
+
+        return SkippedFiles(ends[-1] if ends else 0, describe)
+
+    def counts(self) -> Mapping[SkipReason, int]:
+        """The number of files by reason."""
+        return _counts(self) if self._counts is None else self._counts()
+
+    def sizes(self) -> Mapping[SkipReason, int]:
+        """The bytes of the files by reason."""
+        return _sizes(self) if self._sizes is None else self._sizes()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> SkippedFile: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[SkippedFile, ...]: ...
+    def __getitem__(self, index: int | slice) -> SkippedFile | tuple[SkippedFile, ...]:
+        if isinstance(index, slice):
+            return tuple(self._describe(i) for i in range(*index.indices(self._count)))
+        place = index + self._count if index < 0 else index
+        if not 0 <= place < self._count:
+            raise IndexError(index)
+        return self._describe(place)
+
+    def __iter__(self) -> Iterator[SkippedFile]:
+        return map(self._describe, range(self._count))
+
+    def __eq__(self, other: object) -> bool:
+        return tuple(self) == tuple(other) if isinstance(other, (SkippedFiles, tuple)) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"SkippedFiles({self._count} files)"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (tuple(self),)
+
+
+def _counts(skipped: Sequence[SkippedFile]) -> dict[SkipReason, int]:
+    return Counter(s.reason for s in skipped)
+
+
+def _sizes(skipped: Sequence[SkippedFile]) -> dict[SkipReason, int]:
+    sizes: Counter[SkipReason] = Counter()
+    for file in skipped:
+        sizes[file.reason] += file.size
+    return sizes
+
+
+class StepName(enum.Enum):
+    """The steps of planning, by what they look at."""
+
+    METADATA = "statistics"
+    """Partition values, bucket numbers and statistics of files."""
+    INDEXES = "indexes"
+    VECTORS = "deletion vectors"
+    PAGES = "page bounds"
+    MERGED = "merged files"
+    """Levels and key ranges of primary-key tables."""
+    TOP_N = "top n"
+    LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """The result of a planning step: which files it kept, which it skipped and why, and what it read to decide.
+
+    ``kept`` are the files given to the step, without the skipped ones and with fewer rows where the step knows better.
+    ``problems`` name the indexes that could not be read, ``unreadable`` counts their files.  ``index_bytes`` are read
+    from indexes, deletion vectors and page indexes; ``index_files`` are the ``.index`` files asked.
+    """
+
+    name: StepName
+    kept: Sequence[PlannedFile]
+    skipped: Sequence[SkippedFile] = ()
+    problems: tuple[str, ...] = ()
+    unreadable: int = 0
+    index_bytes: int = 0
+    index_files: int = 0
+    ms: float = 0.0
+
+    def skipped_files(self) -> Mapping[SkipReason, int]:
+        """The number of skipped files by reason."""
+        return self.skipped.counts() if isinstance(self.skipped, SkippedFiles) else _counts(self.skipped)
+
+    def skipped_bytes(self) -> Mapping[SkipReason, int]:
+        """The bytes of the skipped files by reason."""
+        return self.skipped.sizes() if isinstance(self.skipped, SkippedFiles) else _sizes(self.skipped)
 
 
 @dataclass(slots=True)
@@ -137,6 +281,22 @@ class ScanMetrics:
     plan_ms: float = 0.0
     read_ms: float = 0.0
 
+    @staticmethod
+    def of_steps(steps: Sequence[PlanStep]) -> ScanMetrics:
+        """What planning steps skipped, read and took; the totals of the table and of the plan's files are not set."""
+        metrics = ScanMetrics()
+        times = dict.fromkeys(StepName, 0.0)
+        for step in steps:
+            for reason, files in step.skipped_files().items():
+                metrics.files_skipped[reason.value] = metrics.files_skipped.get(reason.value, 0) + files
+            metrics.index_files_opened += step.index_files
+            metrics.index_bytes_read += step.index_bytes
+            metrics.unreadable_indexes += step.unreadable
+            times[step.name] += step.ms
+        metrics.prune_ms, metrics.index_ms = times[StepName.METADATA], times[StepName.INDEXES]
+        metrics.pages_ms, metrics.top_n_ms = times[StepName.PAGES], times[StepName.TOP_N]
+        return metrics
+
     def count_read(self, files: Mapping[str, Mapping[str, int]]) -> None:
         """Set what reading took: counters of :class:`bitlake.scan.column_reader.ReadCounts` by file."""
         self.by_file = {path: dict(c) for path, c in files.items() if c["requests"] or c["rows_read"]}
@@ -166,7 +326,7 @@ class Plan:
     """The answer to "what would this scan read?".
 
     ``columns`` are the output columns; ``predicate`` is bound to ``schema`` and always applied to what is read;
-    ``schemas`` are the schemas the files were written with, by id.
+    ``schemas`` are the schemas the files were written with, by id; ``steps`` are the results of planning.
     """
 
     table: str
@@ -178,10 +338,19 @@ class Plan:
     predicate: Predicate | None
     limit: int | None
     files: tuple[PlannedFile, ...]
-    skipped: Sequence[SkippedFile]
-    problems: tuple[str, ...]
     metrics: ScanMetrics
     order: tuple[Order, ...] = ()
+    steps: tuple[PlanStep, ...] = ()
+
+    @property
+    def skipped(self) -> Sequence[SkippedFile]:
+        """The files that no step kept, step by step."""
+        return SkippedFiles.joined([s.skipped for s in self.steps if s.skipped])
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Indexes that could not be read, so that their files are read without them."""
+        return tuple(p for s in self.steps for p in s.problems)
 
     @property
     def chosen_rows(self) -> int:
@@ -190,80 +359,3 @@ class Plan:
 
     def _repr_html_(self) -> str:
         return str(render("plan html", self))
-
-
-# --- skipped ---
-# The files that a plan leaves out, each described when somebody looks at it.
-
-
-class SkippedFiles(Sequence[SkippedFile]):
-    """Files skipped by the cheap steps, known by number only, and then some that are described already.
-
-    A plan may skip a hundred thousand files, of which explain shows fifty: a text for each would cost more than to
-    find out that it is skipped.  Compares and pickles like a tuple.
-    """
-
-    __slots__ = ("_describe", "_more", "_numbers", "_outline")
-
-    def __init__(
-        self,
-        numbers: Sequence[int],
-        describe: Callable[[int], SkippedFile],
-        more: Sequence[SkippedFile] = (),
-        outline: Callable[[int], tuple[SkipReason, int]] | None = None,
-    ) -> None:
-        """``outline`` tells reason and bytes of a number alone, which is quicker than to describe it."""
-        self._numbers = numbers
-        self._describe = describe
-        self._more = tuple(more)
-        self._outline = outline
-
-    def outlines(self) -> Iterator[tuple[SkipReason, int]]:
-        """Reason and bytes of each file, in order."""
-        if self._outline is None:
-            yield from ((s.reason, s.size) for s in self)
-            return
-        for number in self._numbers:
-            yield self._outline(int(number))
-        yield from ((s.reason, s.size) for s in self._more)
-
-    def __len__(self) -> int:
-        return len(self._numbers) + len(self._more)
-
-    @overload
-    def __getitem__(self, index: int) -> SkippedFile: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[SkippedFile, ...]: ...
-    def __getitem__(self, index: int | slice) -> SkippedFile | tuple[SkippedFile, ...]:
-        if isinstance(index, slice):
-            return tuple(self[i] for i in range(*index.indices(len(self))))
-        i = index + len(self) if index < 0 else index
-        if not 0 <= i < len(self):
-            raise IndexError(index)
-        known = len(self._numbers)
-        return self._describe(int(self._numbers[i])) if i < known else self._more[i - known]
-
-    def __iter__(self) -> Iterator[SkippedFile]:
-        for number in self._numbers:
-            yield self._describe(int(number))
-        yield from self._more
-
-    def __eq__(self, other: object) -> bool:
-        return tuple(self) == tuple(other) if isinstance(other, (SkippedFiles, tuple)) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
-
-    def __repr__(self) -> str:
-        return f"SkippedFiles({len(self)} files)"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (tuple(self),)
-
-
-def outlines_of(skipped: Sequence[SkippedFile]) -> Iterator[tuple[SkipReason, int]]:
-    """Reason and bytes of each skipped file of a plan, in order."""
-    if isinstance(skipped, SkippedFiles):
-        yield from skipped.outlines()
-    else:
-        yield from ((s.reason, s.size) for s in skipped)

@@ -40,8 +40,8 @@ from bitlake.scan.column_reader import (
     stream,
     stream_whole,
 )
+from bitlake.scan.metadata_pruning import physical_array
 from bitlake.scan.page_pruning import rows_by_pages
-from bitlake.scan.planner import physical_array
 from bitlake.schema.evolution import align, map_fields
 from bitlake.schema.merge_spec import (
     AGGREGATION,

@@ -21,7 +21,7 @@ from bitlake.runtime import Recorder, by_identity
 from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
 from bitlake.scan.metadata_only import Answers
 from bitlake.scan.plan import Plan
-from bitlake.scan.planner import ScanRequest
+from bitlake.scan.planner import ScanRequest, plan_table
 from bitlake.scan.read_ahead import read_in_order
 from bitlake.scan.reader import (
     IgnoredFiles,
@@ -33,7 +33,6 @@ from bitlake.scan.reader import (
     tasks_of,
 )
 from bitlake.scan.sort_order import Order, OrderItem, parse_order
-from bitlake.scan.split_planner import plan_table
 from bitlake.scan.top_n_planner import FileRanges
 from bitlake.scan.top_n_reader import Ranking, TooManyRows, read_top_n
 from bitlake.snapshot.partitions import FilesToPlan, files_to_plan

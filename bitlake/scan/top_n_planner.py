@@ -9,6 +9,7 @@ other files rows are read best first, until n have passed the filter (:mod:`bitl
 
 from __future__ import annotations
 
+import time
 from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.scan.index_reader import has_index, open_for
-from bitlake.scan.plan import PlannedFile, ScanMetrics, SkippedFile, SkipReason
+from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.scan.sort_order import BEST, WORST, Order, Place
 from bitlake.schema.evolution import map_fields, stored_alike
 from bitlake.snapshot.partitions import PartitionReader
@@ -172,12 +173,12 @@ class PlacedRows:
         return np.sort(self.positions[np.array(chosen, bool)[self.ranks]])
 
 
-@dataclass(slots=True)
-class _Taken:
-    """A file that stays, and if an index told: its best rows."""
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A file that can hold one of the first rows; ``best_rows`` where its index gives them."""
 
     file: PlannedFile
-    placed: PlacedRows | None = None
+    best_rows: PlacedRows | None = None
 
 
 def plan_top_n(
@@ -186,13 +187,14 @@ def plan_top_n(
     ranges: FileRanges,
     schemas: Mapping[int, TableSchema],
     store: Store,
-    skipped: list[SkippedFile],
-    metrics: ScanMetrics,
-) -> list[PlannedFile]:
-    """The files that can hold one of the first n rows, best first, and what is left out appended to ``skipped``."""
+) -> PlanStep:
+    """Keep the files that can hold one of the first n rows, best first, and skip the others."""
+    started = time.perf_counter()
     single = len(request.orders) == 1
     promised = Promised(request.n)
-    taken: list[_Taken] = []
+    candidates: list[_Candidate] = []
+    skipped: list[SkippedFile] = []
+    index_bytes = 0
     ranked = sorted(((ranges.best(f), i) for i, f in enumerate(files)), key=lambda x: x)
     for best, i in ranked:
         file = files[i]
@@ -202,23 +204,25 @@ def plan_top_n(
             skipped.append(_skip(file, detail))
             continue
         sure = file.merge is None and (not request.filtered or file.selection.exact)
-        found = _by_index(request, file, ranges, schemas, store, metrics) if sure else None
-        if found is not None:
-            assert found.placed is not None
-            counts = np.bincount(found.placed.ranks, minlength=len(found.placed.places))
-            for place, count in zip(found.placed.places, counts, strict=True):
+        narrowed, size = _by_index(request, file, ranges, schemas, store) if sure else (None, 0)
+        candidate = narrowed or _Candidate(file)
+        index_bytes += size
+        if candidate.best_rows is not None:
+            counts = np.bincount(candidate.best_rows.ranks, minlength=len(candidate.best_rows.places))
+            for place, count in zip(candidate.best_rows.places, counts, strict=True):
                 promised.add(place, int(count))
         elif sure:
             ranges.promise(file, file.chosen_rows, promised, file.whole)
-        taken.append(found or _Taken(file))
+        candidates.append(candidate)
     kept = []
-    for one in taken:
-        left = _cut(one, promised.worst)
-        if left is None:
-            skipped.append(_skip(one.file, f"{request.n:,} rows of other files are better by {ranges.order}"))
+    for candidate in candidates:
+        cut = _cut(candidate, promised.worst)
+        if cut is None:
+            skipped.append(_skip(candidate.file, f"{request.n:,} rows of other files are better by {ranges.order}"))
         else:
-            kept.append(left)
-    return kept
+            kept.append(cut)
+    elapsed = (time.perf_counter() - started) * 1000
+    return PlanStep(StepName.TOP_N, kept, skipped, index_bytes=index_bytes, ms=elapsed)
 
 
 def _by_index(
@@ -227,24 +231,23 @@ def _by_index(
     ranges: FileRanges,
     schemas: Mapping[int, TableSchema],
     store: Store,
-    metrics: ScanMetrics,
-) -> _Taken | None:
-    """The file's n best rows through an index that ranks them, or None."""
-    found = ranking_index(file, ranges, schemas, store, request.n) if request.use_index else None
-    if found is None:
-        return None
-    index, column, index_type = found
+) -> tuple[_Candidate | None, int]:
+    """The file with its n best rows by an index that ranks them, None without one; and the bytes of the index read."""
+    ranking = ranking_index(file, ranges, schemas, store, request.n) if request.use_index else None
+    if ranking is None:
+        return None, 0
+    index, column, index_type = ranking
     before, order = index.bytes_read, ranges.order
     single = len(request.orders) == 1
     rows = index.top_n(column, request.n, order.descending, order.nulls_first, file.selection.rows, strict=single)
     placed = None if rows is None else placed_rows(index, column, rows, order)
-    metrics.index_bytes_read += index.bytes_read - before
+    size = index.bytes_read - before
     if rows is None or placed is None:
-        return None
+        return None, size
     used = (*file.pruned_by, f"{index_type}({column}) top {request.n}")
     place = "embedded" if file.entry.file.embedded_index is not None else "file"
     chosen = Selection.of(rows, file.selection.exact or not request.filtered)
-    return _Taken(replace(file, selection=chosen, pruned_by=used, index_place=place), placed)
+    return _Candidate(replace(file, selection=chosen, pruned_by=used, index_place=place), placed), size
 
 
 def ranking_index(
@@ -279,16 +282,17 @@ def placed_rows(index: FileIndexReader, column: str, rows: BitMap, order: Order)
     return PlacedRows(positions, ranks, places)
 
 
-def _cut(one: _Taken, worst: Place | None) -> PlannedFile | None:
+def _cut(candidate: _Candidate, worst: Place | None) -> PlannedFile | None:
     """The file with only the rows that are good enough, or None without any."""
-    if one.placed is None or worst is None:
-        return one.file
-    good = [p <= worst for p in one.placed.places]
+    file, rows = candidate.file, candidate.best_rows
+    if rows is None or worst is None:
+        return file
+    good = [p <= worst for p in rows.places]
     if all(good):
-        return one.file
-    rows: BitMap = bitmap_of(one.placed.at(good))
-    return replace(one.file, selection=Selection.of(rows, one.file.selection.exact)) if rows else None
+        return file
+    chosen: BitMap = bitmap_of(rows.at(good))
+    return replace(file, selection=Selection.of(chosen, file.selection.exact)) if chosen else None
 
 
 def _skip(file: PlannedFile, detail: str) -> SkippedFile:
-    return SkippedFile(file.path, SkipReason.TOP_N, detail, file.row_count, file.entry.file.file_size)
+    return SkippedFile(file.entry, file.path, SkipReason.TOP_N, detail)

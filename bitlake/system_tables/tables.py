@@ -86,8 +86,6 @@ class SystemScan(Scan):
             predicate=self.predicate,
             limit=self.row_limit,
             files=(),
-            skipped=(),
-            problems=(),
             metrics=ScanMetrics(),
         )
 

@@ -249,8 +249,6 @@ def scan_of_hits(scan: Scan, hits: Hits, refiltered: bool = False) -> Scan:
         predicate=None,
         limit=None,
         files=files,
-        skipped=(),
-        problems=(),
         metrics=ScanMetrics(),
     )
     return replace(scan, predicate=None, row_limit=None, order=(), _planned=[plan])

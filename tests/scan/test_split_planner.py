@@ -21,7 +21,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan import top_n_reader as topn_read
 from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.scan.plan import SkipReason
-from bitlake.scan.split_planner import arrange, key_condition
+from bitlake.scan.split_planner import key_condition, split_files
 from bitlake.types.datatypes import parse_type
 
 FIELDS, HIGHEST = assign_ids(
@@ -68,24 +68,24 @@ FILES = [
 
 
 def test_files_alone_with_their_keys_are_read_as_they_are() -> None:
-    found = arrange(SCHEMA, FILES)
-    assert names(found.plain) == ["c", "d", "e"]
-    assert [names(s) for s in found.sections] == [["a", "b", "i"], ["f"], ["g"]]
-    assert [(e.file.file_name, why) for e, why in found.hidden] == [("h", SkipReason.POSTPONED)]
+    split = split_files(SCHEMA, FILES)
+    assert names(split.direct) == ["c", "d", "e"]
+    assert [names(s) for s in split.merged] == [["a", "b", "i"], ["f"], ["g"]]
+    assert [(e.file.file_name, why) for e, why in split.hidden] == [("h", SkipReason.POSTPONED)]
 
 
 @pytest.mark.parametrize("options", [{"deletion_vectors__enabled": "true"}, {"merge_engine": "first-row"}])
 def test_level_0_waits_for_a_compaction(options: dict[str, str]) -> None:
-    found = arrange(with_options(**options), FILES)
-    assert names(found.plain) == ["a", "c", "d", "e", "i"]
-    assert [names(s) for s in found.sections] == [["f"], ["g"]]
-    assert ("b", SkipReason.LEVEL_0) in [(e.file.file_name, why) for e, why in found.hidden]
+    split = split_files(with_options(**options), FILES)
+    assert names(split.direct) == ["a", "c", "d", "e", "i"]
+    assert [names(s) for s in split.merged] == [["f"], ["g"]]
+    assert ("b", SkipReason.LEVEL_0) in [(e.file.file_name, why) for e, why in split.hidden]
 
 
 def test_merge_on_read_shows_level_0_of_tables_with_vectors() -> None:
     options = {"deletion_vectors__enabled": "true", "deletion_vectors__merge_on_read": "true"}
-    found = arrange(with_options(**options), FILES)
-    assert [names(s) for s in found.sections] == [["a", "b", "i"], ["f"], ["g"]]
+    split = split_files(with_options(**options), FILES)
+    assert [names(s) for s in split.merged] == [["a", "b", "i"], ["f"], ["g"]]
 
 
 @pytest.mark.parametrize(

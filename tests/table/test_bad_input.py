@@ -23,7 +23,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import encode_container, read_header
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.scan import planner
+from bitlake.scan import index_pruning
 from bitlake.scan.index_reader import forget_all
 from bitlake.scan.reader import forget_footers
 from bitlake.snapshot import manifests
@@ -39,7 +39,7 @@ ROWS = events(1000)
 @pytest.fixture(autouse=True)
 def forget() -> Iterator[None]:
     forget_caches()
-    planner._warned.clear()
+    index_pruning._warned.clear()
     yield
     forget_caches()
 

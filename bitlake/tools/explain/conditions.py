@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bitlake.errors import BitlakeError
@@ -14,7 +14,7 @@ from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.index_reader import has_index, open_for
-from bitlake.scan.plan import Plan, SkipReason, outlines_of
+from bitlake.scan.plan import Plan, StepName
 from bitlake.schema.evolution import map_fields, map_predicate
 
 MOST_FILES = 400
@@ -59,16 +59,14 @@ class Asked:
     spared: tuple[str, ...] = ()
 
 
-def leaf_steps(
-    plan: Plan, entry_of: Callable[[str], ManifestEntry | None], store: Store, use_index: bool
-) -> tuple[list[LeafStep], int]:
+def leaf_steps(plan: Plan, store: Store, use_index: bool) -> tuple[list[LeafStep], int]:
     """Ask the indexes again, one condition after the other; returns the steps and how many files were left out.
 
     What the plan opened is still cached, so that little is read.
     """
     if plan.predicate is None or not use_index:
         return [], 0
-    files = list(_asked(plan, entry_of))
+    files = _asked(plan)
     # What speaks of partitions alone was decided by them: whole files have one value.
     keys = frozenset(plan.schema.partition_keys)
     terms = [t for t in conjuncts(plan.predicate) if not isinstance(t, Constant) and not columns_of(t) <= keys]
@@ -78,7 +76,7 @@ def leaf_steps(
     return steps, max(0, len(files) - MOST_FILES)
 
 
-def _asked(plan: Plan, entry_of: Callable[[str], ManifestEntry | None]) -> Sequence[Asked]:
+def _asked(plan: Plan) -> list[Asked]:
     out = []
     assert plan.predicate is not None
     for file in plan.files:
@@ -87,11 +85,9 @@ def _asked(plan: Plan, entry_of: Callable[[str], ManifestEntry | None]) -> Seque
             out += [Asked(f.entry, f.path, file.merge.predicate or And(()), f.spared) for f in found]
         else:
             out.append(Asked(file.entry, file.path, plan.predicate, file.spared))
-    for number, (reason, _) in enumerate(outlines_of(plan.skipped)):
-        if reason is SkipReason.INDEX:
-            gone = plan.skipped[number]
-            if (entry := entry_of(gone.path)) is not None:
-                out.append(Asked(entry, gone.path, plan.predicate))
+    for step in plan.steps:
+        if step.name is StepName.INDEXES:
+            out += [Asked(f.entry, f.path, plan.predicate) for f in step.skipped]
     return out
 
 

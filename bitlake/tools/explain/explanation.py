@@ -6,16 +6,15 @@ Made by :meth:`bitlake.scan.scan.Scan.explanation`; costs nothing to scans that 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bitlake.formatting import counted, human_bytes, printable
-from bitlake.metadata.manifest import ManifestEntry
 from bitlake.representation import render
-from bitlake.scan.plan import Plan, SkipReason, outlines_of
+from bitlake.scan.plan import Plan, SkipReason
 from bitlake.scan.scan import Scan
-from bitlake.snapshot.partitions import PartitionReader, files_to_plan
 from bitlake.tools.explain.advice import Advice, advice_of
 from bitlake.tools.explain.conditions import LeafStep, asked_of, leaf_steps
 from bitlake.tools.explain.measured_run import Phase, run_scan
@@ -191,17 +190,7 @@ def explain_scan(scan: Scan, analyze: bool) -> Explanation:
     """Plan a scan anew and explain it; ``analyze`` reads it, too, and lets the rows go."""
     run = run_scan(scan, analyze)
     plan = run.plan
-    reader = PartitionReader(scan.state.schema, scan.state.paths)
-
-    def entry_of(path: str) -> ManifestEntry | None:
-        if not entries:
-            for state in (scan.state, *([] if scan.other is None else [scan.other.state])):
-                for entry in files_to_plan(state, scan.predicate).files:
-                    entries[reader.data_path(entry)] = entry
-        return entries.get(path)
-
-    entries: dict[str, ManifestEntry] = {}
-    leaves, left_out = leaf_steps(plan, entry_of, scan.store, scan.use_index)
+    leaves, left_out = leaf_steps(plan, scan.store, scan.use_index)
     maps, column_bytes, page_bytes, seen = maps_of(plan, scan.store, run.ranges if analyze else None, MOST_FILES)
     steps = _steps(plan, bool(scan.state.schema.partition_keys))
     if maps:
@@ -221,18 +210,18 @@ def explain_scan(scan: Scan, analyze: bool) -> Explanation:
 
 def _steps(plan: Plan, partitioned: bool) -> list[Step]:
     """The files and bytes that are left after each reason to skip files, in the order of planning."""
-    sizes: dict[SkipReason, int] = {}
-    counts: dict[SkipReason, int] = {}
-    for reason, size in outlines_of(plan.skipped):
-        sizes[reason] = sizes.get(reason, 0) + size
-        counts[reason] = counts.get(reason, 0) + 1
+    sizes: Counter[SkipReason] = Counter()
+    counts: Counter[SkipReason] = Counter()
+    for step in plan.steps:
+        sizes.update(step.skipped_bytes())
+        counts.update(step.skipped_files())
     m = plan.metrics
     left, files = m.data_bytes, m.files - m.files_unseen
     steps = [Step("all files" if not m.files_unseen else "all files of these partitions", left, files)]
     for reason in _ORDER:
         shown = reason in counts or (plan.predicate is not None and reason in _ALWAYS)
         if shown or (reason is SkipReason.PARTITION and partitioned and plan.predicate is not None):
-            left, files = left - sizes.get(reason, 0), files - counts.get(reason, 0)
+            left, files = left - sizes[reason], files - counts[reason]
             steps.append(Step(reason.value, left, files))
     return steps
 

@@ -15,7 +15,7 @@ from bitlake.errors import BitlakeError, reading_table
 from bitlake.io import Store
 from bitlake.io.base import WHOLE_FILE_BYTES
 from bitlake.scan.column_reader import FileTask, footer_of, has_pages
-from bitlake.scan.plan import Plan
+from bitlake.scan.plan import Plan, StepName
 from bitlake.scan.reader import ReadCounts, ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.scan.top_n_planner import FileRanges
@@ -70,18 +70,16 @@ def run_scan(scan: Scan, read: bool) -> Run:
     files_to_plan(fresh.state, fresh.predicate)
     manifests = (time.perf_counter() - started) * 1000
     meter.phase = "indexes"  # and vectors; of data files footers, for bounds or to weigh an index
-    started = time.perf_counter()
     plan = fresh.plan()
-    planned = (time.perf_counter() - started) * 1000
     m = plan.metrics
     asked, bounds, listed = meter.of("indexes"), meter.of(BOUNDS), meter.of("manifests")
-    rest = max(0.0, planned - m.prune_ms - m.index_ms - m.pages_ms - m.top_n_ms)
+    vectors = sum(s.ms for s in plan.steps if s.name is StepName.VECTORS)
     phases = [
         Phase("manifests", manifests, listed.bytes, listed.requests),
         Phase("statistics", m.prune_ms),
         Phase("indexes", m.index_ms, asked.bytes, asked.requests),
         Phase("top n", m.top_n_ms),
-        Phase("deletion vectors", rest),
+        Phase("deletion vectors", vectors),
         Phase(BOUNDS, m.pages_ms, bounds.bytes, bounds.requests),
     ]
     if read:

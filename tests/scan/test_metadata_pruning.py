@@ -14,10 +14,10 @@ import bitlake
 from bitlake.errors import CorruptError
 from bitlake.expressions.binder import bind
 from bitlake.expressions.parser import parse_predicate
-from bitlake.metadata.manifest import ManifestEntry, SimpleStats
-from bitlake.scan import pruning as prune
+from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry, SimpleStats
+from bitlake.scan import metadata_pruning
+from bitlake.scan.metadata_pruning import MetadataPruning
 from bitlake.scan.plan import SkippedFile, SkippedFiles, SkipReason
-from bitlake.scan.pruning import MetadataPruning
 from bitlake.snapshot import manifests
 from bitlake.snapshot.file_columns import FileColumns, columns_of_files
 from bitlake.snapshot.manifests import LiveFiles
@@ -76,11 +76,11 @@ def test_each_by_itself_says_the_same(table: bitlake.Table, condition: str, monk
     with monkeypatch.context() as patch:
         patch.setattr(MetadataPruning, "_judge", lambda self, group, predicate, of: self._judge_each(predicate, of))
         one_by_one = pruned(table, condition)
-    assert at_once.left.tolist() == one_by_one.left.tolist()
+    assert at_once.kept.tolist() == one_by_one.kept.tolist()
     assert at_once.whole.tolist() == one_by_one.whole.tolist()
-    assert [at_once.describe(i) for i in at_once.gone] == [one_by_one.describe(i) for i in one_by_one.gone]
-    assert sum(at_once.counts().values()) == len(at_once.gone)
-    assert len(table.scan(where=condition).plan().files) <= len(at_once.left)
+    assert [at_once.describe(i) for i in at_once.skipped] == [one_by_one.describe(i) for i in one_by_one.skipped]
+    assert sum(at_once.counts().values()) == len(at_once.skipped)
+    assert len(table.scan(where=condition).plan().files) <= len(at_once.kept)
 
 
 def test_a_second_question_finds_the_columns_decoded(table: bitlake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_a_second_question_finds_the_columns_decoded(table: bitlake.Table, monke
         raise AssertionError("decoded again")
 
     monkeypatch.setattr("bitlake.snapshot.file_columns.column_bounds", refuse)
-    assert len(pruned(table, "id > 10000").left) == 0
+    assert len(pruned(table, "id > 10000").kept) == 0
     with pytest.raises(AssertionError):
         pruned(table, "amount > 10")
 
@@ -102,7 +102,7 @@ def test_damaged_statistics_matter_only_where_they_are_needed(table: bitlake.Tab
     entries = LiveFiles([broken, *others])
     values = pruned(table, "TRUE", entries).partitions.values(broken.partition)
     other = "a" if values != ("a",) else "b"
-    assert len(pruned(table, f"p = '{other}' AND id >= 0", entries).left)
+    assert len(pruned(table, f"p = '{other}' AND id >= 0", entries).kept)
     with pytest.raises(CorruptError):
         pruned(table, "id >= 0", entries)
 
@@ -110,7 +110,7 @@ def test_damaged_statistics_matter_only_where_they_are_needed(table: bitlake.Tab
 def test_nothing_is_described_unless_it_is_looked_at(table: bitlake.Table, monkeypatch: pytest.MonkeyPatch) -> None:
     scan = table.scan(where="id > 100000")
     with monkeypatch.context() as patch:
-        patch.setattr(prune, "_stats_detail", None)
+        patch.setattr(metadata_pruning, "_stats_detail", None)
         plan = scan.plan()
         assert plan.files == ()
         assert plan.metrics.files_skipped == {"statistics": plan.metrics.files}
@@ -119,17 +119,22 @@ def test_nothing_is_described_unless_it_is_looked_at(table: bitlake.Table, monke
 
 
 def test_skipped_files_are_a_sequence() -> None:
+    entry = ManifestEntry(
+        EntryKind.ADD, b"", 0, 1, DataFileMeta("f", 3, 1, b"", b"", EMPTY_STATS, EMPTY_STATS, 0, 0, 0, 0)
+    )
+
     def describe(number: int) -> SkippedFile:
-        return SkippedFile(f"f{number}", SkipReason.STATS, "", 1, 1)
+        return SkippedFile(entry, f"f{number}", SkipReason.STATS, "")
 
     more = (describe(7),)
-    some = SkippedFiles([2, 4], describe, more)
+    some = SkippedFiles.joined([SkippedFiles(2, lambda i: describe((2, 4)[i])), (), more])
     assert [s.path for s in some] == ["f2", "f4", "f7"]
     assert some == (describe(2), describe(4), describe(7)) and some != (describe(2),)
     assert some[-1].path == "f7" and some[0].path == "f2"
     assert [s.path for s in some[1:]] == ["f4", "f7"]
     assert describe(4) in some and describe(5) not in some
-    assert pickle.loads(pickle.dumps(SkippedFiles([], describe, more))) == more
+    assert pickle.loads(pickle.dumps(SkippedFiles.joined([more]))) == more
+    assert some.counts() == {SkipReason.STATS: 3} and some.sizes() == {SkipReason.STATS: 9}
     with pytest.raises(IndexError):
         some[3]
 

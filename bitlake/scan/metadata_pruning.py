@@ -1,11 +1,13 @@
-"""Pruning by what manifests say: partition → bucket → statistics, for all live files at once.
+"""Prune files by what manifests say of them: partition values, bucket numbers, statistics; all files at once.
 
-Each step only judges the files that the cheaper ones left.  Which files go is known without a text for each: those are
-made for whoever looks.
+Three steps, cheapest first, each a function from the files left (a mask over the snapshot's files) to those it skips.
+A column's bounds of 100,000 files are arrays, decoded once per snapshot (:mod:`bitlake.snapshot.file_columns`), so a
+step costs a few operations on arrays.  Skipped files are described, as text, only when they are looked at.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,19 +21,20 @@ from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.statistics import ColumnStats, Verdict, test_stats
 from bitlake.expressions.statistics_arrays import Bools, Int64s, NotVectorised, Verdicts, judge, judge_leaf
 from bitlake.expressions.tree import And, Leaf, Predicate, columns_of, conjuncts, named_values, terms_on
+from bitlake.fileindex.selection import Selection
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.scan.plan import SkippedFile, SkipReason
+from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkippedFiles, SkipReason, StepName
 from bitlake.schema.evolution import MappedPredicate, map_fields, map_predicate, same_columns
 from bitlake.snapshot.file_columns import FileColumns, FileGroup
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.types import DataField, arrow_type
 
+_KEPT = 0
 _REASONS = (None, SkipReason.PARTITION, SkipReason.BUCKET, SkipReason.STATS)
-_KEPT, _PARTITION, _BUCKET, _STATS = range(4)
 
 
 class MetadataPruning:
@@ -45,10 +48,10 @@ class MetadataPruning:
         paths: TablePaths,
         predicate: Predicate | None,
     ) -> None:
+        """``schemas`` are the schemas that the files were written with, by id."""
         self._files = files
         self._schema = schema
-        self.schemas = schemas
-        """The schemas that files were written with, by id."""
+        self._schemas = schemas
         self.partitions = PartitionReader(schema, paths)
         self.mapped: dict[int, MappedPredicate] = {}
         """The predicate in the names of each schema that files were written with."""
@@ -59,47 +62,62 @@ class MetadataPruning:
         if predicate is None:
             return
         self._on_partition = And(terms_on(predicate, schema.partition_keys))
-        if self._on_partition.children:
-            self._by_partition()
-        self._by_bucket(BucketFilter(schema, conjuncts(predicate)))
+        self._buckets = BucketFilter(schema, conjuncts(predicate))
         for group in files.groups:
             if group.schema_id not in self.mapped:
-                fields = schemas[group.schema_id].fields
-                self.mapped[group.schema_id] = map_predicate(
-                    predicate, schema.fields, map_fields(schema.fields, fields)
-                )
-            self._by_stats(group, self.mapped[group.schema_id])
+                mapping = map_fields(schema.fields, schemas[group.schema_id].fields)
+                self.mapped[group.schema_id] = map_predicate(predicate, schema.fields, mapping)
+        left = np.ones(len(files), bool)
+        for code, step in enumerate((self._by_partition, self._by_bucket, self._by_statistics), 1):
+            skipped = step(left)
+            self._reasons[skipped] = code
+            left = left & ~skipped
 
-    # --- what is found -----------------------------------------------------------------------------------------------
+    # --- the result --------------------------------------------------------------------------------------------------
 
     @property
-    def left(self) -> Int64s:
-        """The numbers of the files that stay, in their order."""
+    def kept(self) -> Int64s:
+        """The numbers of the files that are kept, ascending."""
         return np.flatnonzero(self._reasons == _KEPT)
 
     @property
-    def gone(self) -> Int64s:
-        """The numbers of the files that go."""
+    def skipped(self) -> Int64s:
+        """The numbers of the files that are skipped, ascending."""
         return np.flatnonzero(self._reasons != _KEPT)
 
-    def counts(self) -> dict[str, int]:
-        """How many files go, by reason."""
+    def step(self) -> PlanStep:
+        """The result as a planning step: files kept with all their rows, and those skipped."""
+        entries, partitions = self._files.entries, self.partitions
+        kept = self.kept
+        files = []
+        for number, whole in zip(kept.tolist(), self.whole[kept].tolist(), strict=True):
+            entry = entries[number]
+            path, partition = partitions.data_path(entry), partitions.values(entry.partition)
+            files.append(PlannedFile(entry, path, partition, Selection.all(exact=whole)))
+        numbers = self.skipped
+        skipped = SkippedFiles(len(numbers), lambda i: self.describe(int(numbers[i])), self.counts, self._sizes)
+        return PlanStep(StepName.METADATA, files, skipped)
+
+    def counts(self) -> dict[SkipReason, int]:
+        """The number of skipped files by reason."""
         counted = np.bincount(self._reasons, minlength=len(_REASONS)).tolist()
-        return {reason.value: n for reason, n in zip(_REASONS, counted, strict=True) if reason is not None and n}
+        return {reason: n for reason, n in zip(_REASONS, counted, strict=True) if reason is not None and n}
+
+    def _sizes(self) -> dict[SkipReason, int]:
+        sizes: Counter[SkipReason] = Counter()
+        for number in self.skipped.tolist():
+            sizes[self._reason(number)] += self._files.entries[number].file.file_size
+        return sizes
 
     def describe(self, number: int) -> SkippedFile:
-        """Why one of :attr:`gone` goes."""
-        entry = self._files.entries[number]
-        reason = _REASONS[self._reasons[number]]
-        assert reason is not None
-        path, file = self.partitions.data_path(entry), entry.file
-        return SkippedFile(path, reason, self._detail(entry, reason), file.row_count, file.file_size)
+        """Why one of :attr:`skipped` is skipped."""
+        entry, reason = self._files.entries[number], self._reason(number)
+        return SkippedFile(entry, self.partitions.data_path(entry), reason, self._detail(entry, reason))
 
-    def outline(self, number: int) -> tuple[SkipReason, int]:
-        """Reason and bytes of one of :attr:`gone`."""
+    def _reason(self, number: int) -> SkipReason:
         reason = _REASONS[self._reasons[number]]
         assert reason is not None
-        return reason, self._files.entries[number].file.file_size
+        return reason
 
     def _detail(self, entry: ManifestEntry, reason: SkipReason) -> str:
         if reason is SkipReason.PARTITION:
@@ -107,48 +125,54 @@ class MetadataPruning:
             return f"partition {folder} fails {to_sql(self._on_partition, self._schema.fields)}"
         if reason is SkipReason.BUCKET:
             return f"bucket {entry.bucket} holds none of the key's values"
-        fields = self.schemas[entry.file.schema_id].fields
+        fields = self._schemas[entry.file.schema_id].fields
         return _stats_detail(self.mapped[entry.file.schema_id].predicate, self._stats_of(entry), fields)
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 
-    def _by_partition(self) -> None:
+    def _by_partition(self, left: Bools) -> Bools:
+        if not self._on_partition.children:
+            return np.zeros(len(left), bool)
         rows, codes = self._files.partitions
         verdicts = [test_stats(self._on_partition, self.partitions.stats(r), 1) is Verdict.NONE for r in rows]
-        self._reasons[np.array(verdicts, bool)[codes]] = _PARTITION
+        return np.array(verdicts, bool)[codes]
 
-    def _by_bucket(self, buckets: BucketFilter) -> None:
-        if not buckets.asked:
-            return
+    def _by_bucket(self, left: Bools) -> Bools:
+        skipped = np.zeros(len(left), bool)
+        if not self._buckets.names_key:
+            return skipped
         pairs = self._files.buckets
         for group in self._files.groups:
-            of = group.places[self._reasons[group.places] == _KEPT]
+            of = group.places[left[group.places]]
             totals = pairs[of, 1]
             for total in np.unique(totals).tolist():
-                possible = buckets.possible(total, self.schemas[group.schema_id])
+                possible = self._buckets.possible(total, self._schemas[group.schema_id])
                 if possible is not None:
-                    here = of[totals == total]
-                    self._reasons[here[~np.isin(pairs[here, 0], list(possible))]] = _BUCKET
+                    same_total = of[totals == total]
+                    skipped[same_total[~np.isin(pairs[same_total, 0], list(possible))]] = True
+        return skipped
 
-    def _by_stats(self, group: FileGroup, known: MappedPredicate) -> None:
-        of = group.places
-        if self._reasons.any():
-            of = of[self._reasons[of] == _KEPT]
-        if not len(of):
-            return
-        try:
-            verdicts = self._judge(group, known.predicate, of)
-        except (CorruptError, NotVectorised):
-            # One by one: either nothing is wrong with the files in question, or the right one is blamed.
-            verdicts = self._judge_each(known.predicate, of)
-        self._reasons[of[verdicts == Verdict.NONE.value]] = _STATS
-        if known.exact:
-            self.whole[of[verdicts == Verdict.ALL.value]] = True
+    def _by_statistics(self, left: Bools) -> Bools:
+        skipped = np.zeros(len(left), bool)
+        for group in self._files.groups:
+            of = group.places if left.all() else group.places[left[group.places]]
+            if not len(of):
+                continue
+            mapped = self.mapped[group.schema_id]
+            try:
+                verdicts = self._judge(group, mapped.predicate, of)
+            except (CorruptError, NotVectorised):
+                # One by one: either nothing is wrong with the files in question, or the right one is blamed.
+                verdicts = self._judge_each(mapped.predicate, of)
+            skipped[of[verdicts == Verdict.NONE.value]] = True
+            if mapped.exact:
+                self.whole[of[verdicts == Verdict.ALL.value]] = True
+        return skipped
 
     def _judge(self, group: FileGroup, predicate: Predicate, of: Int64s) -> Verdicts:
         keys = frozenset(self._schema.partition_keys)
         asked = sorted(columns_of(predicate) - keys)
-        fields = self.schemas[group.schema_id].fields
+        fields = self._schemas[group.schema_id].fields
         bounds = group.bounds(self._files.entries, fields, asked, of)
         every = len(of) == len(self._files)
         rows = self._files.rows if every else self._files.rows[of]
@@ -169,7 +193,7 @@ class MetadataPruning:
         return np.array(verdicts, np.int8)
 
     def _stats_of(self, entry: ManifestEntry) -> Mapping[str, ColumnStats]:
-        stats: Mapping[str, ColumnStats] = column_stats(entry.file, self.schemas[entry.file.schema_id].fields)
+        stats: Mapping[str, ColumnStats] = column_stats(entry.file, self._schemas[entry.file.schema_id].fields)
         if not self._schema.partition_keys:
             return stats
         of_partition = self.partitions.stats(entry.partition)
@@ -190,10 +214,8 @@ def _stats_detail(predicate: Predicate, stats: Mapping[str, ColumnStats], fields
     return f"{to_sql(predicate, fields)} is never true"
 
 
-# --- buckets ---
-# Which buckets can hold rows that satisfy a predicate, and literals as Arrow arrays, which are hashed to tell.
-
 _MAX_COMBINATIONS = 1000
+"""The most keys that are hashed to find their buckets."""
 
 
 class BucketFilter:
@@ -220,7 +242,7 @@ class BucketFilter:
             self._values = []
 
     @property
-    def asked(self) -> bool:
+    def names_key(self) -> bool:
         """Whether the predicate names values of the whole bucket key."""
         return bool(self._values)
 
