@@ -17,6 +17,8 @@ _CORE = ("pyarrow", "numpy", "pyroaring", "fastavro", "sqlglot", "xxhash", "rich
 _OPTIONAL = {
     "datasketches": ("the SQL functions theta_sketch and hll_sketch", "sketches"),
     "psycopg": ("a jdbc catalog on PostgreSQL", "postgres"),
+    "pymysql": ("a jdbc catalog on MySQL", "mysql"),
+    "hdfs-native": ("HDFS by Hadoop's own protocol", "hdfs"),
     "grpcio": ("a session on Spark Connect", "connect"),
 }
 

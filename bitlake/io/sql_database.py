@@ -1,4 +1,4 @@
-"""A small relational database: SQLite, which is in Python, or PostgreSQL through the optional driver psycopg.
+"""A small relational database: SQLite by Python's own module, PostgreSQL and MySQL by the optional SQLAlchemy Core.
 
 Statements take ``?`` for their values.  A connection is opened for each transaction: a catalog is asked seldom, and a
 connection that is kept may be lost, or belong to a thread that is gone.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -18,54 +18,48 @@ from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, StorageU
 
 _WAIT_SECONDS = 30.0
 """How long a transaction waits for another one's lock."""
-_REFUSED = re.compile(r"password|authentication|permission denied|role .* does not exist", re.IGNORECASE)
+_REFUSED = re.compile(r"password|authentication|permission denied|access denied|role .* does not exist", re.IGNORECASE)
+_DRIVERS = {"postgresql": "psycopg", "mysql": "pymysql"}
+_KEY = "VARCHAR(255)"
+Execute = Callable[[str, Sequence[str | None]], Any]
+"""Run a statement with its values; the result has ``fetchall`` and ``rowcount``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
     """Statements that take effect together, when the block that gave this value ends without an exception."""
 
-    _cursor: Any
-    _mark: str
+    _execute: Execute
 
     def rows(self, text: str, values: Sequence[str | None] = ()) -> list[tuple[Any, ...]]:
-        """What a query finds."""
-        self._cursor.execute(text.replace("?", self._mark), tuple(values))
-        return [tuple(row) for row in self._cursor.fetchall()]
+        """Run a query and return its rows."""
+        return [tuple(row) for row in self._execute(text, values).fetchall()]
 
     def run(self, text: str, values: Sequence[str | None] = ()) -> int:
-        """How many rows a statement changed."""
-        self._cursor.execute(text.replace("?", self._mark), tuple(values))
-        return int(self._cursor.rowcount)
+        """Run a statement and return how many rows it changed."""
+        return int(self._execute(text, values).rowcount)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SqlDatabase:
-    """A database by its URI.  Its text has no password, and neither has any of its errors."""
+    """A database by its URI.  Neither its text nor any of its errors has a password."""
 
     kind: str
     shown: str
-    _open: Callable[[], Any] = field(compare=False)
-    _mark: str = "?"
+    _begin: Callable[[bool], AbstractContextManager[Execute]] = field(compare=False)
+    """A transaction's block; whether it will write."""
 
     def __repr__(self) -> str:
         return f"SqlDatabase({self.shown!r})"
 
     @contextmanager
     def transaction(self, write: bool = False) -> Iterator[Transaction]:
-        """A transaction for the block; one that will ``write`` waits for other writers before it reads anything.
+        """A transaction for the block; in SQLite, one that will ``write`` waits for other writers before it reads.
 
         Raises :class:`AlreadyExists` where a key is taken, :class:`AccessDenied` and :class:`StorageUnavailable`.
         """
-        with self._mapped(), closing(self._open()) as connection, closing(connection.cursor()) as cursor:
-            if self.kind == "sqlite":
-                cursor.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                yield Transaction(cursor, self._mark)
-            except BaseException:
-                connection.rollback()
-                raise
-            connection.commit()
+        with self._mapped(), self._begin(write) as execute:
+            yield Transaction(execute)
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -76,17 +70,18 @@ class SqlDatabase:
         except integrity:
             raise AlreadyExists(f"the catalog {self.shown} has this entry already") from None
         except failure as e:
-            said = str(e).strip().splitlines()
-            text = f"the catalog {self.shown} failed: {said[0] if said else type(e).__name__}"
-            kind = AccessDenied if _REFUSED.search(str(e)) or "readonly" in str(e) else StorageUnavailable
+            cause = getattr(e, "orig", None) or e  # what the driver raised, without the statement
+            said = str(cause).strip().splitlines()
+            text = f"the catalog {self.shown} failed: {said[0] if said else type(cause).__name__}"
+            kind = AccessDenied if _REFUSED.search(str(cause)) or "readonly" in str(cause) else StorageUnavailable
             raise kind(text) from None
 
 
 def open_database(uri: str, properties: dict[str, str] | None = None) -> SqlDatabase:
-    """The database of ``sqlite:///file``, ``jdbc:sqlite:file``, ``postgresql://host/name`` or ``jdbc:postgresql://…``.
+    """The database of a URI: ``sqlite:///file``, ``postgresql://host/name``, ``mysql://host/name``, or JDBC's spelling.
 
     ``properties`` (``user``, ``password`` and what the driver takes) add to the URI's.  Nothing is connected yet.
-    Raises :class:`InvalidRequest` for any other URI, or without the driver.
+    Raises :class:`InvalidRequest` for any other URI, or without SQLAlchemy or the driver.
     """
     text = uri.removeprefix("jdbc:")
     given = dict(properties or {})
@@ -94,11 +89,12 @@ def open_database(uri: str, properties: dict[str, str] | None = None) -> SqlData
         if given:
             raise InvalidRequest(f"SQLite takes no properties, and '{next(iter(given))}' was given")
         return _sqlite(text.removeprefix("sqlite:"))
-    if text.startswith(("postgresql://", "postgres://")):
-        return _postgres(text, given)
+    scheme = {"postgres": "postgresql", "mariadb": "mysql"}.get(text.partition("://")[0], text.partition("://")[0])
+    if scheme in _DRIVERS and "://" in text:
+        return _server(scheme, text, given)
     raise InvalidRequest(
-        f"a catalog's uri is like sqlite:///file, jdbc:sqlite:file or postgresql://host/name, and not "
-        f"'{uri.split(':', 1)[0]}:…'"
+        f"a catalog's uri is like sqlite:///file, jdbc:sqlite:file, postgresql://host/name or mysql://host/name, and "
+        f"not '{uri.split(':', 1)[0]}:…'"
     )
 
 
@@ -109,46 +105,91 @@ def _sqlite(rest: str) -> SqlDatabase:
             "a catalog's database must outlive a connection: name a file, as in sqlite:////folder/file"
         )
 
-    def connect() -> Any:
-        named = path.startswith("file:")
+    @contextmanager
+    def begin(write: bool) -> Iterator[Execute]:
         # isolation_level None: transactions begin where they are begun here, and nowhere else.
-        return sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, uri=named)
+        opened = sqlite3.connect(path, timeout=_WAIT_SECONDS, isolation_level=None, uri=path.startswith("file:"))
+        with closing(opened) as connection:
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield lambda text, values: connection.execute(text, tuple(values))
+            except BaseException:
+                connection.rollback()
+                raise
+            connection.commit()
 
-    return SqlDatabase("sqlite", f"sqlite://{path}", connect)
+    return SqlDatabase("sqlite", f"sqlite://{path}", begin)
 
 
-def _postgres(text: str, given: dict[str, str]) -> SqlDatabase:
-    try:
-        import psycopg
-    except ModuleNotFoundError as e:
-        raise InvalidRequest(f"PostgreSQL needs {e.name}: `pip install 'bitlake[postgres]'`") from None
+def _server(kind: str, text: str, given: dict[str, str]) -> SqlDatabase:
+    """A database server.  What the URI's query or the properties name beside user and password is for the driver."""
     parts = urlsplit(text)
-    settings: dict[str, Any] = {
-        "connect_timeout": "10",
-        "client_encoding": "UTF8",
-        **dict(parse_qsl(parts.query)),
-        **given,
-    }
-    if parts.username:
-        settings.setdefault("user", unquote(parts.username))
-    if parts.password:
-        settings.setdefault("password", unquote(parts.password))
-    if parts.hostname:
-        settings.setdefault("host", parts.hostname)
-    if parts.port:
-        settings.setdefault("port", str(parts.port))
-    if parts.path.strip("/"):
-        settings.setdefault("dbname", unquote(parts.path.strip("/")))
-    shown = f"postgresql://{settings.get('host', '')}/{settings.get('dbname', '')}"
-    return SqlDatabase("postgresql", shown, lambda: psycopg.connect(**settings), "%s")
+    # Parameters in a URI of MySQL are the Java driver's, which Python's does not know.
+    query = dict(parse_qsl(parts.query)) if kind == "postgresql" else {}
+    driver_arguments: dict[str, Any] = {"connect_timeout": 10, **query, **given}
+    if kind == "postgresql":
+        driver_arguments.setdefault("client_encoding", "UTF8")
+    user = driver_arguments.pop("user", None) or unquote(parts.username or "") or None
+    password = driver_arguments.pop("password", None) or unquote(parts.password or "") or None
+    host = driver_arguments.pop("host", None) or parts.hostname
+    named = driver_arguments.pop("dbname", None) or driver_arguments.pop("database", None)
+    name = named or unquote(parts.path.strip("/")) or None
+    shown = f"{kind}://{host or ''}/{name or ''}"
+    try:
+        import sqlalchemy  # optional, as the drivers are
+
+        url = sqlalchemy.URL.create(f"{kind}+{_DRIVERS[kind]}", user, password, host, parts.port, name)
+        engine = create_engine(url, driver_arguments)
+    except ModuleNotFoundError as e:
+        extra = "postgres" if kind == "postgresql" else "mysql"
+        raise InvalidRequest(f"{kind} needs {e.name}: `pip install 'bitlake[{extra}]'`") from None
+    return engine_database(engine, shown)
+
+
+def create_engine(url: Any, driver_arguments: dict[str, Any]) -> Any:
+    """SQLAlchemy's engine for a URL: a connection for each transaction, and no values in its errors."""
+    import sqlalchemy
+
+    return sqlalchemy.create_engine(
+        url, connect_args=driver_arguments, poolclass=sqlalchemy.NullPool, hide_parameters=True
+    )
+
+
+def engine_database(engine: Any, shown: str) -> SqlDatabase:
+    """A database by SQLAlchemy's engine."""
+
+    @contextmanager
+    def begin(write: bool) -> Iterator[Execute]:
+        with engine.begin() as connection:
+            if engine.dialect.name == "sqlite" and write:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield lambda text, values: connection.execute(*statement(text, values, engine.dialect.name))
+
+    return SqlDatabase(f"sqlalchemy:{engine.dialect.name}", shown, begin)
+
+
+def statement(text: str, values: Sequence[str | None], dialect: str) -> tuple[Any, dict[str, str | None]]:
+    """A statement for SQLAlchemy and its values by name.
+
+    MySQL's keys have at most 3072 bytes, and compare without case unless told otherwise: Paimon's four key columns of
+    255 characters fit with three bytes for each.
+    """
+    import sqlalchemy
+
+    numbers = iter(range(len(values)))
+    named = re.sub(r"\?", lambda _: f":v{next(numbers)}", text)
+    if dialect in ("mysql", "mariadb") and named.startswith("CREATE TABLE"):
+        key = "CHARACTER SET utf8mb3 COLLATE utf8mb3_bin" if named.count(_KEY) > 3 else "COLLATE utf8mb4_bin"
+        named = named.replace(_KEY, f"{_KEY} {key}") + " DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+    return sqlalchemy.text(named), {f"v{i}": value for i, value in enumerate(values)}
 
 
 def _errors(kind: str) -> tuple[type[Exception], type[Exception]]:
     if kind == "sqlite":
         return sqlite3.IntegrityError, sqlite3.Error
-    import psycopg
+    from sqlalchemy import exc
 
-    return psycopg.IntegrityError, psycopg.Error
+    return exc.IntegrityError, exc.SQLAlchemyError
 
 
 __all__ = ["SqlDatabase", "Transaction", "open_database"]

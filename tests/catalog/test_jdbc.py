@@ -8,6 +8,7 @@ import shutil
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ import s3_server
 
 import bitlake
 from bitlake.catalog.identifier import Identifier
-from bitlake.catalog.jdbc import JdbcCatalog
+from bitlake.catalog.jdbc import _TABLES, JdbcCatalog
 from bitlake.errors import AccessDenied, AlreadyExists, InvalidRequest, NotFound, StorageUnavailable
+from bitlake.io import sql_database
 from bitlake.io.local import LocalStore
 from bitlake.io.sql_database import open_database
 from bitlake.io.wrappers import FaultyStore
@@ -37,6 +39,7 @@ def _tool(name: str) -> str | None:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
     """The URI of a PostgreSQL server on loopback with a password, for this test process."""
+    pytest.importorskip("sqlalchemy")
     # Not in pytest's own folder, which every pytest that starts closes to all but root.
     with tempfile.TemporaryDirectory(prefix="bitlake-postgres-") as made:
         yield from _postgres(Path(made))
@@ -89,11 +92,73 @@ def _postgres(folder: Path) -> Iterator[str]:
             process.wait(20)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
+@pytest.fixture(scope="session")
+def mysql() -> Iterator[str]:
+    """The URI of a MySQL server (MariaDB's) on loopback with a password, for this test process."""
+    pytest.importorskip("pymysql")
+    with tempfile.TemporaryDirectory(prefix="bitlake-mysql-") as made:
+        yield from _mysql(Path(made))
+
+
+def _mysql(folder: Path) -> Iterator[str]:
+    install, server = shutil.which("mariadb-install-db"), shutil.which("mariadbd") or shutil.which("mysqld")
+    if install is None or server is None:
+        pytest.skip("MariaDB is not installed")
+    user = None
+    if os.geteuid() == 0:
+        try:
+            user = pwd.getpwnam("mysql").pw_name
+        except KeyError:
+            pytest.skip("MariaDB should not run as root, and there is no user mysql")
+        shutil.chown(folder, user)
+    folder.chmod(0o755)
+    first = folder / "first.sql"
+    first.write_text(  # a statement a line
+        "CREATE DATABASE lake;\n"
+        "CREATE USER 'lake'@'%' IDENTIFIED BY 'se/cret+only';\n"
+        "GRANT ALL ON lake.* TO 'lake'@'%';\n"
+    )
+    data = f"--datadir={folder}/data"
+    made = subprocess.run(
+        [install, "--no-defaults", data, "--auth-root-authentication-method=normal", "--skip-test-db"],
+        user=user,
+        capture_output=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip(f"MariaDB cannot make a database here: {made.stderr.decode()[-200:]}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [server, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1", f"--init-file={first}"]
+    command += [f"--socket={folder}/socket", f"--pid-file={folder}/pid", "--skip-name-resolve"]
+    with subprocess.Popen(command, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if b"ready for connections" in line:
+                break
+        drain = threading.Thread(target=process.stderr.read, daemon=True)
+        drain.start()
+        try:
+            yield f"mysql://lake:se%2Fcret+only@127.0.0.1:{port}/lake"
+        finally:
+            process.terminate()
+            process.wait(20)
+
+
+@pytest.fixture(params=["sqlite", "sqlite by SQLAlchemy", "postgresql", "mysql"])
+def uri(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "sqlite by SQLAlchemy":
+        sqlalchemy = pytest.importorskip("sqlalchemy")
+
+        def by_engine(rest: str) -> sql_database.SqlDatabase:
+            arguments = {"isolation_level": None, "timeout": 30}
+            engine = sql_database.create_engine(sqlalchemy.make_url(f"sqlite://{rest.removeprefix('//')}"), arguments)
+            return sql_database.engine_database(engine, f"sqlite://{rest}")
+
+        monkeypatch.setattr(sql_database, "_sqlite", by_engine)
+    if request.param.startswith("sqlite"):
         return f"sqlite:///{tmp_path}/catalog.db"
-    return str(request.getfixturevalue("postgres"))
+    return str(request.getfixturevalue("postgres" if request.param == "postgresql" else "mysql"))
 
 
 @pytest.fixture
@@ -254,7 +319,7 @@ def test_a_rename_that_fails_leaves_one_whole_table(tmp_path: Path, fail_at: int
 
 def test_failures_of_the_database(tmp_path: Path, uri: str) -> None:
     with pytest.raises(InvalidRequest, match="sqlite:///"):
-        bitlake.connect(tmp_path, catalog="jdbc", uri="mysql://u:hidden@h/x")
+        bitlake.connect(tmp_path, catalog="jdbc", uri="oracle://u:hidden@h/x")
     with pytest.raises(InvalidRequest, match="takes a uri"):
         bitlake.connect(tmp_path, catalog="jdbc")
     with pytest.raises(InvalidRequest, match="unknown option 'lock' of a jdbc catalog"):
@@ -288,3 +353,52 @@ def test_passwords_are_in_no_text(tmp_path: Path, postgres: str) -> None:
     with pytest.raises(StorageUnavailable, match="failed") as e2:
         bitlake.connect(tmp_path, catalog="jdbc", uri=gone)
     assert "other-secret" not in str(e2.value)
+
+
+def test_statements_as_each_dialect_has_them() -> None:
+    """Paimon's tables fit into MySQL's keys of 3072 bytes, and its names are told apart by case."""
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    from sqlalchemy.dialects import mysql, postgresql
+
+    query, values = sql_database.statement("SELECT 1 FROM t WHERE a = ? AND b = ?", ("x", "y"), "postgresql")
+    assert values == {"v0": "x", "v1": "y"}
+    assert str(query.compile(dialect=postgresql.psycopg.dialect())).endswith("a = %(v0)s AND b = %(v1)s")
+    assert str(query.compile(dialect=mysql.pymysql.dialect())).endswith("a = %s AND b = %s")
+    for text in _TABLES:
+        assert str(sql_database.statement(text, (), "postgresql")[0]) == text
+        made = str(sql_database.statement(text, (), "mysql")[0])
+        wide = made.count("VARCHAR(255) COLLATE utf8mb4_bin")
+        narrow = made.count("VARCHAR(255) CHARACTER SET utf8mb3 COLLATE utf8mb3_bin")
+        assert wide + narrow == text.count("VARCHAR(255)") and 255 * (4 * wide + 3 * narrow) <= 3072
+        assert made.endswith("DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+    assert isinstance(query, sqlalchemy.TextClause)
+
+
+def test_a_server_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for uri, module, extra in (
+        ("postgresql://h/x", "sqlalchemy", "postgres"),
+        ("postgresql://h/x", "psycopg", "postgres"),
+        ("jdbc:mysql://h/x?useSSL=false", "pymysql", "mysql"),
+    ):
+        with monkeypatch.context() as m:
+            m.setitem(sys.modules, module, None)
+            with pytest.raises(InvalidRequest, match=rf"needs (sqlalchemy|{module}): .*bitlake\[{extra}\]"):
+                bitlake.connect(tmp_path, catalog="jdbc", uri=uri)
+
+
+def test_sqlite_needs_nothing_but_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    lake = bitlake.connect(tmp_path / "wh", catalog="jdbc", uri=f"sqlite:///{tmp_path}/c.db")
+    lake.create_table("t", SCHEMA)
+    assert lake.tables() == ["t"]
+
+
+def test_passwords_of_mysql_are_in_no_text(tmp_path: Path, mysql: str) -> None:
+    lake = bitlake.connect(tmp_path, catalog="jdbc", uri=mysql)
+    assert "cret" not in repr(lake.catalog)
+    with pytest.raises(AccessDenied, match="Access denied") as e:
+        bitlake.connect(tmp_path, catalog="jdbc", uri=mysql.replace("se%2Fcret+only", "other-secret"))
+    assert "other-secret" not in str(e.value) and e.value.__cause__ is None
+    host = mysql.split("@")[1]
+    options = {"jdbc.user": "lake", "jdbc.password": "se/cret+only"}
+    bitlake.connect(tmp_path, catalog="jdbc", uri=f"jdbc:mysql://{host}?useSSL=false", catalog_options=options)
