@@ -36,10 +36,10 @@ COMMANDS = {
     "doctor": "doctor:doctor",
     "demo": "demo:demo",
 }
-"""Every command, in the order of the help page: its module in this package and its name there."""
+"""Every command, in the order of the help page: its module in this package, and its name in the module."""
 
 _SPARK = frozenset(("sql", "demo", "--sql", "--spark"))
-"""Arguments that start Spark, which needs pandas and takes far longer than anything that is left out here."""
+"""Arguments that start Spark, which needs pandas."""
 _COMPLETE = "_BITLAKE_COMPLETE"
 """The variable in which a shell's completion script asks for completions."""
 _HELP_WIDTH = 80

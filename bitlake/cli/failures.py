@@ -55,7 +55,7 @@ def report_failure(arguments: Sequence[str]) -> Iterator[Outcome]:
     except SystemExit as e:  # from shell completion
         outcome.code = e.code if isinstance(e.code, int) else 0
     except (KeyboardInterrupt, click.Abort):
-        say("interrupted")
+        print_stderr("interrupted")
         outcome.code = INTERRUPTED
     except click.ClickException as e:
         outcome.code = _usage(e)
@@ -73,24 +73,24 @@ def _failed(error: Exception, as_json: bool, debug: bool) -> int:
     if debug:
         import traceback
 
-        say("".join(traceback.format_exception(error)).rstrip())
+        print_stderr("".join(traceback.format_exception(error)).rstrip())
     if isinstance(error, BitlakeError | OSError):
         show_error(error, as_json)
         return FAILED
-    say(f"error: this is a bug in bitlake: {type(error).__name__}: {_one_line(error)}")
+    print_stderr(f"error: this is a bug in bitlake: {type(error).__name__}: {_one_line(error)}")
     if not debug:
-        say("  run the command again with --debug and report what it prints")
+        print_stderr("  run the command again with --debug and report what it prints")
     return BROKEN
 
 
 def _usage(error: click.ClickException) -> int:
     if isinstance(error, NoArgsIsHelpError):
-        say(error.format_message())
+        print_stderr(error.format_message())
         return error.exit_code
-    say(f"error: {suggestion(error)}")
+    print_stderr(f"error: {suggestion(error)}")
     context = getattr(error, "ctx", None)
     if context is not None:
-        say(f"  help: {context.command_path} --help")
+        print_stderr(f"  help: {context.command_path} --help")
     return error.exit_code
 
 
@@ -98,12 +98,12 @@ def show_error(error: Exception, as_json: bool) -> None:
     """One line on stderr: plain, or as JSON."""
     if as_json:
         document = {"error": {"type": type(error).__name__, "message": _one_line(error)}}
-        say(printable_json(json.dumps(document, ensure_ascii=False)))
+        print_stderr(printable_json(json.dumps(document, ensure_ascii=False)))
     else:
-        say(f"error: {_one_line(error)}")
+        print_stderr(f"error: {_one_line(error)}")
 
 
-def say(text: str) -> None:
+def print_stderr(text: str) -> None:
     """Print a line on stderr, wrapped at the terminal's width."""
     text = printable(text)
     if sys.stderr.isatty():
@@ -120,7 +120,7 @@ def _one_line(error: Exception) -> str:
 
 class _Stderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(f"{record.levelname.lower()}: {record.getMessage()}")
+        print_stderr(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 def _log_to_stderr() -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from bitlake.cli.failures import Problems, say, terminal_width, wrapped
+from bitlake.cli.failures import Problems, print_stderr, terminal_width, wrapped
 from bitlake.formatting import printable, printable_json
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Output:
 
     def note(self, text: str) -> None:
         """Write a note to stderr."""
-        say(text)
+        print_stderr(text)
 
     def problems(self) -> None:
         """End the command with exit code 1: it found problems."""

@@ -1,7 +1,7 @@
 """Commands, groups, arguments and options in the form that all of ``bitlake`` uses, on click's public classes.
 
-click decides nothing about the wording here: a group suggests the command that was probably meant and prints whole
-sentences in its help; a command lists its arguments, its own options, and the options that every command has.
+A group suggests the command that was probably meant, and prints the first sentence of each command's help in full.  A
+command's help lists its arguments, its own options, and the options of every command.
 """
 
 from __future__ import annotations

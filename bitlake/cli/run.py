@@ -1,4 +1,4 @@
-"""What every command is given: the lake that was named, its tables, and its output."""
+"""The context of a command: the lake that the command line names, its tables, and the output."""
 
 from __future__ import annotations
 
@@ -129,10 +129,10 @@ def command(name: str, group: click.Group | None = None) -> Callable[[Callable[.
             options = LakeOptions(**{f.name: values.pop(f.name) for f in fields(LakeOptions)})
             function(Run(options, Output(values.pop("json"))), **values)
 
-        made = click.command(name, cls=Command, params=list(LAKE_OPTIONS))(invoke)
+        lake_command = click.command(name, cls=Command, params=list(LAKE_OPTIONS))(invoke)
         if group is not None:
-            group.add_command(made)
-        return made
+            group.add_command(lake_command)
+        return lake_command
 
     return decorate
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -118,3 +119,16 @@ print("right")
 def test_arrow_modules_are_imported_by_their_first_use() -> None:
     done = subprocess.run([sys.executable, "-c", _KERNELS], capture_output=True, text=True, check=False)
     assert done.stdout == "right\n", done.stderr
+
+
+def test_click_is_used_by_its_public_names() -> None:
+    """typer's private attributes were patched here, and stand-ins for modules put into sys.modules."""
+    for file in sorted(Path(bitlake.__file__).parent.joinpath("cli").glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("click"):
+                assert not [p for p in (*(node.module or "").split("."), *(a.name for a in node.names)) if p[0] == "_"]
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                own = node.value.id in ("self", "cls")
+                assert own or not node.attr.startswith("_") or node.attr.startswith("__"), f"{file}:{node.lineno}"
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                assert ast.unparse(node.value) != "sys.modules", f"{file}:{node.lineno}"

@@ -73,5 +73,5 @@ def test_every_statement_is_one_job(lake: bitlake.Lake, wall: Wall) -> None:
 
 
 def test_long_statements_are_cut() -> None:
-    assert one_line("SELECT 1\n  FROM t", runner._WORDS) == "SELECT 1 FROM t"
-    assert len(one_line("SELECT " + "x, " * 50, runner._WORDS)) == 60
+    assert one_line("SELECT 1\n  FROM t", runner._LABEL_LENGTH) == "SELECT 1 FROM t"
+    assert len(one_line("SELECT " + "x, " * 50, runner._LABEL_LENGTH)) == 60
