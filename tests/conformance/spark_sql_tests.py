@@ -40,6 +40,7 @@ _IMMEDIATE_WRITE = re.compile(r"EXECUTE\s+IMMEDIATE\s+'\s*(INSERT|CREATE|DROP)",
 _OF_SESSION = re.compile(r"\s*(SET|RESET|DECLARE|DROP\s+TEMPORARY\s+(VARIABLE|FUNCTION))\b", re.I)
 _IMPORT = re.compile(r"^--IMPORT (.+)$", re.M)
 _SET = re.compile(r"^--SET (.+)$", re.M)
+_AT_END = re.compile(r";[ \t]*$", re.M)
 _DELIMITED = re.compile(r"^--QUERY-DELIMITER-(?:START|END).*$", re.M)
 _FULL = re.compile(r"\bspark_catalog\.(default\.(\w+))", re.I)
 _UNSTABLE = re.compile(
@@ -49,8 +50,8 @@ _UNSTABLE = re.compile(
 )
 
 
-def read_file(path: Path, root: Path) -> tuple[dict[str, str], list[str] | None]:
-    """A file's settings and statements, with those of the files that it imports; None where they cannot be split.
+def read_file(path: Path, root: Path) -> tuple[dict[str, str], list[str]]:
+    """A file's settings and statements, with those of the files that it imports.
 
     ``--IMPORT`` names a file, ``--SET`` settings, and ``--QUERY-DELIMITER`` encloses a statement with semicolons.
     """
@@ -59,8 +60,6 @@ def read_file(path: Path, root: Path) -> tuple[dict[str, str], list[str] | None]
     statements: list[str] = []
     for name in _IMPORT.findall(text):
         imported, more = read_file(root / name.strip(), root)
-        if more is None:
-            return settings, None
         settings = imported | settings
         statements += more
     for line in _SET.findall(text):
@@ -73,8 +72,8 @@ def read_file(path: Path, root: Path) -> tuple[dict[str, str], list[str] | None]
             continue
         try:
             statements += split_statements(part)
-        except InvalidRequest:
-            return settings, None
+        except InvalidRequest:  # one of them has a literal that is wrong
+            statements += filter(None, map(str.strip, _AT_END.split(part)))
     return settings, statements
 
 
@@ -97,9 +96,6 @@ class Files:
         self.of_lake: set[str] = set()
         self.changed: dict[str, str] = {}
         settings, statements = read_file(path, root)
-        if statements is None:
-            self.counts["files not split"] += 1
-            return
         text = ";".join(statements)
         for session in (self.plain, own):
             for key, value in settings.items():
