@@ -119,19 +119,19 @@ def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Resul
     """What a keyed write by Spark tasks asks of the files that are there: the driver, and a task for its partitions."""
     types = [f.type for f in table.schema.partition_fields]
 
-    def driver(later: bool) -> tuple[float, int]:
+    def driver(lazy: bool) -> tuple[float, int]:
         _forget()
         started = time.perf_counter()
-        sent = pickle.dumps(LiveBuckets.of(table.state(), later=later))
+        sent = pickle.dumps(LiveBuckets.of(table.state(), lazy=lazy))
         return time.perf_counter() - started, len(sent)
 
     def task(count: int) -> float:
         first = partitions // 2
         rows = [encode_row_with_arity(types, (part,)) for part in range(first, min(first + count, partitions))]
-        sent = pickle.dumps(LiveBuckets.of(table.state(), later=True))
+        sent = pickle.dumps(LiveBuckets.of(table.state(), lazy=True))
         _forget()
         started = time.perf_counter()
-        found = pickle.loads(sent).look_at(rows)
+        found = pickle.loads(sent).load(rows)
         assert len({partition for partition, _ in found}) == len(rows)
         return time.perf_counter() - started
 

@@ -16,7 +16,13 @@ from bitlake.merge.engine import merge_rows
 from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.commit_message import Compaction
 from bitlake.mergetree.compaction import compact_unit
-from bitlake.mergetree.universal_compaction import Run, Unit, full, pick, sorted_runs
+from bitlake.mergetree.universal_compaction import (
+    CompactUnit,
+    SortedRun,
+    pick_compaction,
+    pick_full_compaction,
+    sorted_runs,
+)
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan.column_reader import MergeTask, ReadCounts
 from bitlake.scan.reader import ReadRequest, read_merged
@@ -66,19 +72,19 @@ class BucketTable:
             self.state = replace(self.state, files=(*self.state.files, *files))
 
     @property
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SortedRun]:
         return sorted_runs(self.state.files, self.context.schema)
 
-    def unit(self) -> Unit | None:
+    def unit(self) -> CompactUnit | None:
         """Any unit that takes all of level 0 and whole runs after it."""
         runs = self.runs
         top = max_level(self.context.schema.opts, (r.level for r in runs))
         how = self.random.random()
         if how < 0.2:
             vectors = self.vectors()
-            return full(runs, self.context.schema, has_vector=lambda n: n in vectors)
+            return pick_full_compaction(runs, self.context.schema, has_vector=lambda n: n in vectors)
         if how < 0.4:
-            return pick(runs, self.context.schema)
+            return pick_compaction(runs, self.context.schema)
         least = sum(r.level == 0 for r in runs)
         if not least:
             return None
@@ -86,7 +92,7 @@ class BucketTable:
         level = top if count == len(runs) else runs[count].level - 1
         if level < 1:
             count, level = len(runs), top
-        return Unit(tuple(e for r in runs[:count] for e in r.files), level)
+        return CompactUnit(tuple(e for r in runs[:count] for e in r.files), level)
 
     def vectors(self) -> dict[str, Any]:
         if self.state.vectors is None:
@@ -111,7 +117,7 @@ class BucketTable:
             ends = [end for e in run.files for end in reader.key_ends(e)]
             assert ends == sorted(ends)
 
-    def compact(self, unit: Unit) -> list[Change]:
+    def compact(self, unit: CompactUnit) -> list[Change]:
         """Compact; returns the changelog's rows."""
         done = compact_unit(self.context, self.store, self.state, unit)
         self.apply(done)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
-from bitlake.mergetree.commit_message import BucketState, LsmContext
+from bitlake.mergetree.commit_message import BucketState, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import TablePaths
@@ -25,20 +25,20 @@ from bitlake.types.datatypes import parse_type
 
 def context_of(
     root: Path, columns: Sequence[tuple[str, str]], keys: Sequence[str], options: Mapping[str, str]
-) -> tuple[LsmContext, Store]:
+) -> tuple[MergeTreeContext, Store]:
     """A table of one bucket."""
     fields, highest = assign_ids([(n, parse_type(t), None) for n, t in columns])
     schema = TableSchema(0, fields, highest, (), tuple(keys), {"bucket": "1", **options}, None, 0)
     paths = TablePaths(str(root))
-    return LsmContext("t", paths, schema, {0: schema}), LocalStore()
+    return MergeTreeContext("t", paths, schema, {0: schema}), LocalStore()
 
 
-def rows_of(context: LsmContext, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+def rows_of(context: MergeTreeContext, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Rows with system columns as files take them."""
     return pa.Table.from_pylist([dict(r) for r in rows], schema=row_schema(context.schema))
 
 
-def put_files(context: LsmContext, store: Store, level: int, *tables: pa.Table) -> list[ManifestEntry]:
+def put_files(context: MergeTreeContext, store: Store, level: int, *tables: pa.Table) -> list[ManifestEntry]:
     """A file of each table (sorted by key) at a level."""
     made: list[ManifestEntry] = []
     for table in tables:
@@ -49,7 +49,7 @@ def put_files(context: LsmContext, store: Store, level: int, *tables: pa.Table) 
 
 
 def state_of(
-    context: LsmContext,
+    context: MergeTreeContext,
     store: Store,
     files: Sequence[ManifestEntry],
     vectors: Mapping[str, Sequence[int]] | None = None,

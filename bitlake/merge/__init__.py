@@ -1,1 +1,1 @@
-"""Merging the rows of one primary key: sorted runs in Arrow in, one row per key out.  Knows no files."""
+"""Merging the rows of one primary key: sorted runs in Arrow in, one row for each key out.  Reads no files."""

@@ -1,12 +1,13 @@
-"""Aggregate functions: their names, and accumulators with one state for each group.
+"""Aggregate functions of the aggregation and partial-update merge engines: accumulators with a state for each group.
 
-Accumulators are fed with one row of many groups at a time.  ``groups`` and ``rows`` are int64 arrays of one length: row
-``rows[i]`` of the input column goes into group ``groups[i]``, which occurs at most once in a call.  A group is as deep
-as the number of files that hold its key, so there are few calls, and each handles whole arrays.
+An accumulator takes one row of many groups at a time.  ``groups`` and ``rows`` are int64 arrays of one length: row
+``rows[i]`` of the input column goes into group ``groups[i]``, which occurs at most once in a call.  A group has at most
+one row for each file that holds its key, so there are few calls, each over whole arrays.
 
-Where a function only chooses among its inputs, the state is a row number, and values are touched once, at the end.
-``sum``, ``product``, ``bool_and`` and ``bool_or`` have states that are numbers.  Integers are exact, an overflow is an
-error; decimals of more digits than the type has become NULL, as in Paimon; floats are added in their own precision.
+The state of a function that selects one of its inputs is a row number; values are read once, at the end.  The states
+of ``sum``, ``product``, ``bool_and`` and ``bool_or`` are numbers; other functions hold Python values.  Integers are
+exact, and an overflow is an error; decimals with more digits than the type allows become NULL, as in Paimon; floats are
+added in their own precision.
 
 Source of what each function does: index-format spec, section 10.
 """
@@ -37,27 +38,27 @@ class Accumulator(Protocol):
         """Add rows."""
 
     def agg_reversed(self, groups: Int64s, rows: Int64s) -> None:
-        """Add rows that are older than what is there."""
+        """Add rows that are older than the state."""
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Take rows back."""
+        """Retract rows; raises :class:`InvalidRequest` if the function cannot."""
 
     def set(self, groups: Int64s, rows: Int64s) -> None:
-        """Forget what was, and take the rows' values as they are."""
+        """Replace the state by the rows' values."""
 
     def finish(self) -> pa.Array:
-        """One value for each group."""
+        """Return one value for each group."""
 
 
-def no_retract(name: str) -> InvalidRequest:
-    """The error for taking a row back from a function that cannot."""
+def retract_error(name: str) -> InvalidRequest:
+    """Return the error of a function that cannot retract rows."""
     return InvalidRequest(
-        f"aggregate function '{name}' cannot take rows back (-U, -D); set fields.<column>.ignore-retract = true"
+        f"aggregate function '{name}' cannot retract rows (-U, -D); set fields.<column>.ignore-retract = true"
     )
 
 
 class Choice:
-    """What functions share whose result is one of their inputs: the state is a row, -1 for NULL."""
+    """Base of functions that select one of their inputs, and ``last_value``; the state is a row, -1 for NULL."""
 
     def __init__(self, column: pa.Array, groups: int, name: str = "") -> None:
         self._column = column
@@ -66,7 +67,7 @@ class Choice:
         self.row = np.full(groups, -1, np.int64)
 
     def set(self, groups: Int64s, rows: Int64s) -> None:
-        """Take the rows' values, NULL too."""
+        """Take the rows' values, NULL included."""
         self.row[groups] = np.where(self._valid[rows], rows, -1)
 
     def clear(self, groups: Int64s) -> None:
@@ -74,26 +75,26 @@ class Choice:
         self.row[groups] = -1
 
     def agg(self, groups: Int64s, rows: Int64s) -> None:
-        """Take the rows' values, NULL too."""
+        """Take the rows' values, NULL included."""
         self.set(groups, rows)
 
     def agg_reversed(self, groups: Int64s, rows: Int64s) -> None:
-        """What came later stays."""
+        """Keep the state: later rows win."""
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """NULL."""
+        """Make the groups NULL."""
         self.row[groups] = -1
 
     def finish(self) -> pa.Array:
-        """The chosen values."""
+        """Return the selected values."""
         return self._column.take(pa.array(self.row, mask=self.row < 0))
 
 
-class Key(Choice):
+class PrimaryKeyValue(Choice):
     """``primary-key``: always the input."""
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """The input, as ever."""
+        """Take the input, as always."""
         self.set(groups, rows)
 
 
@@ -106,16 +107,16 @@ class LastNonNull(Choice):
         self.row[groups[good]] = rows[good]
 
     def agg_reversed(self, groups: Int64s, rows: Int64s) -> None:
-        """An older value counts where there is none."""
+        """Take an older value where the group has none."""
         good = self._valid[rows] & (self.row[groups] < 0)
         self.row[groups[good]] = rows[good]
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """NULL, if the row's value is not NULL."""
+        """Make the group NULL if the row's value is not NULL."""
         self.row[groups[self._valid[rows]]] = -1
 
 
-class First(Choice):
+class FirstValue(Choice):
     """``first_value`` and ``first_non_null_value``."""
 
     def __init__(self, column: pa.Array, groups: int, name: str, non_null: bool) -> None:
@@ -124,7 +125,7 @@ class First(Choice):
         self._begun = np.zeros(groups, bool)
 
     def agg(self, groups: Int64s, rows: Int64s) -> None:
-        """Only the first counts."""
+        """Take the first value only."""
         fresh = ~self._begun[groups]
         if self._non_null:
             fresh &= self._valid[rows]
@@ -132,47 +133,47 @@ class First(Choice):
         super().set(groups[fresh], rows[fresh])
 
     def agg_reversed(self, groups: Int64s, rows: Int64s) -> None:
-        """The older value is the first, once there was one."""
+        """Take the older value as the first, if the group has one."""
         begun = self._begun[groups].copy()
         ready = ~begun if not self._non_null else ~begun & (self.row[groups] >= 0)
         self._begun[groups[ready]] = True
         super().set(groups[~ready], rows[~ready])
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Not possible."""
+        """Raise :class:`InvalidRequest`: the function cannot retract."""
         if len(rows):
-            raise no_retract(self._name)
+            raise retract_error(self._name)
 
 
 class Extreme(Choice):
-    """``min`` and ``max``; of equal values the later."""
+    """``min`` and ``max``; of equal values the later one."""
 
     def __init__(self, column: pa.Array, groups: int, name: str) -> None:
         super().__init__(column, groups, name)
         self._codes = order_codes(column, descending=name == "max")
 
     def agg(self, groups: Int64s, rows: Int64s) -> None:
-        """Take values no worse than what is there."""
+        """Take values that are more extreme than the state, or equal to it."""
         held = self.row[groups]
         good = self._valid[rows] & ((held < 0) | (self._codes[rows] <= self._codes[held]))
         self.row[groups[good]] = rows[good]
 
     def agg_reversed(self, groups: Int64s, rows: Int64s) -> None:
-        """Take values better than what is there."""
+        """Take values that are more extreme than the state."""
         held = self.row[groups]
         good = self._valid[rows] & ((held < 0) | (self._codes[rows] < self._codes[held]))
         self.row[groups[good]] = rows[good]
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Not possible."""
+        """Raise :class:`InvalidRequest`: the function cannot retract."""
         if len(rows):
-            raise no_retract(self._name)
+            raise retract_error(self._name)
 
 
-class Objects:
-    """Functions over values that numpy does not have (lists, maps, text of many parts): Python values, row by row.
+class PythonValues:
+    """Functions over values without a numpy type (lists, maps, text lists): Python values, row by row.
 
-    Only rows of keys that are in several files come here.  ``agg`` gets (accumulator, input), either may be None.
+    Only rows of keys that are in several files are processed.  ``agg`` takes (state, input); either may be None.
     """
 
     def __init__(
@@ -205,10 +206,10 @@ class Objects:
         self._each(groups, rows, (lambda held, new: self._agg(new, held)) if self._reverse else self._agg)
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Take rows back."""
+        """Retract rows; raises :class:`InvalidRequest` if the function cannot."""
         if self._retract is None:
             if len(rows):
-                raise no_retract(self._name)
+                raise retract_error(self._name)
             return
         self._each(groups, rows, self._retract)
 
@@ -217,7 +218,7 @@ class Objects:
         self._each(groups, rows, lambda held, new: new)
 
     def finish(self) -> pa.Array:
-        """The values as Arrow."""
+        """Return the values as an Arrow array."""
         return pa.array(self._values, self._column.type)
 
 
@@ -232,13 +233,13 @@ class IgnoreRetract:
         self.finish = inner.finish
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Nothing."""
+        """Ignore the rows."""
 
 
 _EXACT = Context(prec=100, rounding=ROUND_HALF_UP)
 
 
-class Numbers:
+class Arithmetic:
     """``sum`` and ``product`` of integers and floats."""
 
     def __init__(self, column: pa.Array, groups: int, name: str) -> None:
@@ -248,7 +249,7 @@ class Numbers:
         self._float = pa.types.is_floating(column.type)
         self._input: npt.NDArray[Any] = column.fill_null(0).to_numpy(zero_copy_only=False)
         self._state = np.zeros(groups, self._input.dtype)
-        self._known = np.zeros(groups, bool)
+        self._has_value = np.zeros(groups, bool)
 
     def agg(self, groups: Int64s, rows: Int64s) -> None:
         """Add or multiply."""
@@ -257,26 +258,26 @@ class Numbers:
     agg_reversed = agg
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Subtract or divide; taken back from nothing, a sum is the negative, and a product stays nothing."""
+        """Subtract or divide; retracted from NULL, a sum becomes the negative value, and a product stays NULL."""
         if self._name == "sum":
             self._change(groups, rows, "minus")
         else:
-            known = self._known[groups]
-            self._change(groups[known], rows[known], "divide")
+            has_value = self._has_value[groups]
+            self._change(groups[has_value], rows[has_value], "divide")
 
     def set(self, groups: Int64s, rows: Int64s) -> None:
         """Take the rows' values."""
         self._state[groups] = self._input[rows]
-        self._known[groups] = self._valid[rows]
+        self._has_value[groups] = self._valid[rows]
 
     def finish(self) -> pa.Array:
-        """The results."""
-        return pa.array(self._state, self._type, mask=~self._known)
+        """Return the results."""
+        return pa.array(self._state, self._type, mask=~self._has_value)
 
     def _change(self, groups: Int64s, rows: Int64s, how: str) -> None:
-        good = self._valid[rows]
-        groups, rows = groups[good], rows[good]
-        fresh = ~self._known[groups]
+        valid = self._valid[rows]
+        groups, rows = groups[valid], rows[valid]
+        fresh = ~self._has_value[groups]
         new = self._input[rows]
         old = np.where(fresh, new.dtype.type(0 if how in ("sum", "minus") else 1), self._state[groups])
         if how in ("product", "divide"):
@@ -284,13 +285,13 @@ class Numbers:
         else:
             new = self._added(old, new, how)
         self._state[groups] = new
-        self._known[groups] = True
+        self._has_value[groups] = True
 
     def _added(self, old: npt.NDArray[Any], new: npt.NDArray[Any], how: str) -> npt.NDArray[Any]:
         with np.errstate(all="ignore"):
             result: npt.NDArray[Any] = old + new if how == "sum" else old - new
             if not self._float:
-                # Overflow: the result's sign differs from what the operands' signs allow.
+                # Overflow: the result's sign is impossible for the operands' signs.
                 other = new if how == "sum" else ~new
                 self._check(((old ^ result) & (other ^ result)) < 0)
         return result
@@ -302,7 +303,7 @@ class Numbers:
                 return result
             if how == "divide":
                 if not new.all():
-                    raise InvalidRequest("aggregate function 'product': a row with 0 cannot be taken back")
+                    raise InvalidRequest("aggregate function 'product' cannot retract a row with 0")
                 size = np.abs(old.astype(object)) // np.abs(new.astype(object))
                 exact = np.where((old < 0) ^ (new < 0), -size, size)
             else:
@@ -316,8 +317,8 @@ class Numbers:
             raise InvalidRequest(f"aggregate function '{self._name}': the result is too large for {self._type}")
 
 
-def decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
-    """``agg`` and ``retract`` of ``sum`` or ``product`` over Python decimals of the column's type."""
+def _decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
+    """The ``agg`` and ``retract`` functions of ``sum`` or ``product`` over Python decimals of the column's type."""
     step = Decimal(1).scaleb(-column.type.scale)
     limit = Decimal(10) ** (column.type.precision - column.type.scale)
 
@@ -336,14 +337,14 @@ def decimal_functions(column: pa.Array, name: str) -> tuple[Any, Any]:
         if name == "sum":
             return fit(_EXACT.subtract(held or Decimal(0), new))
         if not new:
-            raise InvalidRequest("aggregate function 'product': a row with 0 cannot be taken back")
+            raise InvalidRequest("aggregate function 'product' cannot retract a row with 0")
         assert held is not None
         return fit(_EXACT.divide(held, new))
 
     return agg, retract
 
 
-class Truth:
+class Booleans:
     """``bool_and`` and ``bool_or``."""
 
     def __init__(self, column: pa.Array, groups: int, name: str) -> None:
@@ -351,88 +352,92 @@ class Truth:
         self._valid = column.is_valid().to_numpy(zero_copy_only=False)
         self._input = column.fill_null(False).to_numpy(zero_copy_only=False)
         self._state = np.zeros(groups, bool)
-        self._known = np.zeros(groups, bool)
+        self._has_value = np.zeros(groups, bool)
 
     def agg(self, groups: Int64s, rows: Int64s) -> None:
-        """And, or or."""
-        good = self._valid[rows]
-        groups, new = groups[good], self._input[rows[good]]
-        old, known = self._state[groups], self._known[groups]
-        both = old & new if self._name == "bool_and" else old | new
-        self._state[groups] = np.where(known, both, new)
-        self._known[groups] = True
+        """Combine the values by AND or OR."""
+        valid = self._valid[rows]
+        groups, new = groups[valid], self._input[rows[valid]]
+        old, has_value = self._state[groups], self._has_value[groups]
+        combined = old & new if self._name == "bool_and" else old | new
+        self._state[groups] = np.where(has_value, combined, new)
+        self._has_value[groups] = True
 
     agg_reversed = agg
 
     def retract(self, groups: Int64s, rows: Int64s) -> None:
-        """Not possible."""
+        """Raise :class:`InvalidRequest`: the function cannot retract."""
         if len(rows):
-            raise no_retract(self._name)
+            raise retract_error(self._name)
 
     def set(self, groups: Int64s, rows: Int64s) -> None:
         """Take the rows' values."""
         self._state[groups] = self._input[rows]
-        self._known[groups] = self._valid[rows]
+        self._has_value[groups] = self._valid[rows]
 
     def finish(self) -> pa.Array:
-        """The results."""
-        return pa.array(self._state, pa.bool_(), mask=~self._known)
+        """Return the results."""
+        return pa.array(self._state, pa.bool_(), mask=~self._has_value)
 
 
 _Change = Callable[[Any, Any], Any]
 
 
 def accumulator(function: Function, column: pa.Array, groups: int) -> Accumulator:
-    """The state of a column's function; raises :class:`UnsupportedFeature` for one that is not known."""
-    made = _accumulator(function, column, groups)
-    return IgnoreRetract(made) if function.ignore_retract else made
+    """Return the accumulator of a column's function for a number of groups.
+
+    Raises :class:`UnsupportedFeature` for an unknown function and :class:`InvalidRequest` for a column of a type that
+    the function does not support.
+    """
+    inner = _accumulator(function, column, groups)
+    return IgnoreRetract(inner) if function.ignore_retract else inner
 
 
 def _accumulator(function: Function, column: pa.Array, groups: int) -> Accumulator:
     name = function.name
     kind = column.type
     if name == "primary-key":
-        return Key(column, groups)
+        return PrimaryKeyValue(column, groups)
     if name == "last_value":
         return Choice(column, groups)
     if name == "last_non_null_value":
         return LastNonNull(column, groups)
     if name in ("first_value", "first_non_null_value", "first_not_null_value"):
-        return First(column, groups, name, name != "first_value")
+        return FirstValue(column, groups, name, name != "first_value")
     if name in ("min", "max"):
         return Extreme(column, groups, name)
     if name in ("sum", "product"):
         if pa.types.is_decimal(kind):
-            return Objects(column, groups, name, *decimal_functions(column, name))
+            return PythonValues(column, groups, name, *_decimal_functions(column, name))
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-            return Numbers(column, groups, name)
-        raise _wrong(name, "numbers", kind)
+            return Arithmetic(column, groups, name)
+        raise _wrong_type(name, "numbers", kind)
     if name in ("bool_and", "bool_or"):
         if not pa.types.is_boolean(kind):
-            raise _wrong(name, "BOOLEAN", kind)
-        return Truth(column, groups, name)
+            raise _wrong_type(name, "BOOLEAN", kind)
+        return Booleans(column, groups, name)
     if name == "listagg":
-        return Objects(column, groups, name, _listagg(function))
+        return PythonValues(column, groups, name, _listagg(function))
     if name == "collect":
         agg, retract = _collect(function)
-        return Objects(column, groups, name, agg, retract, reverse=False)
+        return PythonValues(column, groups, name, agg, retract, reverse=False)
     if name == "merge_map":
-        return Objects(column, groups, name, _merge_map, _unmerge_map)
+        return PythonValues(column, groups, name, _merge_map, _unmerge_map)
     if name == "merge_map_with_keytime":
-        return Objects(column, groups, name, _with_keytime(function, kind))
+        return PythonValues(column, groups, name, _with_keytime(function, kind))
     if name == "nested_update":
-        return Objects(column, groups, name, *_nested_update(function))
+        return PythonValues(column, groups, name, *_nested_update(function))
     if name == "nested_partial_update":
-        return Objects(column, groups, name, _nested_partial(function))
+        return PythonValues(column, groups, name, _nested_partial(function))
     if name in ("rbm32", "rbm64"):
-        return Objects(column, groups, name, _bitmaps(BitMap if name == "rbm32" else BitMap64))
+        return PythonValues(column, groups, name, _bitmap_union(BitMap if name == "rbm32" else BitMap64))
     if name in ("theta_sketch", "hll_sketch"):
-        return Objects(column, groups, name, sketch_union(name))
-    raise UnsupportedFeature(f"aggregate function '{name}' is not one that this version can merge")
+        return PythonValues(column, groups, name, sketch_union(name))
+    raise UnsupportedFeature(f"this version does not support the aggregate function '{name}'")
 
 
-def _wrong(name: str, wanted: str, kind: pa.DataType) -> InvalidRequest:
-    return InvalidRequest(f"aggregate function '{name}' takes {wanted}, and the column is {kind}")
+def _wrong_type(name: str, supported: str, kind: pa.DataType) -> InvalidRequest:
+    return InvalidRequest(f"aggregate function '{name}' needs a column of {supported}, and the column is {kind}")
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -453,8 +458,8 @@ def _listagg(function: Function) -> _Change:
             return new
         if not distinct:
             return f"{held}{delimiter}{new}"
-        known = dict.fromkeys(held.split(delimiter))
-        more = [t for t in dict.fromkeys(new.split(delimiter)) if t not in known and not _blank(t)]
+        parts = dict.fromkeys(held.split(delimiter))
+        more = [t for t in dict.fromkeys(new.split(delimiter)) if t not in parts and not _blank(t)]
         return delimiter.join([held, *more])
 
     return agg
@@ -469,17 +474,17 @@ def _collect(function: Function) -> tuple[_Change, _Change]:
     def agg(held: list[Any] | None, new: list[Any] | None) -> list[Any] | None:
         if held is None and new is None:
             return None
-        both = [*(held or []), *(new or [])]
-        return _unique(both) if distinct else both
+        values = [*(held or []), *(new or [])]
+        return _unique(values) if distinct else values
 
-    def retract(held: list[Any] | None, gone: list[Any] | None) -> list[Any] | None:
-        if held is None or not gone:
+    def retract(held: list[Any] | None, old: list[Any] | None) -> list[Any] | None:
+        if held is None or not old:
             return held
-        left = [_frozen(g) for g in gone]
+        to_remove = [_frozen(value) for value in old]
         kept = []
         for value in held:
-            if _frozen(value) in left:
-                left.remove(_frozen(value))
+            if _frozen(value) in to_remove:
+                to_remove.remove(_frozen(value))
             else:
                 kept.append(value)
         return kept
@@ -488,7 +493,7 @@ def _collect(function: Function) -> tuple[_Change, _Change]:
 
 
 def _frozen(value: Any) -> Hashable:
-    """A value that can be compared and hashed whatever it holds."""
+    """A hashable key of a value; equal for equal values, NaN included."""
     if isinstance(value, dict):
         return tuple((k, _frozen(v)) for k, v in value.items())
     if isinstance(value, list | tuple):
@@ -500,7 +505,7 @@ def _unique(values: Iterable[Any]) -> list[Any]:
     return list({_frozen(v): v for v in reversed(list(values))}.values())[::-1]
 
 
-# --- maps: Arrow gives them as lists of pairs -------------------------------------------------------------------------
+# --- maps, which Arrow returns as lists of pairs ----------------------------------------------------------------------
 
 
 def _merge_map(held: Any, new: Any) -> Any:
@@ -509,31 +514,31 @@ def _merge_map(held: Any, new: Any) -> Any:
     return list({_frozen(k): (k, v) for k, v in [*held, *new]}.values())
 
 
-def _unmerge_map(held: Any, gone: Any) -> Any:
-    if held is None or not gone:
+def _unmerge_map(held: Any, old: Any) -> Any:
+    if held is None or not old:
         return held
-    keys = {_frozen(k) for k, _ in gone}
+    keys = {_frozen(k) for k, _ in old}
     return [(k, v) for k, v in held if _frozen(k) not in keys]
 
 
 def _with_keytime(function: Function, kind: pa.DataType) -> _Change:
     if not pa.types.is_map(kind) or not pa.types.is_struct(kind.item_type):
-        raise _wrong("merge_map_with_keytime", "maps of rows", kind)
+        raise _wrong_type("merge_map_with_keytime", "maps of rows", kind)
     time = function.options.get("ts-field") or kind.item_type.field(kind.item_type.num_fields - 1).name
 
     def agg(held: Any, new: Any) -> Any:
         if held is None or new is None:
             return new if held is None else held
-        found = {_frozen(k): (k, v) for k, v in held}
+        entries = {_frozen(k): (k, v) for k, v in held}
         for key, value in new:
             code = _frozen(key)
             if value is None:
-                found.pop(code, None)
+                entries.pop(code, None)
             elif value[time] is not None:
-                old = found.get(code, (None, None))[1]
+                old = entries.get(code, (None, None))[1]
                 if old is None or old[time] is None or value[time] > old[time]:
-                    found[code] = (key, value)
-        return list(found.values())
+                    entries[code] = (key, value)
+        return list(entries.values())
 
     return agg
 
@@ -564,19 +569,19 @@ def _nested_update(function: Function) -> tuple[_Change, _Change]:
     order = [n.strip() for n in function.options.get("nested-sequence-field", "").split(",") if n.strip()]
     limit = int(function.options.get("count-limit", 2**31 - 1))
 
-    def place(row: Any) -> tuple[Any, ...]:
+    def sequence(row: Any) -> tuple[Any, ...]:
         return tuple((row[n] is not None, row[n]) if row[n] is not None else (False, 0) for n in order)
 
-    def put(found: dict[Hashable, Any], rows: Any, limited: bool) -> None:
+    def put(by_key: dict[Hashable, Any], rows: Any, limited: bool) -> None:
         for row in rows:
             code = None if row is None else key(row)
             if code is None:
                 continue
-            if code in found:
-                if not order or place(row) >= place(found[code]):
-                    found[code] = row
-            elif not limited or len(found) < limit:
-                found[code] = row
+            if code in by_key:
+                if not order or sequence(row) >= sequence(by_key[code]):
+                    by_key[code] = row
+            elif not limited or len(by_key) < limit:
+                by_key[code] = row
 
     def agg(held: Any, new: Any) -> Any:
         if new is None:
@@ -584,16 +589,16 @@ def _nested_update(function: Function) -> tuple[_Change, _Change]:
         if not keyed:
             before = [r for r in held or [] if r is not None]
             return [*before, *[r for r in new if r is not None][: max(0, limit - len(before))]]
-        found: dict[Hashable, Any] = {}
-        put(found, held or [], False)
-        put(found, new, True)
-        return list(found.values())
+        by_key: dict[Hashable, Any] = {}
+        put(by_key, held or [], False)
+        put(by_key, new, True)
+        return list(by_key.values())
 
-    def retract(held: Any, gone: Any) -> Any:
-        if held is None or gone is None:
+    def retract(held: Any, old: Any) -> Any:
+        if held is None or old is None:
             return held
         code_of = key if keyed else _frozen
-        codes = {code_of(r) for r in gone if r is not None}
+        codes = {code_of(r) for r in old if r is not None}
         kept = [r for r in held if r is not None and (not keyed or code_of(r) is not None)]
         return [r for r in kept if code_of(r) not in codes]
 
@@ -606,30 +611,30 @@ def _nested_partial(function: Function) -> _Change:
     def agg(held: Any, new: Any) -> Any:
         if new is None:
             return held
-        found: dict[Hashable, Any] = {}
+        by_key: dict[Hashable, Any] = {}
         for row in [*(held or []), *new]:
             code = None if row is None else key(row)
             if code is None:
                 continue
-            old = found.setdefault(code, dict.fromkeys(row))
-            old.update({k: v for k, v in row.items() if v is not None})
-        return list(found.values())
+            merged = by_key.setdefault(code, dict.fromkeys(row))
+            merged.update({k: v for k, v in row.items() if v is not None})
+        return list(by_key.values())
 
     return agg
 
 
-def _bitmaps(kind: Any) -> _Change:
+def _bitmap_union(kind: Any) -> _Change:
     def read(data: bytes) -> Any:
         try:
             return kind.deserialize(data)
         except Exception as e:  # pyroaring raises nearly anything for damaged bytes
-            raise CorruptError(f"a value is no Roaring bitmap: {e}") from e
+            raise CorruptError(f"invalid Roaring bitmap: {e}") from e
 
     def agg(held: bytes | None, new: bytes | None) -> bytes | None:
         if held is None or new is None:
             return new if held is None else held
-        both = read(held) | read(new)
-        both.run_optimize()
-        return bytes(both.serialize())
+        union = read(held) | read(new)
+        union.run_optimize()
+        return bytes(union.serialize())
 
     return agg

@@ -1,6 +1,8 @@
-"""Interval partition: key ranges of files, and files of a bucket sorted into sections whose keys do not overlap.
+"""Interval partition: splits the files of a bucket into sections whose key ranges do not overlap.
 
-Files of one level above 0 must not overlap either; this is checked here.
+Only files of one section can share keys, so sections are merged one by one, and a section of one file is not merged.
+Files of one level above 0 must not overlap; commits check that here.  Key ranges come from manifest entries: no data
+file is read.  Cost: a sort of the files by their smallest key.
 """
 
 from __future__ import annotations
@@ -16,16 +18,15 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 
 Item = TypeVar("Item")
-
-
 KeyRange = tuple[Sequence[Any], Sequence[Any]]
+"""The smallest and the largest key, as physical values; both ends are included."""
 
 
 def interval_partition(items: Sequence[Item], key_range: Callable[[Item], KeyRange]) -> list[list[Item]]:
-    """Split items by overlapping key ranges.
+    """Split items into sections of overlapping key ranges.
 
-    ``key_range`` gives the smallest and largest key of an item as physical values (both ends included).  Sections come
-    ordered by key, items inside one by their smallest key.
+    ``key_range`` returns the key range of an item.  Sections are ordered by key, items in a section by their smallest
+    key.
     """
     ranged = []
     for item in items:
@@ -45,7 +46,7 @@ def interval_partition(items: Sequence[Item], key_range: Callable[[Item], KeyRan
 
 
 def comparable_key(key: Sequence[Any]) -> tuple[tuple[int, Any], ...]:
-    """A key, as physical values, that compares with any other of its columns as Paimon's: NULL first, NaN last."""
+    """Convert a key of physical values to a tuple that compares like keys in Paimon: NULL first, NaN last."""
     return tuple(map(_comparable_value, key))
 
 
@@ -53,19 +54,19 @@ def _comparable_value(value: Any) -> tuple[int, Any]:
     if value is None:
         return (0, 0)
     if isinstance(value, float):
-        # -0.0 is another key than 0.0, and smaller.
+        # -0.0 and 0.0 are different keys; -0.0 is smaller.
         return (2, 0) if value != value else (1, (value, math.copysign(1.0, value)))
     return (1, value)
 
 
 class KeyRanges:
-    """The key range of a file as physical values of the trimmed primary key, both ends included."""
+    """Returns the key range of a file, by the trimmed primary key of a schema."""
 
     def __init__(self, schema: TableSchema) -> None:
         self._types = [schema.field(k).type for k in schema.trimmed_primary_keys]
 
     def __call__(self, entry: ManifestEntry) -> KeyRange:
-        """The smallest and the largest key; raises :class:`CorruptError` naming the file."""
+        """Return the key range of a file; raises :class:`CorruptError`, naming the file, if it cannot be decoded."""
         try:
             return decode_row(self._types, entry.file.min_key), decode_row(self._types, entry.file.max_key)
         except CorruptError as e:
@@ -75,9 +76,9 @@ class KeyRanges:
 def check_level_overlap(
     schema: TableSchema, table: str, rest: Sequence[ManifestEntry], adds: Sequence[ManifestEntry]
 ) -> None:
-    """Raise :class:`CommitConflict` if an added file shares keys with another one of its bucket and level above 0.
+    """Raise :class:`CommitConflict` if an added file overlaps another file of its bucket and level above 0.
 
-    ``rest`` are the files that stay; ``table`` is only for the message.
+    ``rest`` are the files that stay live; ``table`` is for the message.
     """
     levels = {(e.partition, e.bucket, e.file.level) for e in adds if e.file.level > 0}
     if not levels:
@@ -85,9 +86,9 @@ def check_level_overlap(
     key_range = KeyRanges(schema)
     files: dict[tuple[bytes, int, int], list[ManifestEntry]] = {}
     for e in (*rest, *adds):
-        where = (e.partition, e.bucket, e.file.level)
-        if where in levels:
-            files.setdefault(where, []).append(e)
+        level_of = (e.partition, e.bucket, e.file.level)
+        if level_of in levels:
+            files.setdefault(level_of, []).append(e)
     for (_, bucket, level), entries in files.items():
         ranged = []
         for e in entries:
@@ -104,7 +105,7 @@ def check_level_overlap(
 def check_no_common_keys(
     schema: TableSchema, table: str, new: Sequence[ManifestEntry], taken: Sequence[ManifestEntry]
 ) -> None:
-    """Raise :class:`CommitConflict` if a file of ``new`` shares keys with one of ``taken`` in its bucket."""
+    """Raise :class:`CommitConflict` if a file of ``new`` overlaps one of ``taken`` in the same bucket."""
     key_range = KeyRanges(schema)
     ranges: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for e in taken:
@@ -115,6 +116,6 @@ def check_no_common_keys(
             first, last = map(comparable_key, key_range(other))
             if first <= high and low <= last:
                 raise CommitConflict(
-                    f"data file {e.file.file_name} came into bucket {e.bucket} of {table} while it was compacted, and "
-                    f"may hold keys of {other.file.file_name}; read the table again and retry"
+                    f"data file {e.file.file_name} was added to bucket {e.bucket} of {table} while the bucket was "
+                    f"compacted, and may hold keys of {other.file.file_name}; read the table again and retry"
                 )

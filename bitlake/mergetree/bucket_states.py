@@ -1,4 +1,8 @@
-"""What is live in each bucket of a table, and what writing to buckets takes."""
+"""The live files and index files of a table's buckets, as writers and compactions take them.
+
+:func:`bucket_states` groups a snapshot's live files by bucket; :class:`LiveBuckets` does so lazily, for the partitions
+that rows come for.  Cost: the manifests of the partitions looked at.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from bitlake.errors import InvalidRequest
-from bitlake.mergetree.commit_message import BucketState, LsmContext
+from bitlake.mergetree.commit_message import BucketState, MergeTreeContext
 from bitlake.metadata.index_manifest import DELETION_VECTORS, HASH, IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.snapshot.index_manifest import index_entries
@@ -17,18 +21,18 @@ Slot = tuple[bytes, int]
 """A partition row and a bucket's number."""
 
 
-def lsm_context(state: TableState, files: Iterable[ManifestEntry] | None = None) -> LsmContext:
-    """What writers and compactions of a table need, as it is in ``state``; ``files``: all that they read."""
+def merge_tree_context(state: TableState, files: Iterable[ManifestEntry] | None = None) -> MergeTreeContext:
+    """Return the context of writers and compactions; ``files`` are those that they read (None: all live files)."""
     ids = {state.schema.id, *(e.file.schema_id for e in (state.entries() if files is None else files))}
-    return LsmContext(state.name, state.paths, state.schema, dict(state.schemas(ids)))
+    return MergeTreeContext(state.name, state.paths, state.schema, dict(state.schemas(ids)))
 
 
 def bucket_states(
     state: TableState, only: Collection[Slot] | None = None, partitions: Collection[bytes] | None = None
 ) -> dict[Slot, BucketState]:
-    """The buckets of a table that hold anything; those of them in ``only``, or of some ``partitions``.
+    """Return the buckets of a table that hold files; only those in ``only``, or of ``partitions``, if given.
 
-    Of a large table, files of other partitions are not looked at.
+    Of a large table only the manifests of those partitions are read.
     """
     if only is not None:
         partitions = {partition for partition, _ in only}
@@ -50,40 +54,41 @@ def bucket_states(
     return out
 
 
-def state_of(states: Mapping[Slot, BucketState], total: int, slot: Slot) -> BucketState:
-    """The state of a bucket that is to be written, of ``total`` ones; empty if nothing is there yet.
+def bucket_state(states: Mapping[Slot, BucketState], total: int, slot: Slot) -> BucketState:
+    """Return the state of a bucket to write to, of ``total`` buckets; empty if the bucket has no files yet.
 
-    Raises :class:`InvalidRequest` if its files are of another number of buckets than the table has by now: a key would
-    be looked for in the wrong one.
+    Raises :class:`InvalidRequest` if its files belong to another number of buckets than the table has now: a key would
+    be looked up in the wrong bucket.
     """
-    found = states.get(slot)
-    if found is None:
+    state = states.get(slot)
+    if state is None:
         return BucketState(*slot, total)
-    if found.total_buckets > 0 and total > 0 and found.total_buckets != total:
+    if state.total_buckets > 0 and total > 0 and state.total_buckets != total:
         raise InvalidRequest(
-            f"bucket {found.bucket} is one of {found.total_buckets}, and 'bucket' = '{total}' by now; "
-            "INSERT OVERWRITE the table (or this partition) with its own rows before writing others"
+            f"bucket {state.bucket} was written as one of {state.total_buckets} buckets, and the table now has "
+            f"'bucket' = '{total}'; INSERT OVERWRITE the table (or this partition) with its own rows before writing "
+            "other rows"
         )
-    return found
+    return state
 
 
 @dataclass(slots=True)
 class LiveBuckets:
-    """What is live in the buckets that one writer writes to, and the schemas of their files.
+    """The states of the buckets that one writer writes to, and the schemas of their files.
 
-    Of a table of many files only partitions that rows come for are looked at, when the first rows come.  The tasks of a
-    write get this as the driver made it, and each looks at its own.  Mutable, one thread.
+    Of a table with many files only the partitions that rows come for are loaded, with their first rows.  The driver
+    creates it for the tasks of a write, and each task loads its own partitions.  Mutable, one thread.
     """
 
     state: TableState = field(repr=False)
-    context: LsmContext
-    """Knows the schemas of the files found so far."""
+    context: MergeTreeContext
+    """Holds the schemas of the files loaded so far."""
     states: dict[Slot, BucketState]
-    later: bool = False
-    """Whether there may be more than ``states`` in partitions that have not been looked at."""
+    lazy: bool = False
+    """Whether partitions that are not loaded yet may have buckets beyond ``states``."""
     counts: Mapping[bytes, int] = field(default_factory=dict)
-    """Partitions with another number of buckets than the schema's."""
-    _looked: set[bytes] = field(default_factory=set)
+    """The number of buckets of partitions that differ from the schema's."""
+    _loaded: set[bytes] = field(default_factory=set)
 
     @classmethod
     def of(
@@ -91,42 +96,41 @@ class LiveBuckets:
         state: TableState,
         *,
         fresh: bool = False,
-        later: bool | None = None,
+        lazy: bool | None = None,
         counts: Mapping[bytes, int] | None = None,
     ) -> LiveBuckets:
-        """The buckets of a table, or none for a ``fresh`` one; ``later`` false: all of them now.
+        """Return the buckets of a table; none for a ``fresh`` one.
 
-        Whether they are looked at later is by the number of files, and by what this process knows already.
+        ``lazy``: whether partitions are loaded on demand; None: if the table is large and not cached yet.
         """
-        wait = not fresh and (is_large(state) if later is None else later)
-        nothing = fresh or wait
-        context = lsm_context(state, () if nothing else None)
-        return cls(state, context, {} if nothing else bucket_states(state), wait, counts or {})
+        lazy = not fresh and (is_large(state) if lazy is None else lazy)
+        empty = fresh or lazy
+        context = merge_tree_context(state, () if empty else None)
+        return cls(state, context, {} if empty else bucket_states(state), lazy, counts or {})
 
-    def look_at(self, partitions: Collection[bytes]) -> dict[Slot, BucketState]:
-        """Find out what is there in partitions; returns what was found now."""
-        new = set(partitions) - self._looked if self.later else set()
+    def load(self, partitions: Collection[bytes]) -> dict[Slot, BucketState]:
+        """Load the buckets of partitions; returns those that were not loaded before."""
+        new = set(partitions) - self._loaded if self.lazy else set()
         if not new:
             return {}
-        self._looked |= new
-        found = bucket_states(self.state, partitions=new)
-        self.states |= found
-        # Writers that are made from now on know the schemas of these files; those before need no others.
-        schemas = lsm_context(self.state, [f for b in found.values() for f in b.files]).schemas
+        self._loaded |= new
+        states = bucket_states(self.state, partitions=new)
+        self.states |= states
+        # Writers created from now on need the schemas of these files; earlier ones do not.
+        schemas = merge_tree_context(self.state, [f for b in states.values() for f in b.files]).schemas
         self.context = replace(self.context, schemas={**self.context.schemas, **schemas})
-        return found
+        return states
 
     def __getitem__(self, slot: Slot) -> BucketState:
-        """A bucket that is to be written; its partition was looked at.  Raises as :func:`state_of`."""
-        return state_of(self.states, self.counts.get(slot[0], self.context.schema.num_buckets), slot)
+        """Return a bucket to write to; its partition must be loaded.  Raises as :func:`bucket_state`."""
+        return bucket_state(self.states, self.counts.get(slot[0], self.context.schema.num_buckets), slot)
 
 
-def hash_buckets(state: TableState) -> dict[Slot, BucketState]:
-    """The buckets of a table that have a HASH index, with that alone: all that rows need to be given buckets."""
+def hash_index_states(state: TableState) -> dict[Slot, BucketState]:
+    """Return the buckets of a table that have a HASH index, without their files: enough to assign rows to buckets."""
     total = state.schema.num_buckets
-    found = index_entries(state.table_files, state.snapshot)
     return {
         (i.partition, i.bucket): BucketState(i.partition, i.bucket, total, hashes=i)
-        for i in found
+        for i in index_entries(state.table_files, state.snapshot)
         if i.index_type == HASH
     }

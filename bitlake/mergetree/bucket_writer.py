@@ -1,8 +1,8 @@
-"""One bucket's share of a write: rows become files of level 0, and then what is due is compacted.
+"""Writing to one bucket: rows become files of level 0, then the pending compaction of the bucket runs.
 
-Rows that come in any order are gathered up to ``write-buffer-size`` and become one sorted file at a time.  Rows that
-come in key order (from a sort that spilled, say) go straight through into one sorted run of files, whatever their
-number; of these, memory holds a batch.
+Rows in any order are buffered up to ``write-buffer-size`` bytes and become one sorted run at a time.  Rows in key order
+(from a sort that spilled, for example) go straight into one sorted run of files, however many they are; memory then
+holds one batch.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ import pyarrow as pa
 
 from bitlake.io import Store
 from bitlake.merge.engine import merge_rows
-from bitlake.mergetree.commit_message import BucketChange, BucketState, Compaction, LsmContext
+from bitlake.mergetree.commit_message import BucketChange, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.compaction import compact_unit
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.record_expiry import RecordExpire
-from bitlake.mergetree.universal_compaction import Unit, mostly_deleted, pick, sorted_runs
-from bitlake.mergetree.universal_compaction import full as pick_full
+from bitlake.mergetree.universal_compaction import (
+    CompactUnit,
+    pick_compaction,
+    pick_full_compaction,
+    pick_mostly_deleted,
+    sorted_runs,
+)
 from bitlake.mergetree.write_buffer import SortedMerge, sorted_merged, sorted_rows
 from bitlake.metadata import mergetree_options as lsm
-from bitlake.metadata import mergetree_options as merge
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import VALUE_KIND, MergeSpec, with_kinds
@@ -33,11 +37,11 @@ from bitlake.snapshot.table_files import TableFiles
 class BucketWriter:
     """Writes rows of one bucket; mutable.  Call :meth:`write` any number of times, then :meth:`finish` once.
 
-    ``state`` is what the bucket holds.  ``sorted``: rows come in key order, those of a key in the order in which they
-    merge, and a batch may end within a key.  A context manager: leaving it by an exception deletes what was made.
+    ``state`` describes the bucket's files.  ``sorted``: rows come in key order, those of a key in the order in which
+    they merge, and a batch may end within a key.  A context manager: leaving it by an exception deletes every file.
     """
 
-    def __init__(self, context: LsmContext, store: Store, state: BucketState, *, sorted: bool = False) -> None:
+    def __init__(self, context: MergeTreeContext, store: Store, state: BucketState, *, sorted: bool = False) -> None:
         self._context = context
         self._store = store
         self._state = state
@@ -52,7 +56,7 @@ class BucketWriter:
         self._problems: list[str] = []
         self._rows = 0
         self.held_bytes = 0
-        """Memory that waits to be flushed."""
+        """Bytes of buffered rows."""
 
     def __enter__(self) -> BucketWriter:
         return self
@@ -62,7 +66,7 @@ class BucketWriter:
             self.abort()
 
     def write(self, rows: pa.Table, kinds: Any = None) -> None:
-        """Add rows: all columns of the table in its Arrow types, and ``_VALUE_KIND`` unless ``kinds`` say it."""
+        """Add rows with all columns of the table in its Arrow types, and ``_VALUE_KIND`` or an array of ``kinds``."""
         if VALUE_KIND not in rows.column_names:
             rows = with_kinds(self._context.table, self._context.schema, rows, kinds)
         self._rows += rows.num_rows
@@ -79,7 +83,7 @@ class BucketWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Make the rows that wait a sorted run of level 0."""
+        """Write the buffered rows as a sorted run of level 0."""
         if not self._pending:
             return
         rows = pa.concat_tables(self._pending)
@@ -93,33 +97,33 @@ class BucketWriter:
             merged = sorted_merged(self._spec, rows, self._sequence)
             self._sequence += merged.num_rows
         self._put(merged)
-        # The next rows may have the same keys: a run ends here.
+        # The run ends here: the next rows may have the same keys.
         self._close()
 
     def finish(self, compact: bool | None = None) -> BucketChange:
-        """What was written, and what its compaction made of the bucket.
+        """Return the files written and the result of the bucket's compaction.
 
-        ``compact`` false leaves level 0 as it is; None: unless the table is ``write-only``.
+        ``compact``: whether to compact; None: unless the table is ``write-only``.
         """
         if self._stream is not None:
-            rest = self._stream.finish()
-            if rest is not None:
-                self._put(rest)
+            last = self._stream.finish()
+            if last is not None:
+                self._put(last)
         self.flush()
         self._close()
-        made = tuple(self._files[False])
+        new_files = tuple(self._files[False])
         if compact is None:
             compact = not self._context.schema.opts.of(opt.WRITE_ONLY)
         compaction = Compaction()
         if compact:
-            state = replace(self._state, files=(*self._state.files, *made))
-            # As in Paimon, where a batch writer takes no count: set at all, every write compacts its buckets fully.
-            full = self._context.schema.opts.of(merge.FULL_COMPACTION_COMMITS) is not None
+            state = replace(self._state, files=(*self._state.files, *new_files))
+            # As in Paimon, whose batch writers ignore the number: if the option is set, every write compacts fully.
+            full = self._context.schema.opts.of(lsm.FULL_COMPACTION_COMMITS) is not None
             compaction = compact_bucket(self._context, self._store, state, full)
         return BucketChange(
             self._state.partition,
             self._state.bucket,
-            made,
+            new_files,
             tuple(self._files[True]),
             compaction=compaction,
             rows=self._rows,
@@ -127,7 +131,7 @@ class BucketWriter:
         )
 
     def abort(self) -> None:
-        """Delete everything that was made."""
+        """Delete every file written."""
         for writer in self._open.values():
             writer.abort()
         self._open.clear()
@@ -160,19 +164,19 @@ class BucketWriter:
             del self._open[changelog]
 
 
-def compact_bucket(context: LsmContext, store: Store, state: BucketState, full: bool = False) -> Compaction:
-    """Compact what is due in a bucket, or with ``full`` everything; an empty result if there is nothing to do."""
-    unit = due_unit(context, state, full)
+def compact_bucket(context: MergeTreeContext, store: Store, state: BucketState, full: bool = False) -> Compaction:
+    """Run the pending compaction of a bucket, or a ``full`` one; returns an empty result if there is nothing to do."""
+    unit = pending_unit(context, state, full)
     return Compaction() if unit is None else compact_unit(context, store, state, unit)
 
 
-def due_unit(context: LsmContext, state: BucketState, full: bool = False) -> Unit | None:
-    """The files of a bucket that a compaction would take; None if there is nothing to do."""
-    runs = sorted_runs(state.files, context.schema)
+def pending_unit(context: MergeTreeContext, state: BucketState, full: bool = False) -> CompactUnit | None:
+    """Return the files of a bucket that the next compaction would take; None if there is nothing to do."""
+    schema = context.schema
+    runs = sorted_runs(state.files, schema)
+    deleted = {r.data_file: r.cardinality for r in state.vectors.ranges or ()} if state.vectors is not None else {}
     if full:
-        marked = {r.data_file for r in (state.vectors.ranges or ())} if state.vectors is not None else set()
         expire = RecordExpire.of(context)
         expired = expire.expired if expire is not None else lambda entry: False
-        return pick_full(runs, context.schema, has_vector=marked.__contains__, expired=expired)
-    deleted = {r.data_file: r.cardinality for r in state.vectors.ranges or ()} if state.vectors is not None else {}
-    return pick(runs, context.schema) or mostly_deleted(runs, context.schema, deleted)
+        return pick_full_compaction(runs, schema, has_vector=deleted.__contains__, expired=expired)
+    return pick_compaction(runs, schema) or pick_mostly_deleted(runs, schema, deleted)

@@ -1,6 +1,7 @@
-"""Changelogs of compactions: what a key was before and is after, as rows of kind +I, -U, +U and -D.
+"""Changelogs of compactions: the difference between a key's rows before and after, as rows +I, -U, +U and -D.
 
-Source: index-format spec, section 9.4, step 4.
+:class:`ChangelogMaker` compares whole columns: a compaction passes each key's row before and after its merge.  Source:
+index-format spec, section 9.4, step 4.
 """
 
 from __future__ import annotations
@@ -26,46 +27,50 @@ _IGNORED = "changelog-producer.row-deduplicate-ignore-fields"
 
 @dataclass(frozen=True, slots=True)
 class ChangelogMaker:
-    """Makes changelog rows; ``compared``: columns of which one must differ for an update, None: every update counts."""
+    """Makes changelog rows.
+
+    ``compared``: an update counts only if one of these columns differs (``changelog-producer.row-deduplicate``); None:
+    every update counts.
+    """
 
     compared: tuple[str, ...] | None
 
     @staticmethod
     def of(schema: TableSchema) -> ChangelogMaker:
-        """As the table's options say."""
+        """Return the maker that a table's options ask for."""
         if not schema.opts.of(mergetree_options.ROW_DEDUPLICATE):
             return ChangelogMaker(None)
         ignored = {n.strip() for n in schema.options.get(_IGNORED, "").split(",")}
         return ChangelogMaker(tuple(n for n in schema.field_names if n not in ignored))
 
-    def rows(self, before: pa.Table, place: Int64s, after: pa.Table, asked: Bools) -> pa.Table:
-        """The changes of some keys, in key order, -U before +U.
+    def rows(self, before: pa.Table, before_row: Int64s, after: pa.Table, included: Bools) -> pa.Table:
+        """Return the changes of keys, in key order, -U before +U.
 
-        ``after``: what each key is now (a row of kind -U or -D: nothing), in key order; ``place``: the row of
-        ``before`` that the key was, -1 for none; ``asked``: the keys whose changes count.
+        ``after`` holds each key's new row, in key order (kind -U or -D: the key has none); ``before_row`` is the number
+        of its old row in ``before``, -1 for none; ``included`` selects the keys whose changes count.
         """
-        is_now = adds(after)
-        was = place >= 0
-        if was.any():
-            was = was & adds(before)[place]
-        fresh = np.flatnonzero(asked & is_now & ~was)
-        gone = np.flatnonzero(asked & ~is_now & was)
-        changed = np.flatnonzero(asked & is_now & was)
-        if self.compared is not None and len(changed):
-            old, new = before.take(pa.array(place[changed])), after.take(pa.array(changed))
-            changed = changed[~same_rows(old, new, self.compared)]
-        parts = [(after, fresh, fresh, ADD), (before, place[gone], gone, DELETE)]
-        parts += [(before, place[changed], changed, UPDATE_BEFORE), (after, changed, changed, UPDATE_AFTER)]
-        made = [_of_kind(table.take(pa.array(rows)), kind) for table, rows, _, kind in parts if len(rows)]
-        if not made:
+        exists = is_add(after)
+        existed = before_row >= 0
+        if existed.any():
+            existed = existed & is_add(before)[before_row]
+        inserted = np.flatnonzero(included & exists & ~existed)
+        deleted = np.flatnonzero(included & ~exists & existed)
+        updated = np.flatnonzero(included & exists & existed)
+        if self.compared is not None and len(updated):
+            old, new = before.take(pa.array(before_row[updated])), after.take(pa.array(updated))
+            updated = updated[~same_rows(old, new, self.compared)]
+        parts = [(after, inserted, inserted, ADD), (before, before_row[deleted], deleted, DELETE)]
+        parts += [(before, before_row[updated], updated, UPDATE_BEFORE), (after, updated, updated, UPDATE_AFTER)]
+        changes = [_of_kind(table.take(pa.array(rows)), kind) for table, rows, _, kind in parts if len(rows)]
+        if not changes:
             return after.slice(0, 0)
         keys = np.concatenate([k for _, rows, k, _ in parts if len(rows)])
-        together = pa.concat_tables(made)
-        return together if len(made) == 1 else together.take(pa.array(np.argsort(keys, kind="stable")))
+        combined = pa.concat_tables(changes)
+        return combined if len(changes) == 1 else combined.take(pa.array(np.argsort(keys, kind="stable")))
 
 
-def adds(rows: pa.Table) -> Bools:
-    """Which rows are of kind +I or +U."""
+def is_add(rows: pa.Table) -> Bools:
+    """Return which rows are of kind +I or +U."""
     kinds = rows.column(VALUE_KIND).to_numpy()
     out: Bools = (kinds == ADD) | (kinds == UPDATE_AFTER)
     return out
@@ -77,40 +82,39 @@ def _of_kind(rows: pa.Table, kind: int) -> pa.Table:
 
 
 def same_rows(left: pa.Table, right: pa.Table, columns: Sequence[str]) -> Bools:
-    """Which rows of two tables of one length have the same values in these columns: NULL is NULL, NaN is NaN."""
+    """Return which rows of two tables of one length have equal values in some columns; NULL = NULL, NaN = NaN."""
     same = np.ones(left.num_rows, bool)
     for name in columns:
-        same &= _same(left.column(name).combine_chunks(), right.column(name).combine_chunks())
+        same &= _equal_values(left.column(name).combine_chunks(), right.column(name).combine_chunks())
     return same
 
 
-def _same(left: Any, right: Any) -> Bools:
-    null, other = (a.is_null().to_numpy(zero_copy_only=False) for a in (left, right))
-    both = ~null & ~other
+def _equal_values(left: Any, right: Any) -> Bools:
+    left_null, right_null = (a.is_null().to_numpy(zero_copy_only=False) for a in (left, right))
+    valid = ~left_null & ~right_null
     t = pa.types
     if t.is_struct(left.type):
         equal = np.ones(len(left), bool)
         for i in range(left.type.num_fields):
-            equal &= _same(pc.struct_field(left, [i]), pc.struct_field(right, [i]))
+            equal &= _equal_values(pc.struct_field(left, [i]), pc.struct_field(right, [i]))
     elif t.is_list(left.type) or t.is_large_list(left.type) or t.is_map(left.type):
-        equal = _same_lists(left, right, both)
+        equal = _equal_lists(left, right, valid)
     else:
         equal = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
         if t.is_floating(left.type):
             nan = [pc.is_nan(a).fill_null(False).to_numpy(zero_copy_only=False) for a in (left, right)]
             equal = equal | (nan[0] & nan[1])
-    out: Bools = (null & other) | (both & equal)
+    out: Bools = (left_null & right_null) | (valid & equal)
     return out
 
 
-def _same_lists(left: Any, right: Any, both: Bools) -> Bools:
-    """Lists (or maps, as lists of pairs) of the same length are compared entry by entry, all entries at once."""
+def _equal_lists(left: Any, right: Any, valid: Bools) -> Bools:
+    """Compare lists, or maps as lists of pairs: those of equal length entry by entry, all entries at once."""
     lengths = [_lengths(a) for a in (left, right)]
-    equal = both & (lengths[0] == lengths[1])
+    equal = valid & (lengths[0] == lengths[1])
     rows = np.flatnonzero(equal & (lengths[0] > 0))
     if len(rows):
-        picked = [a.take(pa.array(rows)) for a in (left, right)]
-        entries = _same(*[_entries(a) for a in picked])
+        entries = _equal_values(*[_entries(a.take(pa.array(rows))) for a in (left, right)])
         starts = np.cumsum(lengths[0][rows]) - lengths[0][rows]
         equal[rows] = np.logical_and.reduceat(entries, starts)
     out: Bools = equal
@@ -118,9 +122,9 @@ def _same_lists(left: Any, right: Any, both: Bools) -> Bools:
 
 
 def _lengths(array: Any) -> Int64s:
-    plain = array.cast(pa.list_(_pair(array.type))) if pa.types.is_map(array.type) else array
-    found: Int64s = pc.list_value_length(plain).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
+    lists = array.cast(pa.list_(_pair(array.type))) if pa.types.is_map(array.type) else array
+    lengths: Int64s = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
 
 
 def _pair(kind: Any) -> Any:
@@ -128,7 +132,7 @@ def _pair(kind: Any) -> Any:
 
 
 def _entries(array: Any) -> Any:
-    """The elements of all lists, one after the other (no list is NULL)."""
+    """The elements of all lists, concatenated; no list may be NULL."""
     if pa.types.is_map(array.type):
         start, end = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
         keys, items = array.keys[start:end], array.items[start:end]

@@ -1,14 +1,22 @@
-"""Making a write to a primary-key table visible: an APPEND snapshot, then a COMPACT snapshot of what was compacted.
+"""Committing a write to a primary-key table: an APPEND snapshot, then a COMPACT snapshot of its compactions.
 
 Order, and what a crash after each step leaves behind:
 
 1. the writers' files, those of their compactions too: orphans;
-2. the APPEND (or OVERWRITE) commit: **the rows are written**.  Level 0 waits for a compaction, as after any write of a
-   ``write-only`` table; the compaction's own files are orphans;
+2. the APPEND (or OVERWRITE) commit: **the rows are written**.  Level 0 waits for a compaction, as after any write to a
+   ``write-only`` table; the compactions' files are orphans;
 3. the COMPACT commit.
 
-A compaction is computed on one snapshot.  If another writer changed what it was computed on, the buckets concerned are
-compacted again on the latest snapshot; after some tries level 0 is left to the next writer, and nothing is lost.
+A compaction is computed on one snapshot.  If another writer changed the bucket's files, the bucket is compacted again
+on the latest snapshot; after :data:`COMPACT_TRIES` level 0 is left to the next writer, and no row is lost.
+
+Rows of one key are ordered by their sequence numbers, and two writers that start from the same snapshot number their
+rows alike.  The one that commits second must come after the first for all its rows; otherwise some of them would win
+over the first one's and others would lose.  So its level-0 files are written again with higher sequence numbers
+(:func:`renumber_file`), or the commit fails with :class:`bitlake.write.commit_plan.SequenceTaken`.
+
+The files of an overwrite go to the highest level without a compaction where they do not overlap: no file is below them
+(:func:`upgrade_levels`).
 """
 
 from __future__ import annotations
@@ -29,9 +37,9 @@ from bitlake.io import Store
 from bitlake.lazy_arrow import compute as pc
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
 from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.bucket_states import Slot, bucket_states, lsm_context, state_of
+from bitlake.mergetree.bucket_states import Slot, bucket_states, merge_tree_context
 from bitlake.mergetree.bucket_writer import compact_bucket
-from bitlake.mergetree.commit_message import BucketChange, BucketState, Compaction, LsmContext
+from bitlake.mergetree.commit_message import BucketChange, BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.manifest import ManifestEntry
@@ -51,7 +59,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 COMPACT_TRIES = 10
-"""How often a compaction is computed in all when other writers keep changing its buckets."""
+"""Attempts of a compaction while other writers keep changing its buckets."""
 _WAIT_MS = 50
 
 
@@ -60,13 +68,16 @@ _WAIT_MS = 50
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Who commits: the table's latest state on demand, the commit user, and where compactions run again."""
+    """Commits what writers and compactions of one table return.
+
+    ``now`` loads the latest state, ``user`` is the commit user, ``runner`` runs compactions again, ``written`` is
+    called after the commits of a write with the state that it was computed on and its identifier.
+    """
 
     now: Callable[[], TableState]
     user: str
     runner: Runner
     written: Callable[[TableState, int], None]
-    """Called after the commits of a write, with the state that it was computed on and its identifier."""
     identifier: int = BATCH_IDENTIFIER
 
     def publish(
@@ -78,19 +89,18 @@ class Publisher:
         overwrite: Overwrite | None = None,
         renumber: bool = True,
     ) -> Snapshot | None:
-        """Commit what a write computed on ``state`` made; returns the last snapshot, None if there was nothing to do.
+        """Commit a write computed on ``state``; returns the last snapshot, None if there was nothing to do.
 
-        Raises :class:`CommitConflict` if the rows cannot be added any more (a bucket's HASH index has changed, say),
-        and as :func:`bitlake.write.commit.commit` does; all files are deleted then, unless the rows may have been
-        committed all the same.  Once they are committed, a compaction that fails is only warned of.
+        Raises :class:`CommitConflict` if the rows cannot be added any more (a bucket's HASH index has changed, for
+        example), and what :func:`bitlake.write.commit.commit` raises; all files are then deleted, unless the rows may
+        have been committed.  Once they are, a failing compaction is only logged.
 
-        If another writer added rows to the same buckets meanwhile, these rows must come after those: their files are
-        written again with higher sequence numbers, or with ``renumber`` false :class:`SequenceTaken` is raised (for
-        rows that were computed from what they are to replace).
+        ``renumber``: if another writer added rows to the same buckets, write the files again with higher sequence
+        numbers.  False for rows that were computed from the rows they replace: then :class:`SequenceTaken` is raised.
         """
-        made = self._publish(state, tuple(changes), operation, overwrite, renumber)
+        snapshot = self._publish(state, tuple(changes), operation, overwrite, renumber)
         self.written(state, self.identifier)
-        return made
+        return snapshot
 
     def _publish(
         self,
@@ -102,7 +112,7 @@ class Publisher:
     ) -> Snapshot | None:
         compactions = {(c.partition, c.bucket): c.compaction for c in changes if c.compaction}
         try:
-            appended, moved = self._append(state, changes, operation, overwrite, renumber)
+            appended, renumbered = self._append(state, changes, operation, overwrite, renumber)
         except BaseException:
             discard_compactions(state, compactions.values())
             raise
@@ -110,13 +120,13 @@ class Publisher:
             return appended
         base = state if overwrite is None else replace(state, snapshot=None)
         try:
-            if moved:
+            if renumbered:
                 discard_compactions(state, compactions.values())
                 base = self.now()
                 buckets = bucket_states(base, compactions.keys())
                 compactions = compact_buckets(base, list(buckets.values()), self.runner)
             compacted = self.compact(base, compactions, operation=operation) if compactions else None
-        except (StorageUnavailable, NotFound) as e:  # not found: what it was computed on expired meanwhile
+        except (StorageUnavailable, NotFound) as e:  # NotFound: the snapshot it was computed on has expired
             log.warning("%s: the rows are written, but not yet compacted: %s", state.name, e)
             return appended
         return compacted or appended
@@ -129,30 +139,30 @@ class Publisher:
         operation: str | None,
         full: bool = False,
     ) -> Snapshot | None:
-        """Commit compactions computed on ``state`` and on what was appended since; None if nothing came of them.
+        """Commit compactions computed on ``state`` and the rows appended since; returns None without a commit.
 
-        ``full``: what they were, and what they are to be if they must be computed again.
+        ``full``: whether they are full compactions, should they be computed again.
         """
         base, current = state, dict(compactions)
-        seen = bucket_states(base, current.keys())
-        chance = random.Random(_clock.new_uuid())
-        for left in range(COMPACT_TRIES - 1, -1, -1):
+        base_states = bucket_states(base, current.keys())
+        jitter = random.Random(_clock.new_uuid())
+        for tries_left in range(COMPACT_TRIES - 1, -1, -1):
             try:
                 return self._commit_compactions(base, current, operation)
             except CommitConflict as e:
-                discard_compactions(base, () if left else current.values())
-                if not left:
+                discard_compactions(base, () if tries_left else current.values())
+                if not tries_left:
                     log.warning("%s: level 0 is left to the next writer: %s", base.name, e)
                     return None
-            time.sleep(chance.uniform(0, _WAIT_MS << min(COMPACT_TRIES - left, 4)) / 1000)
+            time.sleep(jitter.uniform(0, _WAIT_MS << min(COMPACT_TRIES - tries_left, 4)) / 1000)
             latest = self.now()
             states = bucket_states(latest, current.keys())
-            stale = [s for s in current if not _still_good(current[s], seen.get(s), states.get(s))]
+            stale = [s for s in current if not _is_current(current[s], base_states.get(s), states.get(s))]
             stale = stale or list(current)
             discard_compactions(base, [current[s] for s in stale])
-            made = self._again(latest, [states[s] for s in stale if s in states], full, current, stale)
-            current = {**{s: c for s, c in current.items() if s not in stale}, **made}
-            base, seen = latest, states
+            recomputed = self._recompute(latest, [states[s] for s in stale if s in states], full, current, stale)
+            current = {**{s: c for s, c in current.items() if s not in stale}, **recomputed}
+            base, base_states = latest, states
             if not any(current.values()):
                 return None
         raise AssertionError("the last try returns")
@@ -160,7 +170,7 @@ class Publisher:
     def replace_files(
         self, state: TableState, old: Sequence[ManifestEntry], changes: Sequence[BucketChange]
     ) -> Snapshot | None:
-        """Commit files written from the rows of ``old`` in their place; the caller deletes them if that fails."""
+        """Commit files written from the rows of files ``old`` in their place; on failure the caller deletes them."""
         plan = CommitPlan(
             kind="COMPACT",
             adds=tuple(e for c in changes for e in c.new_files),
@@ -179,25 +189,25 @@ class Publisher:
         overwrite: Overwrite | None,
         renumber: bool,
     ) -> tuple[Snapshot | None, bool]:
-        """The first commit, and whether the files it adds are not those of ``changes`` but renumbered ones."""
+        """Make the first commit; returns the snapshot, and whether the files it adds were renumbered."""
         adds = [e for c in changes for e in c.new_files]
         changelog = [e for c in changes for e in c.changelog]
         index = tuple(i for c in changes for i in c.index)
         if overwrite is not None:
-            # Paimon's overwrites publish no changelog either.
+            # As in Paimon, an overwrite publishes no changelog.
             discard_entries(state.table_files, state.schema, changelog)
             changelog = []
             if not any(c.compaction for c in changes):
-                adds = upgraded(state.schema, adds)
+                adds = upgrade_levels(state.schema, adds)
         if not adds and not changelog and not index and (overwrite is None or overwrite.dynamic):
             return None, False
-        surely_not = False
+        surely_failed = False
 
         def failed() -> None:
-            nonlocal surely_not
-            surely_not = True
+            nonlocal surely_failed
+            surely_failed = True
 
-        for left in range(COMPACT_TRIES - 1, -1, -1):
+        for tries_left in range(COMPACT_TRIES - 1, -1, -1):
             plan = CommitPlan(
                 kind="APPEND" if overwrite is None else "OVERWRITE",
                 adds=tuple(adds),
@@ -209,40 +219,40 @@ class Publisher:
                 read_uuid=None if state.snapshot is None else state.snapshot.uuid,
                 once=once_of(state, self.user, self.identifier),
             )
-            moved: list[ManifestEntry] | None = None
+            renumbered: list[ManifestEntry] | None = None
             try:
-                return self._commit(state, plan, operation, failed), left < COMPACT_TRIES - 1
+                return self._commit(state, plan, operation, failed), tries_left < COMPACT_TRIES - 1
             except SequenceTaken:
-                if not left or not renumber:
+                if not tries_left or not renumber:
                     raise
-                moved = self._renumbered(state, adds)
+                renumbered = self._renumber(state, adds)
             finally:
-                if surely_not:
-                    kept = set() if moved is None else {e.identity for e in (*moved, *changelog)}
-                    gone = [e for e in (*adds, *changelog) if e.identity not in kept]
-                    discard_entries(state.table_files, state.schema, gone)
-                if surely_not and moved is None:
+                if surely_failed:
+                    kept = set() if renumbered is None else {e.identity for e in (*renumbered, *changelog)}
+                    unused = [e for e in (*adds, *changelog) if e.identity not in kept]
+                    discard_entries(state.table_files, state.schema, unused)
+                if surely_failed and renumbered is None:
                     IndexFiles(state.store, state.paths, state.schema).discard([e for i in index for e in i.new])
-            adds, surely_not = moved, False
+            adds, surely_failed = renumbered, False
         raise AssertionError("the last try returns or raises")
 
-    def _renumbered(self, state: TableState, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-        """The rows in files that come after all that is there now; files of buckets nobody wrote to stay."""
-        now = bucket_states(self.now(), {(e.partition, e.bucket) for e in adds})
+    def _renumber(self, state: TableState, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+        """Write files again with sequence numbers after all live rows of their buckets; unaffected files stay."""
+        states = bucket_states(self.now(), {(e.partition, e.bucket) for e in adds})
         first, kept, jobs = _first_sequences(adds), [], []
         for e in adds:
             slot = (e.partition, e.bucket)
-            shift = now[slot].next_sequence - first[slot] if slot in now and slot in first else 0
+            shift = states[slot].next_sequence - first[slot] if slot in states and slot in first else 0
             if shift > 0:
                 jobs.append(Renumbering(e, shift))
             else:
                 kept.append(e)
 
-        def undo(done: Iterable[tuple[ManifestEntry, ...]]) -> None:
-            discard_entries(state.table_files, state.schema, [e for entries in done for e in entries])
+        def undo(results: Iterable[tuple[ManifestEntry, ...]]) -> None:
+            discard_entries(state.table_files, state.schema, [e for entries in results for e in entries])
 
-        work = partial(renumber_file, lsm_context(state, adds), state.store)
-        return [*kept, *(e for entries in _all(self.runner, jobs, work, undo) for e in entries)]
+        work = partial(renumber_file, merge_tree_context(state, adds), state.store)
+        return [*kept, *(e for entries in _run_all(self.runner, jobs, work, undo) for e in entries)]
 
     def _commit_compactions(
         self, state: TableState, compactions: Mapping[Slot, Compaction], operation: str | None
@@ -279,9 +289,7 @@ class Publisher:
             on_failure=discard,
         )
 
-    # --- computing again ---------------------------------------------------------------------------------------------
-
-    def _again(
+    def _recompute(
         self,
         state: TableState,
         buckets: Sequence[BucketState],
@@ -297,10 +305,10 @@ class Publisher:
 
 
 class Publishing(Protocol):
-    """What :func:`publish` asks of a table."""
+    """A table that :func:`publish` commits to."""
 
     def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
-        """Who commits to it."""
+        """Return the publisher that commits to the table."""
 
 
 def publish(
@@ -313,18 +321,18 @@ def publish(
     overwrite: Overwrite | None = None,
     renumber: bool = True,
 ) -> Snapshot | None:
-    """:meth:`Publisher.publish` as a table's own."""
+    """Call :meth:`Publisher.publish` of a table's publisher."""
     publisher = table.publisher(state, identifier)
     return publisher.publish(state, changes, operation=operation, overwrite=overwrite, renumber=renumber)
 
 
 def once_of(state: TableState, user: str, identifier: int) -> Once | None:
-    """What a commit must ask that is of a stream's batch, which was looked for in ``state``."""
+    """Return a stream's batch that was searched for in ``state``, for the commit to check; None for other writes."""
     return None if identifier == BATCH_IDENTIFIER else Once(user, identifier, state.snapshot_id or 0)
 
 
 def _first_sequences(adds: Iterable[ManifestEntry]) -> dict[Slot, int]:
-    """The lowest sequence number of new files by bucket; postponed rows have none."""
+    """The lowest sequence number of new files by bucket; postponed rows have no sequence numbers."""
     out: dict[Slot, int] = {}
     for e in adds:
         if e.bucket >= 0:
@@ -336,20 +344,20 @@ def _first_sequences(adds: Iterable[ManifestEntry]) -> dict[Slot, int]:
 def compact_buckets(
     state: TableState, buckets: Sequence[BucketState], runner: Runner, full: bool = False
 ) -> dict[Slot, Compaction]:
-    """Compact several buckets side by side, wherever the runner runs; only what came of it.
+    """Compact buckets through a runner; returns the compactions that are not empty.
 
-    Raises the first error, after deleting what the others made.
+    Raises the first error, after deleting the files of the others.
     """
-    work = partial(_compact_one, lsm_context(state, [f for b in buckets for f in b.files]), state.store, full)
+    work = partial(_compact_one, merge_tree_context(state, [f for b in buckets for f in b.files]), state.store, full)
     of_items("buckets", size=lambda bucket: sum(e.file.file_size for e in bucket.files))
-    done = _all(runner, buckets, work, lambda good: discard_compactions(state, good))
-    return {(b.partition, b.bucket): c for b, c in zip(buckets, done, strict=True) if c}
+    results = _run_all(runner, buckets, work, lambda completed: discard_compactions(state, completed))
+    return {(b.partition, b.bucket): c for b, c in zip(buckets, results, strict=True) if c}
 
 
 def discard_compactions(state: TableState, compactions: Iterable[Compaction]) -> None:
     """Delete the files of compactions that no commit will name."""
     compactions = list(compactions)
-    discard_entries(state.table_files, state.schema, [e for c in compactions for e in c.made])
+    discard_entries(state.table_files, state.schema, [e for c in compactions for e in c.new_files])
     files = IndexFiles(state.store, state.paths, state.schema)
     files.discard([e for c in compactions for i in c.index for e in i.new])
 
@@ -357,48 +365,48 @@ def discard_compactions(state: TableState, compactions: Iterable[Compaction]) ->
 def discard_changes(state: TableState, changes: Iterable[BucketChange]) -> None:
     """Delete the files of writes that no commit will name."""
     changes = list(changes)
-    made = [e for c in changes for e in (*c.new_files, *c.changelog)]
-    discard_entries(state.table_files, state.schema, made)
+    new_files = [e for c in changes for e in (*c.new_files, *c.changelog)]
+    discard_entries(state.table_files, state.schema, new_files)
     files = IndexFiles(state.store, state.paths, state.schema)
     files.discard([e for c in changes for i in c.index for e in i.new])
     discard_compactions(state, [c.compaction for c in changes])
 
 
-def _compact_one(context: LsmContext, store: Store, full: bool, bucket: BucketState) -> Compaction:
+def _compact_one(context: MergeTreeContext, store: Store, full: bool, bucket: BucketState) -> Compaction:
     return compact_bucket(context, store, bucket, full)
 
 
-def _all(
+def _run_all(
     runner: Runner,
     items: Sequence[Item],
     work: Callable[[Item], Result],
     undo: Callable[[list[Result]], None],
 ) -> list[Result]:
-    """Run work over items; if one fails, undo what the others did and raise its error."""
-    done = runner.run(items, partial(_or_error, work))
-    good = [d for d in done if not isinstance(d, BitlakeError)]
-    error = next((d for d in done if isinstance(d, BitlakeError)), None)
+    """Run work over items; if one fails, undo the others and raise its error."""
+    results = runner.run(items, partial(_or_error, work))
+    completed = [r for r in results if not isinstance(r, BitlakeError)]
+    error = next((r for r in results if isinstance(r, BitlakeError)), None)
     if error is not None:
-        undo(good)
+        undo(completed)
         raise error
-    return good
+    return completed
 
 
 def _or_error(work: Callable[[Item], Result], item: Item) -> Result | BitlakeError:
-    """The error as a value: what was made beside it must still be told, to be deleted."""
+    """Return an error as a value: the caller needs the other results, to delete their files."""
     try:
         return work(item)
     except BitlakeError as e:
         return e
 
 
-def _still_good(compaction: Compaction, seen: BucketState | None, now: BucketState | None) -> bool:
-    """Whether a compaction may be committed though another commit came between: nothing it looked at has changed."""
+def _is_current(compaction: Compaction, base: BucketState | None, now: BucketState | None) -> bool:
+    """Whether a compaction is still valid after another commit: all files that it read or searched are unchanged."""
     if now is None:
         return False
     live = {e.identity for e in now.files}
-    upper = {e.identity for e in seen.files if e.file.level > 0} if seen is not None else set()
-    vectors = None if seen is None else seen.vectors
+    upper = {e.identity for e in base.files if e.file.level > 0} if base is not None else set()
+    vectors = None if base is None else base.vectors
     return (
         all(e.identity in live for e in compaction.before)
         and upper == {e.identity for e in now.files if e.file.level > 0}
@@ -406,37 +414,22 @@ def _still_good(compaction: Compaction, seen: BucketState | None, now: BucketSta
     )
 
 
-__all__ = [
-    "Publisher",
-    "Slot",
-    "bucket_states",
-    "compact_buckets",
-    "discard_changes",
-    "lsm_context",
-    "once_of",
-    "publish",
-    "state_of",
-]
-
-
-# --- renumber ---
-# New level-0 files written again with higher sequence numbers, because another writer took theirs.
-#
-# Rows of one key are ordered by their sequence numbers.  Two writers that began on the same snapshot number their rows
-# alike; unless the one that commits second comes after the first for good, some of its rows would win over the first
-# one's and others lose to them.
+# --- sequence numbers and levels of new files -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Renumbering:
-    """A file of level 0 that no snapshot names yet, and what to add to its sequence numbers."""
+    """A file of level 0 that no snapshot names yet, and the number to add to its sequence numbers."""
 
     entry: ManifestEntry
     shift: int
 
 
-def renumber_file(context: LsmContext, store: Store, job: Renumbering) -> tuple[ManifestEntry, ...]:
-    """The new files with the rows of the old one, which stays; on an error nothing is left behind."""
+def renumber_file(context: MergeTreeContext, store: Store, job: Renumbering) -> tuple[ManifestEntry, ...]:
+    """Write a file's rows into new files with higher sequence numbers; the old file stays.
+
+    On an error the new files are deleted.
+    """
     entry = job.entry
     reader = BucketReader(context, store, entry.partition, {})
     writer = KeyValueWriter(
@@ -445,20 +438,13 @@ def renumber_file(context: LsmContext, store: Store, job: Renumbering) -> tuple[
     with writer:
         for rows in reader.read(entry, reader.columns):
             at = rows.column_names.index(SEQUENCE_NUMBER)
-            moved = pc.add(rows.column(at), pa.scalar(job.shift, pa.int64()))
-            writer.write(rows.set_column(at, SEQUENCE_NUMBER, moved))
+            shifted = pc.add(rows.column(at), pa.scalar(job.shift, pa.int64()))
+            writer.write(rows.set_column(at, SEQUENCE_NUMBER, shifted))
         return tuple(replace(e, kind=entry.kind) for e in writer.finish())
 
 
-# --- upgrade ---
-# Files of an overwrite need no compaction to be in the highest level: nothing is below them.
-
-
-def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
-    """An overwrite's files, put into the highest level where those of a bucket do not overlap (``overwrite-upgrade``).
-
-    Nothing can be below them.
-    """
+def upgrade_levels(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[ManifestEntry]:
+    """Move an overwrite's files to the highest level where those of a bucket do not overlap (``overwrite-upgrade``)."""
     if not schema.opts.of(lsm.OVERWRITE_UPGRADE) or any(e.bucket < 0 or e.file.level for e in adds):
         return list(adds)
     buckets: dict[Slot, list[ManifestEntry]] = {}
@@ -466,8 +452,8 @@ def upgraded(schema: TableSchema, adds: Sequence[ManifestEntry]) -> list[Manifes
         buckets.setdefault((e.partition, e.bucket), []).append(e)
     top, out = max_level(schema.opts), []
     for entries in buckets.values():
-        apart = len(interval_partition(entries, KeyRanges(schema))) == len(entries)
-        if apart and not any(e.file.delete_row_count for e in entries):
+        disjoint = len(interval_partition(entries, KeyRanges(schema))) == len(entries)
+        if disjoint and not any(e.file.delete_row_count for e in entries):
             entries = [replace(e, file=replace(e.file, level=top)) for e in entries]
         out += entries
     return out

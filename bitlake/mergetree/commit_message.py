@@ -1,7 +1,7 @@
-"""What passes between the writing of primary-key tables and those who commit it: plain values, picklable.
+"""Values that pass between writers of primary-key tables and the commit; all are picklable.
 
-A *bucket* is the unit of all of it.  A write gives each bucket it touches a :class:`BucketState` (what is live there)
-and gets back a :class:`BucketChange`: what the APPEND commit and the COMPACT commit after it are to publish.
+The unit is the *bucket*.  A writer receives the :class:`BucketState` (the live files) of each bucket that it writes to
+and returns a :class:`BucketChange`: the files that the APPEND commit, and the COMPACT commit after it, publish.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bitlake.snapshot.index_files import IndexChange
 
 
 @dataclass(frozen=True, slots=True)
-class LsmContext:
-    """What every bucket of one write or compaction needs; made on the driver, sent to the executors.
+class MergeTreeContext:
+    """What all buckets of one write or compaction share; created on the driver, sent to the executors.
 
-    ``schemas`` holds the schema of every live file by id, the table's own among them.
+    ``schemas`` holds the schemas of all live files by id, and the table's own.
     """
 
     table: str
@@ -31,10 +31,10 @@ class LsmContext:
 
 @dataclass(frozen=True, slots=True)
 class BucketState:
-    """What is live in one bucket of a snapshot.
+    """The live files of one bucket of a snapshot.
 
-    ``partition`` is a BinaryRow with arity, as in manifests.  ``total_buckets`` goes into new files' entries: -1 for
-    dynamic buckets.  ``vectors`` and ``hashes`` are the bucket's index files, if it has any.
+    ``partition`` is a BinaryRow with arity, as in manifests.  ``total_buckets`` goes into the entries of new files: -1
+    for dynamic buckets.  ``vectors`` and ``hashes`` are the bucket's index files, if it has any.
     """
 
     partition: bytes
@@ -44,20 +44,20 @@ class BucketState:
     vectors: IndexFileEntry | None = None
     hashes: IndexFileEntry | None = None
     reserved: int = 0
-    """How many sequence numbers are left to others, which write to the bucket at the same time."""
+    """Sequence numbers left to other tasks that write to the bucket at the same time."""
 
     @property
     def next_sequence(self) -> int:
-        """The sequence number of the next row to be written."""
+        """The sequence number of the next row."""
         return max((e.file.max_sequence_number for e in self.files), default=-1) + 1 + self.reserved
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What one compaction of a bucket replaces: entries taken out and put in, its changelog, its index files.
+    """The result of compacting a bucket: entries removed and added, changelog files, changes of index files.
 
-    An upgraded file is in both ``before`` (old level) and ``after`` (new level) under the same name; ``made`` are the
-    files written anew, to be deleted if nothing is committed.
+    An upgraded file is in both ``before`` (old level) and ``after`` (new level) under the same name; ``new_files`` are
+    the files written, to be deleted if nothing is committed.
     """
 
     before: tuple[ManifestEntry, ...] = ()
@@ -66,7 +66,7 @@ class Compaction:
     index: tuple[IndexChange, ...] = ()
 
     @property
-    def made(self) -> tuple[ManifestEntry, ...]:
+    def new_files(self) -> tuple[ManifestEntry, ...]:
         """The files that this compaction wrote."""
         old = {e.file.file_name for e in self.before}
         return (*(e for e in self.after if e.file.file_name not in old), *self.changelog)
@@ -77,7 +77,7 @@ class Compaction:
 
 @dataclass(frozen=True, slots=True)
 class BucketChange:
-    """What a write did to one bucket: new level-0 files, input changelog and HASH index, and the compaction after."""
+    """The result of writing to one bucket: new level-0 files, input changelog, HASH index, and the compaction after."""
 
     partition: bytes
     bucket: int

@@ -1,14 +1,24 @@
-"""Compacting one unit of a bucket: which files are written anew, which only change their level, and what follows.
+"""Compaction of one unit of a bucket: merges, rewrites and upgrades files, marks old rows, writes the changelog.
 
-The unit's files fall into sections by key range.  Where several overlap they are merged; a file alone in its section
-moves up as it is when it is large or has no small neighbours to be merged with.  In tables that look keys up, moving a
-file out of level 0 still means to look its keys up: to mark what they replace, or to tell a changelog.
+1. **Choosing files.**  The unit's files are split into sections by key range.  Overlapping files are merged; a file
+   alone in its section is upgraded (it changes only its level) if it is large or has no small neighbours to merge with.
+   In tables that look keys up, the keys of a file leaving level 0 are still looked up: to mark the rows they replace,
+   or to write the changelog.
+2. **Reading.**  :func:`merge_runs` merges sorted runs in bounded memory, key range by key range: it holds the next
+   batches of every run and cuts all of them at the smallest of their last keys; up to there every run is complete.  All
+   rows of a key are in one chunk.  Runs that fit into memory together are one chunk.
+3. **Merging** a chunk takes one of four ways (index-format spec, section 9.4):
 
-Files that are written anew lose their deletion vectors, files that are kept keep theirs, and what was marked is added:
-the bucket's vectors are then written as one new file.  Nothing is visible before the caller commits; after an error
-nothing that was made is left.
+   * :class:`PlainMerge`: the merge engine over all rows;
+   * :class:`LookupMerge`: keys that come from level 0 alone are looked up in the levels above the output; the rows
+     found are marked as deleted there (with deletion vectors), and join the merge where the engine needs them;
+   * :class:`FirstRowMerge`: keys that a level above already has are dropped;
+   * :class:`FullMerge`: compares with the rows of the highest level, for the changelog of full compactions.
+4. **Vectors.**  Rewritten files lose their deletion vectors, other files keep theirs, and new marks are added: the
+   bucket's vectors are then written as one new index file.
 
-Source: index-format spec, section 9.4, and Paimon's compaction task and rewriters, whose decisions these are.
+Nothing is visible before the caller commits; after an error all new files are deleted.  Memory: :data:`MEMORY`, and an
+open file.  Source: index-format spec, section 9.4, and Paimon's compaction task and rewriters.
 """
 
 from __future__ import annotations
@@ -26,16 +36,16 @@ from bitlake.codec.roaring import bitmap_of
 from bitlake.errors import CorruptError
 from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
-from bitlake.merge.engine import LEVEL, Levels, merge_rows
+from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.merge.interval_partition import interval_partition
 from bitlake.merge.keys import Key, SortedKeys, group_rows
 from bitlake.mergetree.bucket_reader import POSITION, BucketReader
-from bitlake.mergetree.changelog import ChangelogMaker, adds
-from bitlake.mergetree.commit_message import BucketState, Compaction, LsmContext
+from bitlake.mergetree.changelog import ChangelogMaker, is_add
+from bitlake.mergetree.commit_message import BucketState, Compaction, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter, file_shape
 from bitlake.mergetree.lookup import FileHits, KeyLookup
 from bitlake.mergetree.record_expiry import RecordExpire
-from bitlake.mergetree.universal_compaction import Unit, sorted_runs
+from bitlake.mergetree.universal_compaction import CompactUnit, sorted_runs
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS
@@ -55,55 +65,58 @@ from bitlake.tableindex.deletion_vectors import DeletionVector
 from bitlake.write.rolling_files import target_file_size
 
 _KEYS_AT_ONCE = 1 << 20
-"""Keys of a file moving up that are looked up together: each lookup opens the files above once."""
+"""Keys of an upgraded file that are looked up together: each lookup opens the files above once."""
 
 
 def compact_unit(
-    context: LsmContext, store: Store, state: BucketState, unit: Unit, *, drop_deletes: bool | None = None
+    context: MergeTreeContext, store: Store, state: BucketState, unit: CompactUnit, *, drop_deletes: bool | None = None
 ) -> Compaction:
     """Compact a unit of a bucket's live files.
 
-    ``drop_deletes``: whether deletes are left out of what is written; None: where nothing lies below that they could
+    ``drop_deletes``: whether delete rows are left out of the new files; None: if no file below holds rows that they
     hide, and always in tables with deletion vectors.  The same state gives the same files, up to their names.
 
-    Raises :class:`bitlake.errors.CorruptError` and :class:`bitlake.errors.NotFound` naming the file that cannot be
-    read, :class:`bitlake.errors.InvalidRequest` for rows that the merge engine cannot take.
+    Raises :class:`bitlake.errors.CorruptError` and :class:`bitlake.errors.NotFound`, naming the file that cannot be
+    read, and :class:`bitlake.errors.InvalidRequest` for rows that the merge engine cannot merge.
     """
-    with contextlib.ExitStack() as made:
-        return _Task(context, store, state, unit, drop_deletes, made).run()
+    with contextlib.ExitStack() as new_files:
+        return _CompactTask(context, store, state, unit, drop_deletes, new_files).run()
 
 
-class _Task:
+class _CompactTask:
+    """One call of :func:`compact_unit`; mutable.  ``new_files`` deletes the files of its writers after an error."""
+
     def __init__(
         self,
-        context: LsmContext,
+        context: MergeTreeContext,
         store: Store,
         state: BucketState,
-        unit: Unit,
+        unit: CompactUnit,
         drop_deletes: bool | None,
-        made: contextlib.ExitStack,
+        new_files: contextlib.ExitStack,
     ) -> None:
         schema, options = context.schema, context.schema.opts
-        self._context, self._store, self._state, self._unit, self._made = context, store, state, unit, made
+        self._context, self._store, self._state, self._unit = context, store, state, unit
+        self._new_files = new_files
         self._spec = MergeSpec.of(schema)
         self._marks_rows = options.of(opt.DV_ENABLED)
         self._vectors: dict[str, DeletionVector] = {}
         if self._marks_rows and state.vectors is not None:
-            rows = {e.file.file_name: e.file.row_count for e in state.files}
-            found = read_vectors(TableFiles(store, context.paths), schema, state.vectors, rows)
-            # Old index files may name data files that are gone.
-            self._vectors = {n: v for n, v in found.items() if n in rows}
+            row_counts = {e.file.file_name: e.file.row_count for e in state.files}
+            vectors = read_vectors(TableFiles(store, context.paths), schema, state.vectors, row_counts)
+            # Old index files may name data files that are no longer live.
+            self._vectors = {n: v for n, v in vectors.items() if n in row_counts}
         self._reader = BucketReader(context, store, state.partition, self._vectors)
         self._expire = RecordExpire.of(context)
         self._output = unit.output_level
         self._highest = max_level(options, (r.level for r in sorted_runs(state.files, schema)))
         filled = max((e.file.level for e in state.files), default=0)
         hides_nothing = self._output >= filled or self._marks_rows
-        self._drops = self._output != 0 and hides_nothing if drop_deletes is None else drop_deletes
+        self._drop_deletes = self._output != 0 and hides_nothing if drop_deletes is None else drop_deletes
         producer = options.of(opt.CHANGELOG_PRODUCER)
-        self._full = producer == "full-compaction"
-        self._looks_up = needs_lookup(schema) and not self._full
-        self._tells = self._looks_up and producer == "lookup"
+        self._full_changelog = producer == "full-compaction"
+        self._looks_up = needs_lookup(schema) and not self._full_changelog
+        self._lookup_changelog = self._looks_up and producer == "lookup"
         self._lookup = KeyLookup(self._reader, state.files, self._output + 1)
         self._marked: dict[str, list[npt.NDArray[np.int64]]] = {}
         self._before: list[ManifestEntry] = []
@@ -120,7 +133,7 @@ class _Task:
         index = self._new_vectors()
         return Compaction(tuple(self._before), tuple(self._after), tuple(self._changelog), index)
 
-    # --- which files ------------------------------------------------------------------------------------------------
+    # --- choosing files ---------------------------------------------------------------------------------------------
 
     def _compact(self) -> None:
         options = self._context.schema.opts
@@ -142,9 +155,9 @@ class _Task:
         waiting.clear()
 
     def _upgrade(self, entry: ManifestEntry) -> None:
-        """Move a file to the output level as it is, if that is right."""
+        """Move a file to the output level without rewriting it, if that is correct; else rewrite it."""
         file = entry.file
-        deletes = file.delete_row_count != 0  # unknown: perhaps
+        deletes = file.delete_row_count != 0  # an unknown count may be above 0
         force = self._context.schema.opts.of(lsm.FORCE_REWRITE_ALL)
         expired = self._expire is not None and self._expire.expired(entry)
         if (self._output == self._highest and deletes) or force or expired:
@@ -155,13 +168,13 @@ class _Task:
                     self._rewrite([[entry]], drops=self._marks_rows)
                     return
                 self._look_up_only(entry)
-            elif self._full and self._output == self._highest:
+            elif self._full_changelog and self._output == self._highest:
                 self._write([[entry]], self._merge_of([[entry]]), None)
             self._before.append(entry)
             self._after.append(replace(entry, kind=EntryKind.ADD, file=replace(file, level=self._output)))
 
     def _must_rewrite(self, entry: ManifestEntry, deletes: bool) -> bool:
-        """Whether a file of level 0 cannot just be kept, in a table that looks keys up."""
+        """Whether a file of level 0 cannot be kept as it is, in a table that looks keys up."""
         schema = self._context.schema
         formats = {file_shape(schema, n, FileSource.COMPACT, changelog=False).file_format for n in (0, self._output)}
         if len(formats) > 1 or (self._marks_rows and deletes):
@@ -171,16 +184,16 @@ class _Task:
         return not (self._spec.engine == DEDUPLICATE and not self._spec.sequence)
 
     def _look_up_only(self, entry: ManifestEntry) -> None:
-        """What looking keys up is for, where the file itself is kept: marks and the changelog."""
+        """Look up the keys of a file that is kept: for marks and the changelog."""
         merge = self._merge_of([[entry]])
-        if self._tells:
+        if self._lookup_changelog:
             self._write([[entry]], merge, None)
         elif isinstance(merge, LookupMerge) and self._marks_rows and self._lookup:
             for keys in self._keys_of(entry):
                 merge.mark_keys(keys)
 
     def _keys_of(self, entry: ManifestEntry) -> Iterator[list[pa.Array]]:
-        """The keys of a file, many at a time; its other columns are not read."""
+        """Yield the keys of a file in large batches; its other columns are not read."""
         parts: list[pa.Table] = []
         rows = 0
         source = SortedSource(self._reader.read(entry, self._reader.keys), self._reader.path(entry))
@@ -193,37 +206,37 @@ class _Task:
         if parts:
             yield _columns(parts)
 
-    # --- what becomes of their rows ---------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------------------------
 
     def _merge_of(self, parts: Sequence[Sequence[ManifestEntry]]) -> ChunkMerge:
         columns = self._context.schema.field_names
-        if self._full and self._output == self._highest:
+        if self._full_changelog and self._output == self._highest:
             return FullMerge(self._spec, columns, self._highest, ChangelogMaker.of(self._context.schema))
-        fresh = any(e.file.level == 0 for section in parts for e in section)
-        if not self._looks_up or not fresh or self._output == 0:
-            several = self._looks_up and self._spec.engine in (PARTIAL_UPDATE, AGGREGATION)
-            return PlainMerge(self._spec, columns, lowest_wins=several)
+        has_level_0 = any(e.file.level == 0 for section in parts for e in section)
+        if not self._looks_up or not has_level_0 or self._output == 0:
+            lowest_wins = self._looks_up and self._spec.engine in (PARTIAL_UPDATE, AGGREGATION)
+            return PlainMerge(self._spec, columns, lowest_wins=lowest_wins)
         if self._spec.engine == FIRST_ROW:
-            return FirstRowMerge(self._spec, self._lookup, columns, changelog=self._tells)
+            return FirstRowMerge(self._spec, self._lookup, columns, changelog=self._lookup_changelog)
         return LookupMerge(
             self._spec,
             self._reader,
             self._lookup,
             self._mark if self._marks_rows else None,
-            ChangelogMaker.of(self._context.schema) if self._tells else None,
+            ChangelogMaker.of(self._context.schema) if self._lookup_changelog else None,
             (lambda rows: rows) if self._expire is None else self._expire.keep,
         )
 
     def _rewrite(self, parts: Sequence[Sequence[ManifestEntry]], *, drops: bool | None = None) -> None:
-        """Merge sections, which come in key order, into new files of the output level."""
-        self._write(parts, self._merge_of(parts), self._drops if drops is None else drops)
+        """Merge sections, given in key order, into new files of the output level."""
+        self._write(parts, self._merge_of(parts), self._drop_deletes if drops is None else drops)
         files = [e for section in parts for e in section]
         self._before += files
         self._rewritten.update(e.file.file_name for e in files)
 
     def _write(self, parts: Sequence[Sequence[ManifestEntry]], merge: ChunkMerge, drops: bool | None) -> None:
-        """Write what a merge makes of sections: rows (``drops`` None: none) and changelog."""
-        output = None if drops is None else self._made.enter_context(self._writer(changelog=False))
+        """Write the merged rows of sections and their changelog; ``drops``: without delete rows, None: no rows."""
+        output = None if drops is None else self._new_files.enter_context(self._writer(changelog=False))
         changelog: KeyValueWriter | None = None
         for section in parts:
             for chunk in merge_runs(self._sources(section), self._reader.keys):
@@ -231,11 +244,11 @@ class _Task:
                 rows = merged.rows
                 if output is not None:
                     if drops and rows.num_rows:
-                        alive = adds(rows)
-                        rows = rows if alive.all() else rows.filter(pa.array(alive))
+                        added = is_add(rows)
+                        rows = rows if added.all() else rows.filter(pa.array(added))
                     output.write(rows)
                 if merged.changelog is not None and merged.changelog.num_rows:
-                    changelog = changelog or self._made.enter_context(self._writer(changelog=True))
+                    changelog = changelog or self._new_files.enter_context(self._writer(changelog=True))
                     changelog.write(merged.changelog)
         if output is not None:
             self._after += output.finish()
@@ -256,7 +269,7 @@ class _Task:
         )
 
     def _sources(self, section: Sequence[ManifestEntry]) -> list[SortedSource]:
-        """The runs of a section; files of one level above 0 follow each other, so one at a time is open."""
+        """The runs of a section; of the files of one level above 0 only one at a time is open."""
         return [
             SortedSource(self._rows(run.files), ", ".join(map(self._reader.path, run.files)))
             for run in sorted_runs(section, self._context.schema)
@@ -275,7 +288,7 @@ class _Task:
         self._marked.setdefault(hits.entry.file.file_name, []).append(hits.positions)
 
     def _new_vectors(self) -> tuple[IndexChange, ...]:
-        """The bucket's vectors after this compaction, if they are others than before."""
+        """Write the bucket's vectors after this compaction, if they differ from those before."""
         vectors = {n: v for n, v in self._vectors.items() if n not in self._rewritten}
         if len(vectors) == len(self._vectors) and not self._marked:
             return ()
@@ -296,58 +309,51 @@ def _columns(parts: Sequence[pa.Table]) -> list[pa.Array]:
     return [c.combine_chunks() for c in rows.columns]
 
 
-# --- merging ---
-# What a compaction makes of one chunk of rows: all rows of some keys, from all runs that are compacted together.
-#
-# Four ways (index-format spec, section 9.4, and what Paimon's merge tree does):
-#
-# * :class:`PlainMerge`: the engine over all rows;
-# * :class:`LookupMerge`: keys that come from level 0 alone are looked up in the levels above the output; what is
-#   found is marked deleted there (with deletion vectors), and joins the merge where the engine needs it;
-# * :class:`FirstRowMerge`: keys that a level above has already are dropped;
-# * :class:`FullMerge`: compares with what the highest level held, for a changelog of full compactions.
+# --- merging a chunk --------------------------------------------------------------------------------------------------
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
-    """Rows for the output level, in key order, deletes among them; and changelog rows, None if none are made."""
+class MergeResult:
+    """Rows for the output level in key order, delete rows included; and changelog rows, None without a changelog."""
 
     rows: pa.Table
     changelog: pa.Table | None = None
 
 
 class ChunkMerge(Protocol):
-    """Merges chunk by chunk; a chunk has the stored columns and :data:`bitlake.merge.engine.LEVEL`."""
+    """Merges chunk by chunk; a chunk holds the stored columns and :data:`bitlake.merge.engine.LEVEL`."""
 
-    def merge(self, chunk: pa.Table) -> Merged:
-        """What becomes of the chunk's keys."""
+    def merge(self, chunk: pa.Table) -> MergeResult:
+        """Merge all rows of the chunk's keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlainMerge:
-    """The engine alone; ``lowest_wins``: of levels above 0 only the lowest that has a key counts.
+    """Merges by the engine alone; ``lowest_wins``: of the levels above 0 only the lowest that has a key counts.
 
-    That is so where lookups merge what is above into what goes to a lower level: the rest is merged in it already.
+    That is correct where lookups merge the rows of higher levels into those of lower ones: the lowest row then includes
+    the others.
     """
 
     spec: MergeSpec
     columns: tuple[str, ...]
     lowest_wins: bool = False
 
-    def merge(self, chunk: pa.Table) -> Merged:
+    def merge(self, chunk: pa.Table) -> MergeResult:
         """Merge all rows."""
         if self.lowest_wins:
-            chunk = Levels.of(self.spec.keys, chunk).chunk
-        return Merged(merge_rows(self.spec, chunk, self.columns, keep_deletes=True))
+            chunk = LevelGroups.of(self.spec.keys, chunk).chunk
+        return MergeResult(merge_rows(self.spec, chunk, self.columns, keep_deletes=True))
 
 
 class LookupMerge:
-    """Merges with what the levels above the output hold.
+    """Merges with the rows of the levels above the output.
 
-    ``mark`` is told of rows there that no longer count; ``changes`` makes a changelog, or None.
+    ``mark`` is called with the rows there that are superseded, ``keep`` filters out expired rows; ``changes`` makes the
+    changelog (None: none is written).
     """
 
     def __init__(
@@ -368,29 +374,29 @@ class LookupMerge:
 
     @property
     def only_marks(self) -> bool:
-        """Whether what is above has no say in the result: the newest row wins, and nobody asks what was."""
+        """Whether the rows above do not affect the result: the newest row wins, and no changelog is written."""
         spec = self._spec
         return spec.engine == DEDUPLICATE and not spec.sequence and self._changes is None
 
-    def merge(self, chunk: pa.Table) -> Merged:
-        """Look up, mark, merge."""
+    def merge(self, chunk: pa.Table) -> MergeResult:
+        """Look keys up, mark the rows they supersede, and merge."""
         spec, columns = self._spec, self._reader.schema.field_names
         if spec.engine == DEDUPLICATE and spec.ignore_delete:
-            chunk = chunk.filter(pa.array(adds(chunk)))
+            chunk = chunk.filter(pa.array(is_add(chunk)))
         if not chunk.num_rows:
-            return Merged(chunk.drop_columns([LEVEL]))
+            return MergeResult(chunk.drop_columns([LEVEL]))
         levels = chunk.column(LEVEL).to_numpy()
         if self.only_marks and not levels.any():
             rows = merge_rows(spec, chunk, columns, keep_deletes=True)
             self.mark_keys([rows.column(k).combine_chunks() for k in spec.keys])
-            return Merged(rows)
-        sorted_out = Levels.of(spec.keys, chunk)
-        chunk = sorted_out.chunk.drop_columns([LEVEL])
-        before = sorted_out.high
+            return MergeResult(rows)
+        groups = LevelGroups.of(spec.keys, chunk)
+        chunk = groups.chunk.drop_columns([LEVEL])
+        before = groups.high
         unknown = before < 0
         if unknown.any() and not (self.only_marks and self._mark is None):
-            hits = self._lookup.find(sorted_out.keys(spec.keys, unknown))
-            self._tell(hits)
+            hits = self._lookup.find(groups.keys(spec.keys, unknown))
+            self._mark_hits(hits)
             if hits and not self.only_marks:
                 old, of_key = self._fetch(hits)
                 before = before.copy()
@@ -398,37 +404,38 @@ class LookupMerge:
                 chunk = pa.concat_tables([chunk, old])
         rows = merge_rows(spec, chunk, columns, keep_deletes=True, lone_as_is=False)
         if self._changes is None:
-            return Merged(rows)
-        return Merged(rows, self._changes.rows(chunk, before, rows, sorted_out.fresh))
+            return MergeResult(rows)
+        return MergeResult(rows, self._changes.rows(chunk, before, rows, groups.fresh))
 
     def mark_keys(self, keys: list[pa.Array]) -> None:
-        """Mark what is above of these keys: ascending, each once."""
+        """Mark the rows above of these keys: key columns, ascending, each key once."""
         if self._mark is not None:
-            self._tell(self._lookup.find(keys))
+            self._mark_hits(self._lookup.find(keys))
 
-    def _tell(self, hits: list[FileHits]) -> None:
+    def _mark_hits(self, hits: list[FileHits]) -> None:
         if self._mark is not None:
             for hit in hits:
                 self._mark(hit)
 
     def _fetch(self, hits: list[FileHits]) -> tuple[pa.Table, Int64s]:
-        """The rows that were found, and which key each is of; expired ones are left out (they are marked all the same:
-        else they would stand beside what comes now)."""
+        """Read the rows of hits; returns them and the number of each row's key, without expired rows.
+
+        Expired rows are still marked as deleted: otherwise a key would have them beside its new row.
+        """
         reader = self._reader
         names = reader.columns
         parts: list[pa.Table] = []
         keys: list[Int64s] = []
         for hit in hits:
-            wanted = Selection.of(bitmap_of(hit.positions), True)
-            rows = pa.concat_tables(reader.read(hit.entry, (*names, POSITION), wanted))
-            rows = self._keep(rows)
+            positions = Selection.of(bitmap_of(hit.positions), True)
+            rows = self._keep(pa.concat_tables(reader.read(hit.entry, (*names, POSITION), positions)))
             keys.append(hit.keys[np.searchsorted(hit.positions, rows.column(POSITION).to_numpy())])
             parts.append(rows.select(list(names)))
         return pa.concat_tables(parts), np.concatenate(keys)
 
 
 class FirstRowMerge:
-    """The first row of a key stays for good: keys that are above level 0 already, here or higher, are no news."""
+    """Keeps the first row of a key: rows of keys that a level above 0 already has are dropped."""
 
     def __init__(self, spec: MergeSpec, lookup: KeyLookup, columns: tuple[str, ...], *, changelog: bool) -> None:
         assert spec.engine == FIRST_ROW
@@ -437,68 +444,62 @@ class FirstRowMerge:
         self._columns = columns
         self._changelog = changelog
 
-    def merge(self, chunk: pa.Table) -> Merged:
-        """Leave out known keys; what is left of those without a row above level 0 is the changelog."""
+    def merge(self, chunk: pa.Table) -> MergeResult:
+        """Drop existing keys; the rows of new keys are the changelog."""
         if self._spec.ignore_delete:
-            chunk = chunk.filter(pa.array(adds(chunk)))
+            chunk = chunk.filter(pa.array(is_add(chunk)))
         rows = merge_rows(self._spec, chunk, self._columns, keep_deletes=True)
         if not rows.num_rows:
-            return Merged(rows, rows if self._changelog else None)
-        levels = Levels.of(self._spec.keys, chunk)
+            return MergeResult(rows, rows if self._changelog else None)
+        levels = LevelGroups.of(self._spec.keys, chunk)
         fresh = levels.high < 0
         if fresh.any():
             kept = np.ones(rows.num_rows, bool)
-            of_fresh = np.flatnonzero(fresh)
+            fresh_rows = np.flatnonzero(fresh)
             for hit in self._lookup.find(levels.keys(self._spec.keys, fresh)):
-                kept[of_fresh[hit.keys]] = False
+                kept[fresh_rows[hit.keys]] = False
             if not kept.all():
                 rows, fresh = rows.filter(pa.array(kept)), fresh[kept]
-        return Merged(rows, rows.filter(pa.array(fresh)) if self._changelog else None)
+        return MergeResult(rows, rows.filter(pa.array(fresh)) if self._changelog else None)
 
 
 @dataclass(frozen=True, slots=True)
 class FullMerge:
-    """Everything goes to the highest level: what it held before is what readers of the changelog know."""
+    """Merges into the highest level; its former rows are the old rows of the changelog."""
 
     spec: MergeSpec
     columns: tuple[str, ...]
     highest: int
     changes: ChangelogMaker
 
-    def merge(self, chunk: pa.Table) -> Merged:
-        """Merge, and compare with the rows of the highest level."""
+    def merge(self, chunk: pa.Table) -> MergeResult:
+        """Merge, and compare the result with the rows of the highest level."""
         keys = [chunk.column(k) for k in self.spec.keys]
         if self.spec.engine == DEDUPLICATE and self.spec.ignore_delete:
-            chunk = chunk.filter(pa.array(adds(chunk)))
+            chunk = chunk.filter(pa.array(is_add(chunk)))
             keys = [chunk.column(k) for k in self.spec.keys]
         rows = merge_rows(self.spec, chunk, self.columns, keep_deletes=True)
         if not rows.num_rows:
-            return Merged(rows, rows)
+            return MergeResult(rows, rows)
         top = (chunk.column(LEVEL).to_numpy() == self.highest).astype(np.int64)
         groups = group_rows(keys, [top], key_order=True)
         last = groups.last
         before = np.where(top[last] > 0, last, -1)
-        # A row that was there and has met no other is what it was.
-        asked = (groups.sizes > 1) | (before < 0)
-        return Merged(rows, self.changes.rows(chunk.drop_columns([LEVEL]), before, rows, asked))
+        # The only row of a key, if it comes from the highest level, has not changed.
+        may_differ = (groups.sizes > 1) | (before < 0)
+        return MergeResult(rows, self.changes.rows(chunk.drop_columns([LEVEL]), before, rows, may_differ))
 
 
-# --- stream ---
-# Merging sorted runs in bounded memory: their rows key range by key range, all rows of a key in one chunk.
-#
-# Of every run the next batches are held.  All are cut at the smallest of their last keys: up to there every run has
-# shown
-# all it has.  What is below goes out as one chunk, the rest waits for the next.  Runs that fit into memory together
-# come as one chunk.
+# --- merging sorted runs in bounded memory ----------------------------------------------------------------------------
 
 MEMORY = 32 << 20
-"""Bytes of rows held of all runs together, about: a run has at least one batch of its file.  Merging 1.3M rows of three
-runs took the same processor time with 8 and with 96 MB."""
+"""Approximate bytes of rows held of all runs together; a run holds at least one batch.  Merging 1.3M rows of three runs
+took the same processor time with 8 MB and with 96 MB."""
 
 
 @dataclass(slots=True)
 class SortedSource:
-    """A run as its batches: tables in key order, one after the other; ``where`` names it in errors."""
+    """A run as an iterator of tables in key order; ``where`` names it in errors.  Mutable."""
 
     batches: Iterator[pa.Table]
     where: str
@@ -508,7 +509,7 @@ class SortedSource:
     last: Key | None = None
 
     def fill(self, key_names: Sequence[str], room: int) -> None:
-        """Hold at least one row if there is one, and up to about ``room`` bytes."""
+        """Read at least one row, if any remains, and up to about ``room`` bytes."""
         parts: list[pa.Table] = []
         size = 0
         while size < room and not self.ended:
@@ -524,7 +525,7 @@ class SortedSource:
             self._check(key_names)
 
     def cut(self, count: int) -> pa.Table:
-        """Take the first rows out."""
+        """Remove the first ``count`` held rows and return them."""
         assert self.held is not None and self.keys is not None
         rows = self.held.slice(0, count)
         if count == len(self.keys):
@@ -544,7 +545,7 @@ class SortedSource:
 
 
 def merge_runs(sources: Sequence[SortedSource], key_names: Sequence[str]) -> Iterator[pa.Table]:
-    """The rows of all runs in chunks: the keys of a chunk are above those of the one before, inside it in no order.
+    """Yield the rows of all runs in chunks: keys ascend from chunk to chunk, inside a chunk they have no order.
 
     Raises :class:`CorruptError` for a run whose rows are not in the order of their keys.
     """
@@ -556,11 +557,11 @@ def merge_runs(sources: Sequence[SortedSource], key_names: Sequence[str]) -> Ite
         held = [s for s in sources if s.keys is not None]
         if not held:
             return
-        going_on = [s.keys.at(len(s.keys) - 1) for s in held if s.keys is not None and not s.ended]
+        last_keys = [s.keys.at(len(s.keys) - 1) for s in held if s.keys is not None and not s.ended]
         parts: list[pa.Table] = []
         for source in held:
             assert source.keys is not None
-            count = source.keys.upper(min(going_on)) if going_on else len(source.keys)
+            count = source.keys.upper(min(last_keys)) if last_keys else len(source.keys)
             if count:
                 parts.append(source.cut(count))
         yield parts[0] if len(parts) == 1 else pa.concat_tables(parts)

@@ -1,13 +1,15 @@
-"""Keys that are unique over all partitions of a table: where a row goes when its key is in another partition already.
+"""Cross-partition upsert: keys that are unique across all partitions of a table.
 
-By merge engine (index-format spec, section 7.5):
+If a row's key is already in another partition, the merge engine decides (index-format spec, section 7.5):
 
-* deduplicate: the row goes to its own partition, and a -D to where the key was;
-* partial-update, aggregation: the row goes to where the key is, and takes that partition's values;
+* deduplicate: the row goes to its own partition, and a -D row to the old one;
+* partial-update, aggregation: the row goes to the key's partition, and takes its partition values;
 * first-row: the row is dropped.
 
-Paimon keeps a local key-value store of all keys for this.  Here the live keys with their places are joined to the rows,
-and :class:`Rerouter` goes through the result, which comes in key order.
+Paimon keeps a local key-value store of all keys for this.  Here the partitions and buckets of live keys are joined to
+the rows, and :class:`Rerouter` goes through the result, which comes in key order.  In this process
+:class:`KeyPlacement` joins: it reads the table's key and partition columns, of the files whose key range meets the
+batch's, and remembers what the same write has placed.  Spark joins by itself (:mod:`bitlake.spark.write.primary_key`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from bitlake.codec.hashing import Int32s, Int64s
 from bitlake.expressions.tree import And, Comparison, In, Op
 from bitlake.formats.column_bounds import physical_values
 from bitlake.lazy_arrow import compute as pc
-from bitlake.mergetree.bucket_assignment import Assigners, PartitionAssigner, key_hashes
+from bitlake.mergetree.bucket_assignment import AssignerLayout, PartitionAssigner, key_hashes
 from bitlake.mergetree.commit_message import BucketState
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
@@ -34,15 +36,15 @@ from bitlake.snapshot.state import TableState
 from bitlake.types import arrow_schema
 from bitlake.write.writer import group_codes, rebatched
 
-OLD = "__bitlake_old_"
-"""Before a partition column's name: the value that the live row of the key has."""
+OLD_PREFIX = "__bitlake_old_"
+"""Prefix of a partition column's name: the column with the values of the key's live row."""
 OLD_BUCKET = "__bitlake_old_bucket"
-"""The bucket of the live row of the key; NULL where there is none."""
-BUCKET = "__bitlake_bucket"
+"""The column of the bucket of the key's live row; NULL without one."""
+NEW_BUCKET = "__bitlake_bucket"
 
 
-def row_counts(states: Mapping[tuple[bytes, int], BucketState]) -> dict[bytes, dict[int, int]]:
-    """Rows stored in each bucket by partition, superseded ones too: what buckets have taken of their target."""
+def stored_row_counts(states: Mapping[tuple[bytes, int], BucketState]) -> dict[bytes, dict[int, int]]:
+    """Return the rows stored in each bucket by partition, superseded rows included: how full the buckets are."""
     out: dict[bytes, dict[int, int]] = {}
     for (partition, bucket), state in states.items():
         out.setdefault(partition, {})[bucket] = sum(e.file.row_count for e in state.files)
@@ -51,42 +53,41 @@ def row_counts(states: Mapping[tuple[bytes, int], BucketState]) -> dict[bytes, d
 
 @dataclass(slots=True)
 class Rerouter:
-    """Gives rows that are joined with their keys' old places their partitions and buckets.  Mutable, one thread.
+    """Assigns partitions and buckets to rows joined with the old ones of their keys.  Mutable, one thread.
 
     Rows come in key order, those of a key in order of arrival, as tables of the table's columns, ``_VALUE_KIND``,
-    :data:`OLD_BUCKET` and an :data:`OLD` column for each partition column; a batch may end within a key.  They come
-    back with :data:`BUCKET` in place of the old places.  New keys fill buckets as
-    :class:`bitlake.mergetree.bucket_assignment.PartitionAssigner` has it; ``counts`` is :func:`row_counts`.
+    :data:`OLD_BUCKET` and an :data:`OLD_PREFIX` column for each partition column; a batch may end within a key.  They
+    are returned with :data:`NEW_BUCKET` in place of the old columns.  New keys fill buckets like
+    :class:`bitlake.mergetree.bucket_assignment.PartitionAssigner`; ``counts`` is :func:`stored_row_counts`.
     """
 
     schema: TableSchema
-    how: Assigners
+    layout: AssignerLayout
     counts: Mapping[bytes, Mapping[int, int]]
     channel: int = 0
-    _held: pa.Table | None = None
+    _last_key: pa.Table | None = None
     _partitions: dict[bytes, PartitionAssigner] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> pa.Table | None:
-        """What can be said of the rows so far: all but those of the last key."""
+        """Return the routed rows so far, except those of the last key, which may continue; None without any."""
         if not rows.num_rows:
             return None
-        # Fields that forbid NULL in one table and not in another are different to Arrow.
-        rows = pa.table(rows.columns, names=rows.column_names)
-        both = rows if self._held is None else pa.concat_tables([self._held, rows])
-        starts = self._starts(both)
-        self._held = both.slice(int(starts[-1]))
-        return self._route(both.slice(0, int(starts[-1]))) if starts[-1] else None
+        rows = _nullable(rows)
+        pending = rows if self._last_key is None else pa.concat_tables([self._last_key, rows])
+        starts = self._starts(pending)
+        self._last_key = pending.slice(int(starts[-1]))
+        return self._route(pending.slice(0, int(starts[-1]))) if starts[-1] else None
 
     def finish(self) -> pa.Table | None:
-        """The rows of the last key."""
-        held, self._held = self._held, None
-        return None if held is None else self._route(held)
+        """Return the routed rows of the last key."""
+        rows, self._last_key = self._last_key, None
+        return None if rows is None else self._route(rows)
 
     # --- one batch of whole keys --------------------------------------------------------------------------------------
 
     def _starts(self, rows: pa.Table) -> Int64s:
-        """Where keys begin."""
-        # The whole key, with such partition columns as are in it.
+        """The rows at which keys begin."""
+        # The whole primary key, with the partition columns that are part of it.
         codes = group_codes(rows, [self.schema.field(k) for k in self.schema.primary_keys], _zeros(rows))
         starts: Int64s = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
         return starts
@@ -96,79 +97,78 @@ class Rerouter:
         engine = self.schema.opts.of(opt.MERGE_ENGINE)
         starts = self._starts(rows)
         lengths = np.diff(np.append(starts, rows.num_rows))
-        known = rows.column(OLD_BUCKET).is_valid().to_numpy()
+        exists = rows.column(OLD_BUCKET).is_valid().to_numpy()
         if engine == DEDUPLICATE:
-            return self._moved(rows, starts, lengths, known)
-        # The first row of a new key decides for all of them.
+            return self._move_keys(rows, starts, lengths, exists)
+        # The first row of a new key decides for all its rows.
         first = np.repeat(starts, lengths)
-        home = _place(rows, self.schema, known, first)
+        home = _home_partitions(rows, self.schema, exists, first)
         if engine == FIRST_ROW:
-            same = self._same(rows, home)
-            rows, home, known = (rows.filter(pa.array(same)), home.filter(pa.array(same)), known[same])
-        names = self.schema.partition_keys
-        for name in names:
+            same = self._in_same_partition(rows, home)
+            rows, home, exists = (rows.filter(pa.array(same)), home.filter(pa.array(same)), exists[same])
+        for name in self.schema.partition_keys:
             rows = rows.set_column(rows.column_names.index(name), name, home.column(name))
-        return self._placed(rows, known)
+        return self._with_buckets(rows, exists)
 
-    def _moved(self, rows: pa.Table, starts: Int64s, lengths: Int64s, known: np.ndarray) -> pa.Table:
-        """Rows of keys that stay, or that go where their last row goes, and a -D where they were."""
+    def _move_keys(self, rows: pa.Table, starts: Int64s, lengths: Int64s, exists: np.ndarray) -> pa.Table:
+        """Route each key to the partition of its last row, and a -D row to its old partition if that differs."""
         last = np.repeat(starts + lengths - 1, lengths)
         codes = self._codes(rows)
-        # Rows that went to another partition than the last one would be taken back at once.
+        # Rows of a key in another partition than its last row would be deleted again at once.
         kept = codes == codes[last]
         target = rows.filter(pa.array(kept))
         old = _old_rows(rows, self.schema)
-        elsewhere = known & ~self._same(rows, old)
-        moves = kept & elsewhere
+        moved = exists & ~self._in_same_partition(rows, old)
         ends = np.zeros(rows.num_rows, bool)
         ends[starts + lengths - 1] = True
-        gone_at = moves & ends
-        out = self._placed(target, (known & ~elsewhere)[kept])
-        if not gone_at.any():
-            return out
-        gone = old.filter(pa.array(gone_at))
-        kinds = pa.array(np.full(gone.num_rows, DELETE, np.int8))
-        gone = gone.set_column(gone.column_names.index(VALUE_KIND), VALUE_KIND, kinds)
-        buckets = gone.column(OLD_BUCKET)
-        gone = _without_old(gone, self.schema).append_column(BUCKET, buckets)
-        return pa.concat_tables([gone, out.select(gone.column_names)])
+        needs_delete = kept & moved & ends
+        routed = self._with_buckets(target, (exists & ~moved)[kept])
+        if not needs_delete.any():
+            return routed
+        deletes = old.filter(pa.array(needs_delete))
+        kinds = pa.array(np.full(deletes.num_rows, DELETE, np.int8))
+        deletes = deletes.set_column(deletes.column_names.index(VALUE_KIND), VALUE_KIND, kinds)
+        buckets = deletes.column(OLD_BUCKET)
+        deletes = _without_old(deletes, self.schema).append_column(NEW_BUCKET, buckets)
+        return pa.concat_tables([deletes, routed.select(deletes.column_names)])
 
-    def _placed(self, rows: pa.Table, at_home: np.ndarray) -> pa.Table:
-        """Rows with their buckets: the old ones of keys that stay, others as they come free."""
+    def _with_buckets(self, rows: pa.Table, at_home: np.ndarray) -> pa.Table:
+        """Add the bucket column: the old bucket of keys that stay, an assigned one for the others."""
         buckets = rows.column(OLD_BUCKET).fill_null(-1).to_numpy().astype(np.int32)
         new = np.flatnonzero(~at_home)
         if len(new):
-            fresh = rows.take(pa.array(new))
-            hashes = key_hashes(self.schema, fresh)
-            codes = self._codes(fresh)
+            new_rows = rows.take(pa.array(new))
+            hashes = key_hashes(self.schema, new_rows)
+            codes = self._codes(new_rows)
             order = np.argsort(codes, kind="stable")
             cuts = np.flatnonzero(np.diff(codes[order])) + 1
-            named = partitions_at(self.schema, fresh, order[np.concatenate(([0], cuts))])
-            for chosen, partition in zip(np.split(order, cuts), named, strict=True):
-                buckets[new[chosen]] = self._assigner(partition).assign(hashes[chosen])
-        return _without_old(rows, self.schema).append_column(BUCKET, pa.array(buckets))
+            partitions = partitions_of_rows(self.schema, new_rows, order[np.concatenate(([0], cuts))])
+            for group, partition in zip(np.split(order, cuts), partitions, strict=True):
+                buckets[new[group]] = self._assigner(partition).assign(hashes[group])
+        return _without_old(rows, self.schema).append_column(NEW_BUCKET, pa.array(buckets))
 
     def _assigner(self, partition: bytes) -> PartitionAssigner:
-        found = self._partitions.get(partition)
-        if found is None:
+        assigner = self._partitions.get(partition)
+        if assigner is None:
             counts = self.counts.get(partition, {})
-            found = self._partitions[partition] = PartitionAssigner.counted(self.how, counts, self.channel)
-        return found
+            assigner = PartitionAssigner.from_row_counts(self.layout, counts, self.channel)
+            self._partitions[partition] = assigner
+        return assigner
 
     def _codes(self, rows: pa.Table) -> Int64s:
         codes: Int64s = group_codes(rows, self.schema.partition_fields, _zeros(rows))
         return codes
 
-    def _same(self, rows: pa.Table, others: pa.Table) -> np.ndarray:
-        """Whether rows have the partition of those beside them."""
+    def _in_same_partition(self, rows: pa.Table, others: pa.Table) -> np.ndarray:
+        """Which rows have the same partition as the row at their position in ``others``."""
         names = self.schema.partition_keys
-        both = self._codes(pa.concat_tables([rows.select(names), others.select(names)]))
-        same: np.ndarray = both[: rows.num_rows] == both[rows.num_rows :]
+        codes = self._codes(pa.concat_tables([rows.select(names), others.select(names)]))
+        same: np.ndarray = codes[: rows.num_rows] == codes[rows.num_rows :]
         return same
 
 
-def partitions_at(schema: TableSchema, rows: pa.Table, at: Int64s) -> list[bytes]:
-    """The partitions of some rows, as BinaryRows with arity; timestamps may be finer than the table's."""
+def partitions_of_rows(schema: TableSchema, rows: pa.Table, at: Int64s) -> list[bytes]:
+    """Return the partitions of rows ``at``, as BinaryRows with arity; timestamps may be finer than the table's."""
     fields = schema.partition_fields
     if not fields:
         return [EMPTY_ROW] * len(at)
@@ -178,113 +178,111 @@ def partitions_at(schema: TableSchema, rows: pa.Table, at: Int64s) -> list[bytes
     return [encode_row_with_arity(types, values) for values in zip(*columns, strict=True)]
 
 
-def _place(rows: pa.Table, schema: TableSchema, known: np.ndarray, first: Int64s) -> pa.Table:
-    """The partition values that each row's key is to have: its old ones, else those of its first row."""
-    opening = rows.select(schema.partition_keys).take(pa.array(first))
-    old = pa.array(known)
-    columns = [pc.if_else(old, rows.column(OLD + p), opening.column(p)) for p in schema.partition_keys]
+def _home_partitions(rows: pa.Table, schema: TableSchema, exists: np.ndarray, first: Int64s) -> pa.Table:
+    """The partition values of each row's key: its old ones if it exists, else those of its first row."""
+    first_rows = rows.select(schema.partition_keys).take(pa.array(first))
+    use_old = pa.array(exists)
+    columns = [pc.if_else(use_old, rows.column(OLD_PREFIX + p), first_rows.column(p)) for p in schema.partition_keys]
     return pa.table(columns, names=list(schema.partition_keys))
 
 
 def _old_rows(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    """The rows with the partition values that their keys have now."""
+    """The rows with the partition values of their keys' live rows."""
     for name in schema.partition_keys:
-        rows = rows.set_column(rows.column_names.index(name), name, rows.column(OLD + name))
+        rows = rows.set_column(rows.column_names.index(name), name, rows.column(OLD_PREFIX + name))
     return rows
 
 
 def _without_old(rows: pa.Table, schema: TableSchema) -> pa.Table:
-    return rows.drop_columns([OLD_BUCKET, *[OLD + p for p in schema.partition_keys]])
+    return rows.drop_columns([OLD_BUCKET, *[OLD_PREFIX + p for p in schema.partition_keys]])
 
 
 def _zeros(rows: pa.Table) -> Int32s:
     return np.zeros(rows.num_rows, np.int32)
 
 
-# --- cross_places ---
-# Where the keys of a batch are now, for tables whose keys are unique over partitions, in this process.
-#
-# The table's key and partition columns are read, of files whose key range meets the batch's, and what the same write
-# has placed before is remembered (its keys, partitions and buckets; Paimon keeps them on disk).  Spark joins instead
-# (:mod:`bitlake.spark.write.primary_key`).  Source: index-format spec, section 7.5.
+# --- in this process --------------------------------------------------------------------------------------------------
 
-_FEW = 256
-"""So many keys are asked for one by one, which indexes and statistics understand."""
-_GATHERED = 1 << 20
-"""Rows of the table that are compared with the batch at a time."""
+_FEW_KEYS = 256
+"""Up to this many distinct values become an IN condition, which indexes evaluate; more become a range."""
+_BATCH_ROWS = 1 << 20
+"""Rows of the table that are compared with a batch at a time."""
 
 
-class CrossPlaces:
-    """Gives rows their partitions and buckets; mutable, one thread.  ``states``: the buckets, none for an overwrite."""
+class KeyPlacement:
+    """Assigns partitions and buckets to rows of one write; ``states`` are the table's buckets, none for an overwrite.
+
+    Mutable, one thread.
+    """
 
     def __init__(self, state: TableState, states: Mapping[tuple[bytes, int], BucketState]) -> None:
         self._state = state
         self._schema = state.schema
-        self._rerouter = Rerouter(state.schema, Assigners.of(state.schema), row_counts(states))
-        self._look = bool(states)
-        self._written: list[pa.Table] = []
+        self._rerouter = Rerouter(state.schema, AssignerLayout.of(state.schema), stored_row_counts(states))
+        self._has_rows = bool(states)
+        self._placed: list[pa.Table] = []
 
     def place(self, rows: pa.Table) -> tuple[pa.Table, Int32s]:
-        """Rows to write (moved, dropped, or joined by -D rows for where their keys were), and their buckets."""
-        joined = self._joined(rows)
+        """Return the rows to write, with moved, dropped and -D rows, and their buckets."""
+        joined = self._join_old(rows)
         parts = [p for p in (self._rerouter.add(joined), self._rerouter.finish()) if p is not None]
-        names = [*rows.column_names, BUCKET]
-        placed = pa.concat_tables([p.select(names) for p in parts])
-        self._written.append(self._places(placed, BUCKET))
-        buckets: Int32s = placed.column(BUCKET).to_numpy().astype(np.int32)
-        return placed.drop_columns([BUCKET]), buckets
+        names = [*rows.column_names, NEW_BUCKET]
+        routed = pa.concat_tables([p.select(names) for p in parts])
+        self._placed.append(self._old_columns(routed, NEW_BUCKET))
+        buckets: Int32s = routed.column(NEW_BUCKET).to_numpy().astype(np.int32)
+        return routed.drop_columns([NEW_BUCKET]), buckets
 
-    def _joined(self, rows: pa.Table) -> pa.Table:
-        """Rows beside the places of their keys, those of a key together and in order of arrival."""
-        known = [*(self._live(rows) if self._look else ()), *self._written]
+    def _join_old(self, rows: pa.Table) -> pa.Table:
+        """Join rows with the partitions and buckets of their keys; rows of a key are together, in order of arrival."""
+        known = [*(self._live_keys(rows) if self._has_rows else ()), *self._placed]
         keys = list(self._schema.primary_keys)
-        both = pa.concat_tables([_plain(t.select(keys)) for t in (rows, *known)])
+        key_columns = pa.concat_tables([_nullable(t.select(keys)) for t in (rows, *known)])
         fields = [self._schema.field(k) for k in keys]
-        codes = group_codes(both, fields, np.zeros(both.num_rows, np.int32))
-        asked, there = codes[: rows.num_rows], codes[rows.num_rows :]
-        at = np.full(int(codes.max()) + 1, -1, np.int64)
-        at[there] = np.arange(len(there))  # of a key that is there twice, the last: what was written here
-        found = at[asked]
-        places = [OLD_BUCKET, *(OLD + p for p in self._schema.partition_keys)]
+        codes = group_codes(key_columns, fields, np.zeros(key_columns.num_rows, np.int32))
+        row_codes, known_codes = codes[: rows.num_rows], codes[rows.num_rows :]
+        known_row = np.full(int(codes.max()) + 1, -1, np.int64)
+        known_row[known_codes] = np.arange(len(known_codes))  # of a repeated key the last one, which this write placed
+        old_row = known_row[row_codes]
+        names = [OLD_BUCKET, *(OLD_PREFIX + p for p in self._schema.partition_keys)]
         if known:
-            old = pa.concat_tables([t.select(places) for t in known]).take(pa.array(found, mask=found < 0))
+            old = pa.concat_tables([t.select(names) for t in known]).take(pa.array(old_row, mask=old_row < 0))
         else:
-            kinds = [pa.int32(), *(rows.schema.field(p).type for p in self._schema.partition_keys)]
-            old = pa.table([pa.nulls(rows.num_rows, t) for t in kinds], names=places)
-        for name in places:
+            types = [pa.int32(), *(rows.schema.field(p).type for p in self._schema.partition_keys)]
+            old = pa.table([pa.nulls(rows.num_rows, t) for t in types], names=names)
+        for name in names:
             rows = rows.append_column(name, old.column(name))
-        return rows.take(pa.array(np.argsort(asked, kind="stable")))
+        return rows.take(pa.array(np.argsort(row_codes, kind="stable")))
 
-    def _live(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """The places of the table's live keys, of the batch's keys and maybe some others."""
+    def _live_keys(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """The batch's keys that are live in the table, with their partitions and buckets; may include other keys."""
         schema = self._schema
         keys = list(schema.primary_keys)
         scan = Scan(self._state, self._state.store, schema.field_names).with_level_0()
-        wanted = {k: pc.unique(rows.column(k)) for k in keys}
-        for name, values in wanted.items():
+        key_values = {k: pc.unique(rows.column(k)) for k in keys}
+        for name, values in key_values.items():
             if pa.types.is_floating(values.type):
-                continue  # NaN and -0.0 are keys of their own, and not to a condition
-            if len(values) <= _FEW:
+                continue  # as keys, NaN and -0.0 are distinct values; in a condition they are not
+            if len(values) <= _FEW_KEYS:
                 scan = scan.where_bound(In(name, tuple(sorted(physical_values(values)))))
             else:
                 ends = pc.min_max(values)
                 low, high = (physical_values(pa.array([ends[e].as_py()], values.type))[0] for e in ("min", "max"))
                 scan = scan.where_bound(And((Comparison(name, Op.GE, low), Comparison(name, Op.LE, high))))
         scan = scan.select([*dict.fromkeys([*keys, *schema.partition_keys]), BUCKET_COLUMN])
-        for part in rebatched(scan.to_batches(), _GATHERED):
-            chosen = None
-            for name, values in wanted.items():
-                here = pc.is_in(part.column(name), value_set=values)
-                chosen = here if chosen is None else pc.and_(chosen, here)
-            yield self._places(part.filter(chosen), BUCKET_COLUMN)
+        for part in rebatched(scan.to_batches(), _BATCH_ROWS):
+            matches = None
+            for name, values in key_values.items():
+                matches_column = pc.is_in(part.column(name), value_set=values)
+                matches = matches_column if matches is None else pc.and_(matches, matches_column)
+            yield self._old_columns(part.filter(matches), BUCKET_COLUMN)
 
-    def _places(self, rows: pa.Table, bucket: str) -> pa.Table:
-        """Keys, and their places under the names that :class:`Rerouter` knows."""
+    def _old_columns(self, rows: pa.Table, bucket: str) -> pa.Table:
+        """Keys with their partitions and buckets, under the names that :class:`Rerouter` expects."""
         keys, parts = self._schema.primary_keys, self._schema.partition_keys
         columns = [*(rows.column(k) for k in keys), rows.column(bucket), *(rows.column(p) for p in parts)]
-        return pa.table(columns, names=[*keys, OLD_BUCKET, *(OLD + p for p in parts)])
+        return pa.table(columns, names=[*keys, OLD_BUCKET, *(OLD_PREFIX + p for p in parts)])
 
 
-def _plain(rows: pa.Table) -> pa.Table:
-    """Without NOT NULL, which would make tables of the same columns different."""
+def _nullable(rows: pa.Table) -> pa.Table:
+    """Drop NOT NULL from all fields: to Arrow, tables that differ in it have different schemas."""
     return pa.table(rows.columns, names=rows.column_names)

@@ -1,19 +1,21 @@
 """Switching deletion vectors on or off for a table with data, so that readers see the same rows before and after.
 
-With vectors readers take the files above level 0 as they are, minus vectors; without, they merge all files and look at
-no vector (index-format spec, section 9.6).  Both see the same rows of a *settled* table: every key has one row, above
-level 0, and no vector deletes anything.  A full compaction settles a table.  Then the switch is one file, the next
+With vectors readers take the files above level 0 as they are, minus vectors; without, they merge all files and ignore
+vectors (index-format spec, section 9.6).  Both see the same rows of a *settled* table: every key has one row, above
+level 0, and no vector deletes any row.  A full compaction settles a table.  Then the switch is one file, the next
 schema, created only if absent:
 
-1. compact fully, until the latest snapshot is settled: readers see the same rows, a crash leaves the table as it was;
+1. compact fully, until the latest snapshot is settled: readers see the same rows, a crash leaves the table unchanged;
 2. create the schema with the option changed: **the switch**.  Compactions computed before it are refused from now on
    (:meth:`bitlake.write.commit_plan.PlanResolver.check_mode`); rows written to level 0 count in both modes;
-3. publish an empty snapshot.  Whoever had looked at the schema before the switch, and has not published yet, loses the
-   race for the snapshot's id and looks again: the table can no longer be changed in the old mode;
-4. if such a writer was faster: compact fully (on), or switch back and begin anew (off), for without vectors the rows
-   that it deleted would come back.  Rows that came into level 0 meanwhile are compacted, so that they are seen (on).
+3. publish an empty snapshot.  A writer that read the schema before the switch, and has not committed yet, loses the
+   race for the snapshot's id and reads the schema again: the table can no longer be changed in the old mode;
+4. if such a writer was faster: compact fully (on), or switch back and start again (off), since without vectors the rows
+   that it deleted would come back.  Rows that came into level 0 meanwhile are compacted, so that readers see them (on).
 
-Append tables have no versions: they can be switched on as they are, and are settled when no vector deletes anything.
+Append tables have no versions: they can be switched on as they are, and are settled when no vector deletes a row.
+:func:`drop_all_vectors` settles them: a compaction leaves files with few deleted rows, and before vectors are switched
+off all of them must be rewritten.
 """
 
 from __future__ import annotations
@@ -53,42 +55,42 @@ from bitlake.write.commit_plan import CommitPlan
 
 _TRIES = 20
 _PATIENT = 5
-"""Tries in which other writers are waited for to leave level 0 empty, before rows are hidden from readers a moment."""
+"""Tries that wait for other writers to leave level 0 empty; later ones hide its rows from readers for a moment."""
 
 
 class Switchable(Protocol):
-    """A table, as far as switching it goes."""
+    """A table whose deletion vectors can be switched on or off."""
 
     name: str
     store: Store
 
     def stored_state(self) -> TableState:
-        """The table now, under its own options."""
+        """Return the current state, under the table's own options."""
 
     def compact(self, full: bool = False) -> Any:
-        """Compact it; with ``full``, so that nothing is left to merge."""
+        """Compact the table; ``full``: merge all files."""
 
     def publisher(self, state: TableState) -> Publisher:
-        """Who commits to it."""
+        """Return the publisher that commits to the table."""
 
 
 def switch_deletion_vectors(table: Switchable, on: bool) -> TableSchema:
-    """Switch deletion vectors on or off; the schema as it is then, unchanged if they were.
+    """Switch deletion vectors on or off; returns the schema, unchanged if they were switched already.
 
-    Raises :class:`bitlake.errors.InvalidRequest` if the table's other options do not go with it, and
-    :class:`CommitConflict` if other writers never leave the table settled; it may be tried again any time.
+    Raises :class:`bitlake.errors.InvalidRequest` if the table's other options do not allow it, and
+    :class:`CommitConflict` if other writers never leave the table settled; it may be tried again at any time.
     """
     for attempt in range(_TRIES):
         state = table.stored_state()
         if state.schema.opts.of(opt.DV_ENABLED) == on:
             return state.schema
-        new = _switched(state, on)
+        new = _switched_schema(state, on)
         if on:
-            _forget_vectors(table, state)
+            _drop_stale_vectors(table, state)
             state = table.stored_state()
         if not is_settled(state, level_0=not on or attempt >= _PATIENT):
             _settle(table, state)
-        elif _now(state) == state.snapshot_id and write_schema(state, new) and _finish(table, state, new):
+        elif _latest_id(state) == state.snapshot_id and write_schema(state, new) and _finish(table, state, new):
             return new
     raise CommitConflict(
         f"table '{table.name}': other writers kept changing it while deletion vectors were to be switched "
@@ -101,19 +103,19 @@ def _settle(table: Switchable, state: TableState) -> None:
         table.compact(full=True)
         return
     publisher = table.publisher(state)
-    # Whoever came first: the table is looked at again.
+    # If another writer came first, the caller looks at the table again.
     with contextlib.suppress(CommitConflict):
-        unmark(state, publisher.runner, publisher.user)
+        drop_all_vectors(state, publisher.runner, publisher.user)
 
 
 def is_settled(state: TableState, *, level_0: bool = False) -> bool:
-    """Whether readers with and without deletion vectors see the same rows.
+    """Return whether readers with and without deletion vectors see the same rows.
 
-    ``level_0``: rows there, which readers with vectors do not see, are no reason to say no.
+    ``level_0``: ignore rows of level 0, which readers with vectors do not see.
     """
     entries = [e for e in state.entries() if e.bucket >= 0]
-    places = vectors_by_file(index_entries(state.table_files, state.snapshot))
-    if state.schema.opts.of(opt.DV_ENABLED) and any(e.file.file_name in places for e in entries):
+    vectors = vectors_by_file(index_entries(state.table_files, state.snapshot))
+    if state.schema.opts.of(opt.DV_ENABLED) and any(e.file.file_name in vectors for e in entries):
         return False
     if not state.schema.primary_keys:
         return True
@@ -127,8 +129,8 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     return all(len(interval_partition(files, ranges)) == len(files) for files in buckets.values())
 
 
-def _forget_vectors(table: Switchable, state: TableState) -> None:
-    """Drop vectors that are not applied any more, from a time when they were switched on: they would be again."""
+def _drop_stale_vectors(table: Switchable, state: TableState) -> None:
+    """Drop vectors left from a time when they were switched on: readers would apply them again."""
     names = {e.file.file_name for e in state.entries()}
     stale: dict[Bucket, list[IndexFileEntry]] = {}
     for entry in index_entries(state.table_files, state.snapshot):
@@ -142,7 +144,7 @@ def _forget_vectors(table: Switchable, state: TableState) -> None:
 
 def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
     """Close the table to the old mode after the switch to ``new``; False if it had to be switched back."""
-    if _now(before) is None:
+    if _latest_id(before) is None:
         return True
     on = new.opts.of(opt.DV_ENABLED)
     fence = commit(
@@ -164,32 +166,26 @@ def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
         return True
     if old_mode:
         state = table.stored_state()
-        write_schema(state, _switched(state, True))
+        write_schema(state, _switched_schema(state, True))
     return not old_mode
 
 
-def _now(state: TableState) -> int | None:
+def _latest_id(state: TableState) -> int | None:
     return latest_snapshot_id(state.table_files)
 
 
-def _switched(state: TableState, on: bool) -> TableSchema:
+def _switched_schema(state: TableState, on: bool) -> TableSchema:
     schema = state.schema
     options = {**schema.options, opt.DV_ENABLED.name: str(on).lower()}
     check_options(state.name, options, schema.fields, schema.partition_keys, schema.primary_keys)
     return schema.next(options=options)
 
 
-# --- append_unmark ---
-# Writing files of append tables that have deletion vectors anew without their deleted rows, so that none is needed.
-#
-# A compaction leaves files of which few rows are deleted; before vectors are switched off, none may be left.
-
-
-def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:
+def drop_all_vectors(state: TableState, runner: Runner, user: str) -> Snapshot | None:
     """Rewrite all files of an append table that have a vector, in one COMPACT snapshot; None if there are none.
 
-    Raises :class:`bitlake.errors.CommitConflict` if another writer deleted rows of those files meanwhile; what was
-    written is deleted then.
+    Raises :class:`bitlake.errors.CommitConflict` if another writer deleted rows of those files meanwhile; the new files
+    are then deleted.
     """
     indexes: dict[Bucket, list[IndexFileEntry]] = {}
     for entry in index_entries(state.table_files, state.snapshot):
@@ -207,28 +203,28 @@ def unmark(state: TableState, runner: Runner, user: str) -> Snapshot | None:
         for slot, entries in files.items():
             rows = {e.file.file_name: e.file.row_count for e in entries}
             base = replaced_index_files(state, indexes[slot], set(rows))
-            held = read_vectors_of(state, base, rows)
-            here = [e for e in entries if e.file.file_name in held]
-            if not here:
+            vectors = read_vectors_of(state, base, rows)
+            marked_here = [e for e in entries if e.file.file_name in vectors]
+            if not marked_here:
                 continue
-            marked += here
-            deleted |= {e.file.file_name: held.pop(e.file.file_name).rows for e in here}
-            changes.append(vector_change(state, slot, base, held))
+            marked += marked_here
+            deleted |= {e.file.file_name: vectors.pop(e.file.file_name).rows for e in marked_here}
+            changes.append(vector_change(state, slot, base, vectors))
         if not marked:
             return None
-        left = {e.file.file_name: Selection.all().minus(deleted[e.file.file_name], e.file.row_count) for e in marked}
+        live = {e.file.file_name: Selection.all().minus(deleted[e.file.file_name], e.file.row_count) for e in marked}
         kept = [e for e in marked if len(deleted[e.file.file_name]) < e.file.row_count]
-        for made in rewrite(state, [(e,) for e in kept], left, runner, FileSource.COMPACT):
-            adds += made
+        for copies in rewrite(state, [(e,) for e in kept], live, runner, FileSource.COMPACT):
+            adds += copies
     except BaseException:
         discard_index_files(state, [e for c in changes for e in c.new])
         raise
-    gone = RowsGone({}, tuple(marked), tuple(adds), tuple(changes))
+    deletion = RowsGone({}, tuple(marked), tuple(adds), tuple(changes))
     return commit(
         state.store,
         state.paths,
-        CommitPlan("COMPACT", gone.adds, gone.deletes, index=gone.index),
+        CommitPlan("COMPACT", deletion.adds, deletion.deletes, index=deletion.index),
         state.schema,
         user,
-        on_failure=lambda: gone.discard(state),
+        on_failure=lambda: deletion.discard(state),
     )

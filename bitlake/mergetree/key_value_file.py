@@ -1,8 +1,9 @@
-"""Making data and changelog files of primary-key tables; their columns are those of :mod:`bitlake.schema.merge_spec`.
+"""Key-value files: data and changelog files of primary-key tables.  Columns: :mod:`bitlake.schema.merge_spec`.
 
-What a manifest tells of such a file beside an append table's: the smallest and the largest key (the first and the last
-row's), statistics of the key (cut at 128 units, whatever the options say), the range of sequence numbers, and how many
-rows are -U or -D.  Format, compression and statistics may differ by level, and for changelogs.
+:class:`KeyValueWriter` writes rows in key order.  Beyond an append table's, a file's manifest entry holds the smallest
+and largest key (those of the first and last row), key statistics (cut at 128 units, whatever the options), the range of
+sequence numbers, and the number of -U and -D rows.  Format, compression and statistics may differ by level, and for
+changelogs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bitlake.formats.conform import retyped
 from bitlake.formats.parquet.write import WrittenFile
 from bitlake.io import Store
 from bitlake.lazy_arrow import compute as pc
-from bitlake.mergetree.commit_message import LsmContext
+from bitlake.mergetree.commit_message import MergeTreeContext
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import DataFileMeta, EntryKind, FileSource, ManifestEntry
@@ -47,27 +48,27 @@ _NONE = StatsMode("none")
 
 
 def file_shape(schema: TableSchema, level: int, source: FileSource, *, changelog: bool) -> FileShape:
-    """How new files of a level are made."""
+    """Return the shape of new files of a level."""
     options = schema.opts
     base = FileShape.of(schema)
-    made = options.of(lsm.FORMAT_PER_LEVEL).get(level, base.file_format)
+    file_format = options.of(lsm.FORMAT_PER_LEVEL).get(level, base.file_format)
     codec = options.of(lsm.COMPRESSION_PER_LEVEL).get(level, base.compression)
     if changelog:
-        made = options.of(lsm.CHANGELOG_FORMAT) or made
+        file_format = options.of(lsm.CHANGELOG_FORMAT) or file_format
         codec = options.of(lsm.CHANGELOG_COMPRESSION) or codec
     return replace(
         base,
         fields=file_fields(schema),
-        # A changelog is read from end to end.
+        # A changelog is read as a whole.
         indexes=() if changelog else base.indexes,
-        file_format=made,
+        file_format=file_format,
         compression=codec,
         most_rows=None if changelog or source is FileSource.COMPACT else base.most_rows,
     )
 
 
 class KeyValueWriter(RollingWriter):
-    """Writes rows of one bucket, which come in the order of their keys, into files of one level.
+    """Writes rows of one bucket, given in key order, into files of one level.
 
     Rows are tables of ``_SEQUENCE_NUMBER``, ``_VALUE_KIND`` and all columns of the table
     (:func:`bitlake.schema.merge_spec.row_schema`).  Changelog rows need not be sorted by anything but their key.
@@ -76,7 +77,7 @@ class KeyValueWriter(RollingWriter):
 
     def __init__(
         self,
-        context: LsmContext,
+        context: MergeTreeContext,
         store: Store,
         partition: bytes,
         bucket: int,
@@ -102,7 +103,7 @@ class KeyValueWriter(RollingWriter):
         self._sources = [*self._keys, *(f.name for f in SYSTEM_FIELDS), *schema.field_names]
         modes = _stats_modes(schema, shape.file_format, level, changelog)
         stored, at = len(shape.fields), {f.name: i for i, f in enumerate(shape.fields)}
-        # Where the table's columns begin, and where the key is (in thin mode among them).
+        # The positions of the table's columns, and of the key (in thin mode one of them).
         self._start = stored - len(schema.fields)
         self._key_at = [at[KEY_PREFIX + f.name] if self._keys else at[f.name] for f in key_fields(schema)]
         self._plan = StatsPlan(tuple(modes[self._start :]), schema.opts.of(opt.STATS_DENSE))
@@ -127,8 +128,8 @@ class KeyValueWriter(RollingWriter):
         self._high = max(self._high, ends["max"].as_py())
         kinds = rows.column(VALUE_KIND)
         if (pc.max(kinds).as_py() or 0) != 0:
-            gone = pc.or_(pc.equal(kinds, UPDATE_BEFORE), pc.equal(kinds, DELETE))
-            self._deletes += pc.sum(gone).as_py() or 0
+            retracts = pc.or_(pc.equal(kinds, UPDATE_BEFORE), pc.equal(kinds, DELETE))
+            self._deletes += pc.sum(retracts).as_py() or 0
         return retyped(pa.table([rows.column(n) for n in self._sources], names=self._arrow.names), self._arrow)
 
     def _entry(self, name: str, written: WrittenFile, index: bytes) -> ManifestEntry:
@@ -182,8 +183,8 @@ def _names(schema: TableSchema, shape: FileShape, changelog: bool, prefix: str |
 def _stats_modes(schema: TableSchema, file_format: str, level: int, changelog: bool) -> list[StatsMode]:
     """The statistics to keep of each column of a file.
 
-    Paimon counts columns differently for Avro, whose statistics it gathers itself: there the system columns are
-    columns like any other.
+    Paimon counts columns differently for Avro, whose statistics it collects itself: there system columns count like any
+    other column.
     """
     options = schema.opts
     mode = options.of(lsm.STATS_PER_LEVEL).get(level, options.of(opt.STATS_MODE))

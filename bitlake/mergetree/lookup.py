@@ -1,9 +1,9 @@
-"""Finding where keys are in the upper levels of a bucket, reading as little as can be and only key columns.
+"""Lookup: finds keys in the upper levels of a bucket, reading only key columns, of few files and pages.
 
-For each level, from the lowest: files are chosen by their key ranges, and for few keys by file indexes on key columns;
-a file's pages by the smallest and largest first key column that its column index tells; of those pages the key columns
-are decoded and matched with the keys.  What a deletion vector marks does not count.  A key is found at most once: where
-the lowest level has it.
+For each level, from the lowest, files are chosen by their key ranges and, for few keys, by file indexes on key columns.
+Pages are chosen by the bounds of the first key column in the file's column index.  Of those pages the key columns are
+decoded and matched with the keys.  Rows that a deletion vector marks do not count.  A key is found at most once, in the
+lowest level that has it.
 
 Source: index-format spec, section 9.4, step 2.  Measured, 200k scattered int64 keys in 2 files of 1M rows each: 61 ms
 of CPU; 10k neighbouring keys there: 2 ms.
@@ -39,14 +39,14 @@ log = logging.getLogger("bitlake")
 Int64s = npt.NDArray[np.int64]
 
 _WORTH_PAGES = 32 * 1024
-"""Files of fewer rows are decoded without asking for their page index."""
+"""Files with fewer rows are decoded without reading their page index."""
 _FEW_KEYS = 256
-"""Keys of which a file's indexes are asked: a bloom filter is sure to lack some of more."""
+"""File indexes are evaluated for at most this many keys: with more, hardly any file lacks all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileHits:
-    """Keys found in one file: places in the list of keys asked for, and physical positions; both ascend."""
+    """Keys found in one file: their numbers in the list of keys searched for, and row positions; both ascend."""
 
     entry: ManifestEntry
     keys: Int64s
@@ -61,7 +61,7 @@ class _File:
 
 
 class KeyLookup:
-    """Looks keys up in the files of a bucket from one level up; ``files``: any of the bucket's."""
+    """Looks keys up in those of a bucket's ``files`` that are in ``from_level`` or above."""
 
     def __init__(self, reader: BucketReader, files: Iterable[ManifestEntry], from_level: int) -> None:
         self._reader = reader
@@ -75,70 +75,71 @@ class KeyLookup:
         return bool(self._levels)
 
     def find(self, keys: Sequence[Any]) -> list[FileHits]:
-        """Where these keys are: columns of the key (Arrow, one length), ascending, each key once.
+        """Find keys, given as key columns (Arrow, of one length) in ascending order, each key once.
 
-        Raises :class:`CorruptError`, naming the file, also when a file's rows are not in the order of their keys.
+        Raises :class:`CorruptError`, naming the file, for damaged files and files whose rows are not in key order.
         """
         hits: list[FileHits] = []
         if not self._levels or not len(keys[0]):
             return hits
-        left = SortedKeys.of(keys)
-        places = np.arange(len(left), dtype=np.int64)
+        missing = SortedKeys.of(keys)
+        numbers = np.arange(len(missing), dtype=np.int64)
         for level in self._levels:
             found: list[Int64s] = []
             for file in level:
-                start, stop = left.lower(file.low), left.upper(file.high)
+                start, stop = missing.lower(file.low), missing.upper(file.high)
                 if start < stop:
-                    rows, positions = self._find(file.entry, left.slice(start, stop))
+                    rows, positions = self._find(file.entry, missing.slice(start, stop))
                     if len(rows):
                         found.append(rows + start)
-                        hits.append(FileHits(file.entry, places[found[-1]], positions))
+                        hits.append(FileHits(file.entry, numbers[found[-1]], positions))
             if found:
-                rest = np.ones(len(left), bool)
-                rest[np.concatenate(found)] = False
-                kept = np.flatnonzero(rest)
+                is_missing = np.ones(len(missing), bool)
+                is_missing[np.concatenate(found)] = False
+                kept = np.flatnonzero(is_missing)
                 if not len(kept):
                     break
-                left, places = left.take(kept), places[kept]
+                missing, numbers = missing.take(kept), numbers[kept]
         return hits
 
     def _find(self, entry: ManifestEntry, keys: SortedKeys) -> tuple[Int64s, Int64s]:
-        """(places among ``keys``, positions) of those that a file has alive."""
+        """(numbers in ``keys``, row positions) of the keys that a file holds live."""
         reader = self._reader
         pages = self._indexed(entry, keys)
         if not pages.is_empty:
             pages &= self._pages(entry, keys)
         if pages.is_empty:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        places: list[Int64s] = []
+        numbers: list[Int64s] = []
         positions: list[Int64s] = []
         last: Key | None = None
-        # Deleted rows are read along: taking them out of the few that are found is cheaper.
+        # Deleted rows are read too: removing them from the few rows found is cheaper.
         for rows in reader.read(entry, (*reader.keys, POSITION), pages, deleted=True):
             stored = _stored_keys(reader, entry, rows)
             first, last = _check_order(reader, entry, stored, last)
             start, stop = keys.lower(first), keys.upper(last)
             of_keys, of_rows = match(keys.slice(start, stop), stored)
             if len(of_keys):
-                places.append(of_keys + start)
+                numbers.append(of_keys + start)
                 positions.append(rows.column(POSITION).to_numpy()[of_rows])
-        if not places:
+        if not numbers:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        return self._alive(entry, np.concatenate(places), np.concatenate(positions))
+        return self._live(entry, np.concatenate(numbers), np.concatenate(positions))
 
-    def _alive(self, entry: ManifestEntry, places: Int64s, positions: Int64s) -> tuple[Int64s, Int64s]:
+    def _live(self, entry: ManifestEntry, numbers: Int64s, positions: Int64s) -> tuple[Int64s, Int64s]:
+        """Leave out the rows that the file's deletion vector marks."""
         vector = self._reader.vectors.get(entry.file.file_name)
         if vector is None:
-            return places, positions
-        gone = bitmap_of(positions) & vector.rows
-        if not gone:
-            return places, positions
+            return numbers, positions
+        deleted = bitmap_of(positions) & vector.rows
+        if not deleted:
+            return numbers, positions
         kept = np.ones(len(positions), bool)
-        kept[np.searchsorted(positions, positions_of(gone))] = False
-        return places[kept], positions[kept]
+        kept[np.searchsorted(positions, positions_of(deleted))] = False
+        return numbers[kept], positions[kept]
 
     def _indexed(self, entry: ManifestEntry, keys: SortedKeys) -> Selection:
-        """The rows of a file that its indexes cannot deny to hold one of the keys."""
+        """The rows of a file that may hold one of the keys, by its file indexes."""
         reader = self._reader
         if len(keys) > _FEW_KEYS or not has_index(entry.file):
             return Selection.all(True)
@@ -148,20 +149,20 @@ class KeyLookup:
         except BitlakeError as e:
             log.warning("%s: its file index cannot be read, so it is searched without (%s)", entry.file.file_name, e)
             return Selection.all(True)
-        found = Selection.all(True)
+        selection = Selection.all(True)
         for name, column in zip(reader.keys, keys.columns, strict=True):
-            made = reader.schema.field(name).type
-            # Codes of floats are not their values, and an index tells less of them anyway.
-            if not isinstance(made, AtomicType) or made.root in (Root.FLOAT, Root.DOUBLE, Root.DECIMAL):
+            key_type = reader.schema.field(name).type
+            # The codes of floats are not their values, and indexes on them select little anyway.
+            if not isinstance(key_type, AtomicType) or key_type.root in (Root.FLOAT, Root.DOUBLE, Root.DECIMAL):
                 continue
-            if index is not None and name in index.columns and schema.field(name).type == made:
+            if index is not None and name in index.columns and schema.field(name).type == key_type:
                 distinct = np.unique(column).tolist() if isinstance(column, np.ndarray) else column.unique().to_pylist()
-                values = [bool(v) for v in distinct] if made.root is Root.BOOLEAN else distinct
-                found &= index.evaluate(In(name, tuple(sorted(values)))).inexact()
-        return found
+                values = [bool(v) for v in distinct] if key_type.root is Root.BOOLEAN else distinct
+                selection &= index.evaluate(In(name, tuple(sorted(values)))).inexact()
+        return selection
 
     def _pages(self, entry: ManifestEntry, keys: SortedKeys) -> Selection:
-        """The rows of a file that are in pages which can hold a key."""
+        """The rows of a file in pages that may hold one of the keys, by the bounds of its pages."""
         reader = self._reader
         if entry.file.row_count < _WORTH_PAGES:
             return Selection.all(True)
@@ -176,18 +177,18 @@ class KeyLookup:
             raise e if e.path else e.within(task.path) from e
         if bounds is None or pa.types.is_decimal(footer.schema.field(reader.keys[0]).type):
             return Selection.all(True)
-        wanted = _wanted(bounds, keys.columns[0])
-        if wanted is None or wanted.all():
+        matching = _matching_pages(bounds, keys.columns[0])
+        if matching is None or matching.all():
             return Selection.all(True)
         rows = BitMap()
-        edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False)).reshape(-1, 2)
+        edges = np.flatnonzero(np.diff(matching, prepend=False, append=False)).reshape(-1, 2)
         for first, end in edges.tolist():
             rows.add_range(int(bounds.starts[first]), int(bounds.starts[end]))
         return Selection.of(rows, True)
 
 
-def _wanted(bounds: PageBounds, keys: Any) -> npt.NDArray[np.bool_] | None:
-    """Which pages can hold one of the keys' first values; None if the bounds are of another kind than the keys."""
+def _matching_pages(bounds: PageBounds, keys: Any) -> npt.NDArray[np.bool_] | None:
+    """Which pages may hold the first value of a key; None if the bounds are of another type than the keys."""
     if isinstance(bounds.low, list):
         if isinstance(keys, np.ndarray) or pa.types.is_decimal(keys.type):
             return None
@@ -199,8 +200,8 @@ def _wanted(bounds: PageBounds, keys: Any) -> npt.NDArray[np.bool_] | None:
         start, stop = np.searchsorted(keys, bounds.low, "left"), np.searchsorted(keys, bounds.high, "right")
     else:
         return None
-    wanted: npt.NDArray[np.bool_] = (stop > start) & ~bounds.empty
-    return wanted
+    matching: npt.NDArray[np.bool_] = (stop > start) & ~bounds.empty
+    return matching
 
 
 def _bytes(value: Any) -> Any:
@@ -216,7 +217,7 @@ def _stored_keys(reader: BucketReader, entry: ManifestEntry, rows: pa.Table) -> 
 
 
 def _check_order(reader: BucketReader, entry: ManifestEntry, keys: SortedKeys, before: Key | None) -> tuple[Key, Key]:
-    """The first and last of a file's next keys; raises where they are not in order: keys would be missed."""
+    """The first and last of a file's next keys; raises if they are out of order, since keys would be missed."""
     first, last = keys.at(0), keys.at(len(keys) - 1)
     if not keys.ascend or (before is not None and first <= before):
         raise CorruptError("rows are not in the order of their keys", None, reader.path(entry))

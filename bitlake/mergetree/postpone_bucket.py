@@ -1,16 +1,17 @@
-"""Rows of tables with ``bucket`` = -2: kept as they came, until a compaction gives them buckets.
+"""Postponed buckets: tables with ``bucket`` = -2 store rows as they come, until a compaction assigns buckets.
 
-They wait in the folder ``bucket-postpone``, in files that are neither sorted nor merged: Avro without statistics where
-the columns allow it, sequence number -1, and a name that tells the writer, since the files of one writer must be read
-in their order: ``<data-file.prefix>-u-<commit user>-s-<writer>-w-<uuid>-<n>``.  Source: Paimon's postpone writer.
+The rows wait in the folder ``bucket-postpone``, in files that are neither sorted nor merged: Avro without statistics if
+the column types allow it, sequence number -1, and a name that identifies the writer, since the files of one writer must
+be read in order: ``<data-file.prefix>-u-<commit user>-s-<writer>-w-<uuid>-<n>``.  Source: Paimon's postpone writer.
 
-Unless ``postpone.batch-write-fixed-bucket`` is false, a write does not postpone its rows: it gives them buckets, as
-many as their partition has already, else one for each writer, and writes level 0 without a compaction.  Source:
-Paimon's ``PostponeUtils`` and Spark writer (release 1.4).
+Unless ``postpone.batch-write-fixed-bucket`` is false, a batch write does not postpone its rows (:func:`fixed_buckets`):
+it assigns buckets, as many as the partition has already, else one for each writer, and writes level 0 without a
+compaction.  Source: Paimon's ``PostponeUtils`` and Spark writer (release 1.4).
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,8 +24,8 @@ from bitlake.errors import UnsupportedFeature
 from bitlake.formats.writer import check_format
 from bitlake.io import Store
 from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.commit_message import LsmContext
-from bitlake.mergetree.cross_partition import partitions_at
+from bitlake.mergetree.commit_message import MergeTreeContext
+from bitlake.mergetree.cross_partition import partitions_of_rows
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
@@ -38,39 +39,39 @@ from bitlake.write.writer import group_codes
 UNKNOWN_SEQUENCE = -1
 
 
-def postpone_writer(context: LsmContext, store: Store, partition: bytes, user: str, writer: int) -> KeyValueWriter:
-    """A writer of rows with ``_VALUE_KIND``, in their order; ``writer`` is a number no other one of ``user`` has."""
+def postpone_writer(
+    context: MergeTreeContext, store: Store, partition: bytes, user: str, writer: int
+) -> KeyValueWriter:
+    """Return a writer of rows with ``_VALUE_KIND`` in their order; ``writer`` is a number unique among ``user``'s."""
     schema = context.schema
     prefix = f"{schema.opts.of(opt.DATA_FILE_PREFIX)}-u-{user}-s-{writer}-w-"
-    try:
+    with contextlib.suppress(UnsupportedFeature):
         check_format("avro", schema.fields)
-        made = {"file.format": "avro", "metadata.stats-mode": "none"}
-        context = replace(context, schema=schema.with_options(made))
-    except UnsupportedFeature:
-        pass
+        options = {"file.format": "avro", "metadata.stats-mode": "none"}
+        context = replace(context, schema=schema.with_options(options))
     return KeyValueWriter(context, store, partition, POSTPONE_BUCKET, 0, prefix=prefix, total_buckets=POSTPONE_BUCKET)
 
 
-def unnumbered(rows: pa.Table) -> pa.Table:
-    """Rows as :func:`postpone_writer`'s take them."""
+def without_sequence(rows: pa.Table) -> pa.Table:
+    """Return rows as :func:`postpone_writer` expects them: with :data:`UNKNOWN_SEQUENCE` as their sequence number."""
     column = pa.array(np.full(rows.num_rows, UNKNOWN_SEQUENCE, np.int64))
     return rows.add_column(0, SEQUENCE_NUMBER, column)
 
 
-def postponed(entries: Iterable[ManifestEntry]) -> dict[bytes, list[ManifestEntry]]:
-    """The files of postponed rows by partition, in the order in which they were written."""
+def postponed_files(entries: Iterable[ManifestEntry]) -> dict[bytes, list[ManifestEntry]]:
+    """Return the files of postponed rows by partition, in the order in which they were written."""
     out: dict[bytes, list[ManifestEntry]] = {}
     for e in entries:
         if e.bucket == POSTPONE_BUCKET:
             out.setdefault(e.partition, []).append(e)
-    # Stable: files of one millisecond stay in the order of their commits.
+    # The sort is stable: files of one millisecond stay in the order of their commits.
     return {p: sorted(files, key=lambda e: e.file.creation_time or 0) for p, files in out.items()}
 
 
 def read_postponed(
-    context: LsmContext, store: Store, partition: bytes, files: Sequence[ManifestEntry]
+    context: MergeTreeContext, store: Store, partition: bytes, files: Sequence[ManifestEntry]
 ) -> Iterator[pa.Table]:
-    """The rows of a partition's files, in their order, with ``_VALUE_KIND``."""
+    """Yield the rows of a partition's files, in their order, with ``_VALUE_KIND``."""
     reader = BucketReader(context, store, partition, {})
     for entry in files:
         for rows in reader.read(entry, reader.columns):
@@ -79,52 +80,53 @@ def read_postponed(
 
 @dataclass(frozen=True, slots=True)
 class FixedBuckets:
-    """A table of postponed buckets as a batch write sees it that gives rows their buckets."""
+    """A table of postponed buckets, as seen by a batch write that assigns buckets."""
 
     state: TableState
-    """The table with the number of buckets that a new partition gets."""
+    """The table, with the number of buckets of a new partition."""
     counts: Mapping[bytes, int]
-    """The number of buckets of each partition that has another one."""
+    """The number of buckets of partitions that differ from it."""
 
 
 def fixed_buckets(state: TableState, writers: int) -> FixedBuckets | None:
-    """How a batch write by ``writers`` tasks gives rows their buckets; None if the table's rows are not given any."""
+    """Return how a batch write by ``writers`` tasks assigns buckets; None for postponed rows and other tables."""
     options = state.schema.opts
     if state.schema.num_buckets != POSTPONE_BUCKET or not options.of(lsm.POSTPONE_FIXED):
         return None
-    known = {e.partition: e.total_buckets for e in state.entries() if e.total_buckets > 0}
+    totals = {e.partition: e.total_buckets for e in state.entries() if e.total_buckets > 0}
     new = min(options.of(lsm.POSTPONE_BUCKETS) or writers, options.of(lsm.POSTPONE_FIXED_MOST))
     if not state.schema.partition_keys:
-        new = next(iter(known.values()), new)
-    real = replace(state, schema=state.schema.with_options({"bucket": str(new)}))
-    return FixedBuckets(real, {p: n for p, n in known.items() if n != new})
+        new = next(iter(totals.values()), new)
+    bucketed = replace(state, schema=state.schema.with_options({"bucket": str(new)}))
+    return FixedBuckets(bucketed, {p: n for p, n in totals.items() if n != new})
 
 
 def bucket_numbers(rows: pa.Table, schema: TableSchema, counts: Mapping[bytes, int]) -> Int32s:
-    """The bucket of each row, where partitions differ in their number of buckets: ``counts``, else the schema's."""
+    """Return the bucket of each row; a partition has the number of buckets in ``counts``, else the schema's."""
     codes = group_codes(rows, schema.partition_fields, np.zeros(rows.num_rows, np.int32))
     _, first, groups = np.unique(codes, return_index=True, return_inverse=True)
-    partitions = partitions_at(schema, rows, first)
+    partitions = partitions_of_rows(schema, rows, first)
     totals = np.array([counts.get(p, schema.num_buckets) for p in partitions], np.int64)[groups]
     fields, function = schema.bucket_fields, schema.opts.of(opt.BUCKET_FUNCTION)
     out = np.empty(rows.num_rows, np.int32)
     for total in np.unique(totals).tolist():
-        chosen = np.flatnonzero(totals == total)
-        columns = [rows.column(f.name).take(pa.array(chosen)) for f in fields]
-        out[chosen] = bucket_of([f.type for f in fields], columns, total, function)
+        at = np.flatnonzero(totals == total)
+        columns = [rows.column(f.name).take(pa.array(at)) for f in fields]
+        out[at] = bucket_of([f.type for f in fields], columns, total, function)
     return out
 
 
-def with_buckets(
+def schema_with_buckets(
     schema: TableSchema, partition: bytes, files: Sequence[ManifestEntry], live: Iterable[ManifestEntry]
 ) -> TableSchema:
-    """The schema of a table whose rows have buckets: as many as the partition has in ``live``, else as ``files`` need.
+    """Return the schema with the number of buckets for a partition's postponed ``files``.
 
-    Options decide what they need, by number, rows or bytes.
+    That is the number that the partition has in ``live``; for a new partition the options decide, by number, rows or
+    bytes.
     """
     options = schema.opts
-    known = next((e.total_buckets for e in live if e.partition == partition and e.total_buckets > 0), None)
+    existing = next((e.total_buckets for e in live if e.partition == partition and e.total_buckets > 0), None)
     rows, target = sum(e.file.row_count for e in files), options.of(lsm.POSTPONE_ROWS)
     size = sum(e.file.file_size for e in files)
     needed = -(-size // options.of(lsm.POSTPONE_SIZE)) if target is None else -(-rows // target)
-    return schema.with_options({"bucket": str(known or options.of(lsm.POSTPONE_BUCKETS) or max(1, needed))})
+    return schema.with_options({"bucket": str(existing or options.of(lsm.POSTPONE_BUCKETS) or max(1, needed))})

@@ -1,9 +1,11 @@
-"""Giving a table with fixed buckets another number of them: its rows are read and overwrite the table, as in Paimon.
+"""Rescaling a table with fixed buckets to another number of buckets: its rows are read and overwrite it, as in Paimon.
 
-1. The option ``bucket`` is changed by a new schema.  Readers go on; whoever would write rows into the old buckets is
-   refused from now on, and so a rescale that dies here is finished by calling it again (or by INSERT OVERWRITE).
+1. A new schema changes the option ``bucket``.  Readers continue; writes into the old buckets are refused from now on.
+   A rescale that is interrupted here is completed by calling it again (or by INSERT OVERWRITE).
 2. All rows of one snapshot, level 0 included, are written into the new buckets and replace the table, unless another
-   snapshot came meanwhile (a writer that had looked at the schema before): then they are read and written again.
+   snapshot was committed meanwhile (by a writer that read the schema before): then they are read and written again.
+
+Cost: reads and writes every row of the table, or of the partitions rescaled.
 """
 
 from __future__ import annotations
@@ -32,25 +34,25 @@ _TRIES = 10
 
 
 class Rescalable(Protocol):
-    """A table, as far as rescaling it goes."""
+    """A table that can be rescaled."""
 
     name: str
     store: Store
 
     def state(self) -> TableState:
-        """The table now."""
+        """Return the current state."""
 
     def scan_of(self, state: TableState) -> Scan:
-        """A scan of all its rows."""
+        """Return a scan of all rows."""
 
     def alter_options(self, set: Mapping[str, str]) -> TableSchema:
         """Change options."""
 
     def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
-        """The live files of partitions."""
+        """Return the live files of partitions."""
 
     def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
-        """Who commits to it."""
+        """Return the publisher that commits to the table."""
 
     def commit_files(
         self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
@@ -59,14 +61,14 @@ class Rescalable(Protocol):
 
 
 Rewrite = Callable[[TableState, Overwrite], object]
-"""Writes the rows of a state over themselves and commits that; raises :class:`CommitConflict`."""
+"""Overwrites a state with its own rows and commits that; raises :class:`CommitConflict`."""
 
 
 def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> None:
-    """Spread the table over ``buckets`` buckets; nothing is done if it is already.
+    """Rescale a table to ``buckets`` buckets; does nothing if it has that number.
 
-    ``rewrite`` does the work elsewhere than in this process.  Raises :class:`InvalidRequest` for tables without fixed
-    buckets, as Paimon does, and :class:`CommitConflict` if other writers come between every time.
+    ``rewrite`` writes the rows (default: in this process).  Raises :class:`InvalidRequest` for tables without fixed
+    buckets, as Paimon does, and :class:`CommitConflict` if other writers keep committing first.
     """
 
     def spread(state: TableState) -> bool:
@@ -75,23 +77,23 @@ def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> 
             return False
         if all(e.total_buckets == buckets for e in state.entries()):
             return True
-        (rewrite or _rewriting(table))(state, _overwrite_of(state))
+        (rewrite or _rewrite_here(table))(state, _overwrite_of(state))
         return False
 
-    _until(spread, table, buckets)
+    _repeat_until_spread(spread, table, buckets)
 
 
 def _overwrite_of(state: TableState, *, dynamic: bool = False) -> Overwrite:
-    """An overwrite by rows that were made of a state's."""
+    """An overwrite by rows that were computed from a state's rows."""
     uuid = None if state.snapshot is None else state.snapshot.uuid
     return Overwrite(dynamic=dynamic, computed_on=state.snapshot_id, computed_uuid=uuid)
 
 
 def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rewrite) -> None:
-    """Spread the partitions for which a condition holds over ``buckets`` buckets; the option ``bucket`` stays.
+    """Rescale the partitions that satisfy a condition to ``buckets`` buckets; the option ``bucket`` stays.
 
-    Each partition's files say how many buckets it has.  To write rows to it again, the option must say the same.
-    Raises as :func:`rescale` does, and :class:`InvalidRequest` for a condition on other columns.
+    Each partition's files record its number of buckets.  Rows can be written to it only while the option has the same
+    number.  Raises as :func:`rescale` does, and :class:`InvalidRequest` for a condition on other columns.
     """
 
     def spread(state: TableState) -> bool:
@@ -101,11 +103,11 @@ def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rew
         rewrite(changed, _overwrite_of(state, dynamic=bool(state.schema.partition_keys)))
         return False
 
-    _until(spread, table, buckets)
+    _repeat_until_spread(spread, table, buckets)
 
 
-def _until(spread: Callable[[TableState], bool], table: Rescalable, buckets: int) -> None:
-    """Call ``spread`` with the table as it is until it finds nothing to do."""
+def _repeat_until_spread(spread: Callable[[TableState], bool], table: Rescalable, buckets: int) -> None:
+    """Call ``spread`` with the latest state until it returns that nothing is left to do."""
     if buckets < 1:
         raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
     for _ in range(_TRIES):
@@ -118,10 +120,10 @@ def _until(spread: Callable[[TableState], bool], table: Rescalable, buckets: int
         with contextlib.suppress(CommitConflict):
             if spread(state):
                 return
-    raise CommitConflict(f"table '{table.name}': other writers came between {_TRIES} times while it was rescaled")
+    raise CommitConflict(f"table '{table.name}': other writers committed first {_TRIES} times while it was rescaled")
 
 
-def _rewriting(table: Rescalable) -> Rewrite:
+def _rewrite_here(table: Rescalable) -> Rewrite:
     def rewrite(state: TableState, overwrite: Overwrite) -> object:
         batches = _tables(table.scan_of(state).with_level_0())
         if state.schema.primary_keys:

@@ -1,11 +1,12 @@
-"""Writing by tasks that know nothing of each other: each makes files of the rows that it has, one commit names them.
+"""Writing by independent tasks: each task writes files of its own rows, and one commit publishes all of them.
 
-Spark's Python data sources write so: nobody brings the rows of a bucket together first.  Several tasks may write to one
-bucket; a task's rows then come after those of the tasks before it, by ranges of sequence numbers that are its own
-(``docs/decisions/0015-streams.md``).  What depends on all rows of a bucket is done after the commit: its compaction.
+Spark's Python data sources write this way: rows of a bucket are not shuffled to one task.  Several tasks may write to
+one bucket; a task's rows then come after those of the tasks before it, since each task has its own range of sequence
+numbers (``docs/decisions/0015-streams.md``).  Compaction depends on all rows of a bucket, and runs after the commit.
 
-Where a row's bucket depends on all other rows (dynamic buckets, keys that are unique over partitions), tasks leave rows
-as they are (:mod:`bitlake.mergetree.task_writes`), and the commit writes them.
+Where a row's bucket depends on all other rows (dynamic buckets, keys that are unique across partitions), tasks only
+stage their rows, and the commit writes them in one process.  A staged file is one Arrow IPC stream with LZ4 buffers in
+the table's staging folder.  No snapshot names it, so orphan cleaning removes the files of a killed job.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from bitlake.io import Store
 from bitlake.mergetree import dml
 from bitlake.mergetree.commit import discard_changes
 from bitlake.mergetree.commit_message import BucketChange
-from bitlake.mergetree.writer import prepared, write_changes
+from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET, TablePaths
@@ -37,15 +38,15 @@ from bitlake.write.commit_plan import Overwrite
 from bitlake.write.register_files import RegisterContext
 from bitlake.write.writer import write_rows
 
-RANGE = 1 << 28
-"""Sequence numbers of a task in each bucket: for so many rows.  64 bits last for 10^7 batches of 3,000 tasks."""
+SEQUENCE_RANGE = 1 << 28
+"""Sequence numbers of a task in each bucket, and so its most rows.  64 bits last for 10^7 batches of 3,000 tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskJob:
-    """What every task must know; picklable.
+    """What all tasks of a write share; picklable.
 
-    ``fresh``: the rows replace others, see :class:`Overwrite`.  ``kinds`` is the column of row kinds, if there is one.
+    ``fresh``: the rows overwrite the table.  ``kinds`` names the column of row kinds, if the rows have one.
     """
 
     state: TableState
@@ -56,7 +57,7 @@ class TaskJob:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What the ``number``-th task made: files of an append table, changes of buckets, or staged files of rows."""
+    """The files of the ``number``-th task: of an append table, of buckets, or staged rows."""
 
     files: tuple[ManifestEntry, ...] = ()
     changes: tuple[BucketChange, ...] = ()
@@ -68,43 +69,50 @@ class TaskResult:
 
 
 def check_tasks(job: TaskJob) -> None:
-    """Raise :class:`InvalidRequest` for row kinds that a table does not have."""
+    """Raise :class:`InvalidRequest` if rows come with kinds and the table has no primary key."""
     if job.kinds is not None and not job.state.schema.primary_keys:
         raise InvalidRequest(
-            f"table '{job.state.name}' has no primary key: its rows have no kinds, and '{job.kinds}' none"
+            f"table '{job.state.name}' has no primary key: its rows have no kinds, so column '{job.kinds}' cannot "
+            "hold them"
         )
 
 
-def stages(schema: TableSchema) -> bool:
-    """Whether tasks only stage rows, since none of them can tell where a row belongs."""
+def stages_rows(schema: TableSchema) -> bool:
+    """Return whether tasks only stage rows, because a row's bucket depends on all other rows."""
     return bool(schema.primary_keys) and (is_cross_partition(schema) or schema.num_buckets == -1)
 
 
 def write_task(job: TaskJob, number: int, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Write, or stage, the rows of the ``number``-th task; on an error nothing of it is left behind."""
+    """Write, or stage, the rows of the ``number``-th task.
+
+    On an error its files are deleted.  Raises :class:`InvalidRequest` for rows that the table cannot store, and for
+    more than :data:`SEQUENCE_RANGE` rows of a bucket.
+    """
     state = job.state
     tables = (pa.Table.from_batches([b]) for b in batches if b.num_rows)
     if not state.schema.primary_keys:
         return TaskResult(files=tuple(write_rows(state, tables, state.store)), number=number)
-    if stages(state.schema):
+    if stages_rows(state.schema):
         return TaskResult(staged=stage_rows(state.store, state.paths, _checked(job, tables)), number=number)
-    rows = prepared(state.name, state.schema, tables, job.kinds)
-    changes = write_changes(state, rows, job.user, fresh=job.fresh, compact=False, reserved=number * RANGE)
-    if any(c.rows > RANGE for c in changes):
+    rows = prepare_rows(state.name, state.schema, tables, job.kinds)
+    changes = write_changes(state, rows, job.user, fresh=job.fresh, compact=False, reserved=number * SEQUENCE_RANGE)
+    if any(c.rows > SEQUENCE_RANGE for c in changes):
         discard_changes(state, changes)
-        raise InvalidRequest(f"table '{state.name}': one task has more than {RANGE} rows of a bucket; use more tasks")
+        raise InvalidRequest(
+            f"table '{state.name}': one task has more than {SEQUENCE_RANGE} rows of a bucket; use more tasks"
+        )
     return TaskResult(changes=tuple(changes), number=number)
 
 
 def _checked(job: TaskJob, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Rows as they are, once it is known that they fit: a task can say so, and at the commit it would be late."""
+    """Yield rows unchanged after checking that the table can store them: at the commit it would be too late."""
     for table in tables:
-        for _ in prepared(job.state.name, job.state.schema, [table], job.kinds):
+        for _ in prepare_rows(job.state.name, job.state.schema, [table], job.kinds):
             yield table
 
 
 class CommitTarget(dml.Target, Protocol):
-    """The table whose tasks' files are committed."""
+    """A table to which the files of tasks are committed."""
 
     def commit_files(
         self,
@@ -114,7 +122,7 @@ class CommitTarget(dml.Target, Protocol):
         overwrite: Overwrite | None = None,
         identifier: int = BATCH_IDENTIFIER,
     ) -> Snapshot | None:
-        """Make new data files of an append table visible in one snapshot."""
+        """Commit new data files of an append table in one snapshot."""
 
 
 def commit_tasks(
@@ -124,37 +132,41 @@ def commit_tasks(
     overwrite: Overwrite | None = None,
     identifier: int = BATCH_IDENTIFIER,
 ) -> Snapshot | None:
-    """Make all files visible in one snapshot, then compact what is due; None if there was nothing to do."""
+    """Commit the files of all tasks in one snapshot, then run pending compactions; None if there was nothing to do.
+
+    ``identifier`` is a stream's batch: raises :class:`bitlake.write.commit_plan.BatchCommitted` if it is committed
+    already, and what :func:`bitlake.write.commit.commit` raises.
+    """
     state, operation = job.state, "WRITE" if overwrite is None else "OVERWRITE"
     if not state.schema.primary_keys:
         files = RegisterContext.of(state, state.store).in_sequence([e for r in results for e in r.files])
         return table.commit_files(state, files, operation, overwrite, identifier)
-    if stages(state.schema):
+    if stages_rows(state.schema):
         rows = staged_rows(state, results)
         try:
             return dml.upsert(table, rows, job.kinds, operation=operation, overwrite=overwrite, identifier=identifier)
         finally:
-            rows.discard()  # no snapshot names them, whatever became of the commit
+            rows.discard()  # no snapshot names them, whatever the outcome of the commit
     changes = [c for r in results for c in r.changes]
     publisher = table.publisher(state, identifier)
-    made = publisher.publish(state, changes, operation=operation, overwrite=overwrite)
-    return compact_touched(table, results, identifier) or made
+    snapshot = publisher.publish(state, changes, operation=operation, overwrite=overwrite)
+    return compact_touched(table, results, identifier) or snapshot
 
 
 def staged_rows(state: TableState, results: Iterable[TaskResult]) -> StagedRows:
-    """The rows that tasks left, those of later tasks after those of earlier ones."""
+    """Return the rows that tasks staged, in the order of the tasks' numbers."""
     ordered = sorted(results, key=lambda r: r.number)
     return StagedRows(state.store, tuple(f for r in ordered for f in r.staged))
 
 
 def compact_touched(table: dml.Target, results: Sequence[TaskResult], identifier: int) -> Snapshot | None:
-    """Compact what is due in the buckets that tasks wrote to; a failure is left to the next writer."""
+    """Run pending compactions of the buckets that tasks wrote to; a failure is left to the next writer."""
     state = table.state()
     if state.schema.opts.of(opt.WRITE_ONLY) or not state.schema.primary_keys:
         return None
     touched = {(c.partition, c.bucket) for r in results for c in r.changes if c.bucket != POSTPONE_BUCKET}
-    found = entries_of(state, {partition for partition, _ in touched})
-    entries = [e for e in found if (e.partition, e.bucket) in touched]
+    partitions = {partition for partition, _ in touched}
+    entries = [e for e in entries_of(state, partitions) if (e.partition, e.bucket) in touched]
     try:
         return dml.compact(table, state, entries, full=False, identifier=identifier) if entries else None
     except StorageUnavailable:
@@ -169,49 +181,45 @@ def discard_tasks(state: TableState, results: Iterable[TaskResult]) -> None:
     staged_rows(state, results).discard()
 
 
-# --- staged_rows ---
-# Rows that tasks leave as files, for one process to write: where all rows of a key must meet, and tasks meet nobody.
-#
-# A file is one Arrow IPC stream, its buffers compressed with LZ4, in the table's staging folder.  Nothing names it but
-# what its task tells the commit, so orphan cleaning removes what a killed job left.
+# --- staged rows ------------------------------------------------------------------------------------------------------
 
 FILE_BYTES = 32 << 20
-"""Rows of a file, in memory: what the one that writes reads at a time."""
+"""Arrow bytes of the rows of a staged file, which the commit reads at a time."""
 
 
 def stage_rows(store: Store, paths: TablePaths, rows: Iterable[pa.Table]) -> tuple[str, ...]:
-    """Write rows into files of some size, in their order; on an error nothing is left behind.  Returns their paths."""
-    made: list[str] = []
+    """Write rows into staged files, in their order; returns the paths.  On an error the files are deleted."""
+    written: list[str] = []
     try:
-        for part in _shares(rows):
+        for part in _file_chunks(rows):
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, part.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
                 stream.write_table(part)
             path = f"{paths.root}/{STAGING}/rows-{_clock.new_uuid()}.arrow"
-            made.append(path)
+            written.append(path)
             store.write(path, sink.getvalue().to_pybytes())
     except BaseException:
-        discard_files(store, made)
+        discard_files(store, written)
         raise
-    return tuple(made)
+    return tuple(written)
 
 
-def _shares(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    held: list[pa.Table] = []
+def _file_chunks(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    pending: list[pa.Table] = []
     size = 0
     for part in rows:
-        held.append(part)
+        pending.append(part)
         size += part.nbytes
         if size >= FILE_BYTES:
-            yield pa.concat_tables(held)
-            held, size = [], 0
-    if held:
-        yield pa.concat_tables(held)
+            yield pa.concat_tables(pending)
+            pending, size = [], 0
+    if pending:
+        yield pa.concat_tables(pending)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedRows(Sequence[pa.Table]):
-    """The rows of staged files in their order: each is read when it is asked for, and may be asked for again."""
+    """The rows of staged files, in order; a file is read each time that it is accessed."""
 
     store: Store
     files: tuple[str, ...]
@@ -226,7 +234,7 @@ class StagedRows(Sequence[pa.Table]):
     def __getitem__(self, index: slice) -> Sequence[pa.Table]: ...
 
     def __getitem__(self, index: int | slice) -> pa.Table | Sequence[pa.Table]:
-        """One file's rows; raises :class:`NotFound` if it is gone, :class:`CorruptError` if it is no longer whole."""
+        """Return one file's rows; raises :class:`NotFound` if it is missing, :class:`CorruptError` if it is damaged."""
         if isinstance(index, slice):
             return StagedRows(self.store, self.files[index])
         path = self.files[index]
@@ -237,5 +245,5 @@ class StagedRows(Sequence[pa.Table]):
             raise CorruptError(f"staged rows cannot be read: {e}", None, path=path) from e
 
     def discard(self) -> None:
-        """Delete the files, as well as can be."""
+        """Delete the files; failures to delete are ignored."""
         discard_files(self.store, self.files)

@@ -1,8 +1,12 @@
-"""Rows on their way to level 0: put in key order, numbered, and the rows of one key in a batch made one.
+"""Write buffer: sorts rows by key, assigns sequence numbers, and merges the rows of one key before they reach level 0.
 
-Inside a batch, rows of a key merge by ``sequence.field``, then in the order they came.  The row that is left gets its
-number after that: numbers then ascend with the keys in a file, which compresses well, and no row of a bucket that was
-written earlier has a higher one.
+* :func:`split_by_bucket` splits a batch by partition and bucket, each bucket's rows in key order: one sort and one
+  gather for all buckets.
+* :func:`sorted_merged` merges a buffered batch; :class:`SortedMerge` merges a stream that comes in key order.
+
+Rows of a key merge by ``sequence.field``, then in the order in which they came.  The merged row gets its sequence
+number afterwards: so numbers ascend with the keys in a file, which compresses well, and no earlier row of a bucket has
+a higher number.
 """
 
 from __future__ import annotations
@@ -14,27 +18,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.bucket import bucket_of
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
-from bitlake.formats.column_bounds import physical_values
 from bitlake.lazy_arrow import compute as pc
 from bitlake.merge.engine import merge_rows
 from bitlake.merge.keys import Int64s, group_rows, in_order, key_columns, order_codes, stable_argsort
 from bitlake.mergetree.bucket_assignment import key_hashes
+from bitlake.mergetree.cross_partition import partitions_of_rows
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.schema.merge_spec import SEQUENCE_NUMBER, VALUE_KIND, MergeSpec
 from bitlake.write.writer import group_codes
 
 _HELD_ROWS = 1 << 16
+"""Rows of one key that :class:`SortedMerge` holds before it merges them."""
 
 
 def sorted_rows(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
-    """All rows in key order, those of a key in the order in which they merge, numbered from ``first_sequence``.
+    """Sort rows by key, those of a key in the order in which they merge, numbered from ``first_sequence``.
 
-    ``rows`` are in the order they came, with ``_VALUE_KIND``; the result has ``_SEQUENCE_NUMBER`` before all columns.
+    ``rows`` are in arrival order, with ``_VALUE_KIND``; the result has ``_SEQUENCE_NUMBER`` before all columns.
     """
     rows = one_chunk(rows)
     ordering = [order_codes(rows.column(c), spec.descending) for c in spec.sequence]
@@ -42,32 +46,32 @@ def sorted_rows(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Tabl
     groups = group_rows([rows.column(k) for k in spec.keys], [*ordering, arrival], key_order=True)
     if not np.array_equal(groups.order, arrival):
         rows = rows.take(pa.array(groups.order))
-    return numbered(rows, first_sequence)
+    return with_sequence(rows, first_sequence)
 
 
 def sorted_merged(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
-    """One row for each key, in key order, numbered from ``first_sequence``; deletes are rows too.
+    """Merge rows to one for each key, in key order, numbered from ``first_sequence``; delete rows are kept.
 
-    ``rows`` are in the order they came, with ``_VALUE_KIND``.  Raises :class:`InvalidRequest` for rows that the merge
-    engine cannot take.
+    ``rows`` are in arrival order, with ``_VALUE_KIND``.  Raises :class:`InvalidRequest` for rows that the merge engine
+    cannot merge.
     """
-    return merged(spec, numbered(one_chunk(rows), first_sequence), first_sequence)
+    return merge_numbered(spec, with_sequence(one_chunk(rows), first_sequence), first_sequence)
 
 
-def merged(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
-    """Numbered rows, merged by key and numbered anew."""
+def merge_numbered(spec: MergeSpec, rows: pa.Table, first_sequence: int) -> pa.Table:
+    """Merge numbered rows by key, and number the result from ``first_sequence``."""
     columns = [f.name for f in spec.fields]
     out = merge_rows(spec, rows, columns, keep_deletes=True)
-    return out if out.num_rows == rows.num_rows == 1 else numbered(out, first_sequence)
+    return out if out.num_rows == rows.num_rows == 1 else with_sequence(out, first_sequence)
 
 
 def one_chunk(rows: pa.Table) -> pa.Table:
-    """The rows with one chunk in each column; Arrow copies a column of one chunk when asked to combine it."""
+    """Return rows with one chunk in each column; calls Arrow only if needed, which copies even a single chunk."""
     return rows if all(c.num_chunks <= 1 for c in rows.columns) else rows.combine_chunks()
 
 
-def numbered(rows: pa.Table, first: int) -> pa.Table:
-    """The rows with ``_SEQUENCE_NUMBER`` from ``first`` on as their first column."""
+def with_sequence(rows: pa.Table, first: int) -> pa.Table:
+    """Return the rows with ``_SEQUENCE_NUMBER`` counting from ``first``; a new column comes first."""
     column = pa.array(np.arange(first, first + rows.num_rows, dtype=np.int64))
     if SEQUENCE_NUMBER in rows.column_names:
         return rows.set_column(rows.column_names.index(SEQUENCE_NUMBER), SEQUENCE_NUMBER, column)
@@ -76,9 +80,9 @@ def numbered(rows: pa.Table, first: int) -> pa.Table:
 
 @dataclass(slots=True)
 class SortedMerge:
-    """Merges a stream of rows that comes in key order, in batches whose borders may part the rows of a key.
+    """Merges a stream of rows in key order; the rows of a key may be spread over batches.
 
-    Mutable: it holds back the rows of the last key seen.  ``next_sequence`` numbers what comes.
+    Mutable: it holds the rows of the last key.  ``next_sequence`` is the number of the next row.
     """
 
     spec: MergeSpec
@@ -86,20 +90,20 @@ class SortedMerge:
     _held: list[pa.Table] = field(default_factory=list)
 
     def add(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
-        """(the rows numbered, what is merged for good); ``rows`` have ``_VALUE_KIND``.
+        """Return (the numbered rows, the merged rows of complete keys or None); ``rows`` have ``_VALUE_KIND``.
 
-        Raises :class:`InvalidRequest` if the rows do not ascend.
+        Raises :class:`InvalidRequest` if the rows are not in key order.
         """
-        # In the order of columns that merged rows have.
+        # The columns are in the order of merged rows.
         names = [SEQUENCE_NUMBER, VALUE_KIND, *(f.name for f in self.spec.fields)]
-        rows = numbered(rows, self.next_sequence).select(names)
+        rows = with_sequence(rows, self.next_sequence).select(names)
         self.next_sequence += rows.num_rows
         if not rows.num_rows:
             return rows, None
         merged = []
         fresh = one_chunk(rows)
-        if self._held and self._parted(fresh):
-            # Nearly always a batch begins with another key; then nothing of it need be copied.
+        if self._held and self._begins_new_key(fresh):
+            # Nearly every batch begins with a new key; then no row of it is copied.
             merged.append(self._merge(pa.concat_tables(self._held)))
         elif self._held:
             fresh = one_chunk(pa.concat_tables([*self._held, fresh]))
@@ -114,8 +118,8 @@ class SortedMerge:
             merged.append(self._merge(fresh.slice(0, tail)))
         return rows, pa.concat_tables(merged) if merged else None
 
-    def _parted(self, rows: pa.Table) -> bool:
-        """Whether the rows begin with another key than the one held, which must be smaller."""
+    def _begins_new_key(self, rows: pa.Table) -> bool:
+        """Whether the rows begin with another key than the held one, which must be smaller."""
         held = self._held[-1]
         ends = pa.concat_tables([held.slice(held.num_rows - 1), rows.slice(0, 1)]).select(list(self.spec.keys))
         keys = key_columns([ends.column(k) for k in self.spec.keys])
@@ -124,7 +128,7 @@ class SortedMerge:
         return not all(_same(k, 0, 1) for k in keys)
 
     def finish(self) -> pa.Table | None:
-        """What is left: the last key's row."""
+        """Return the last key's merged row; None if there were no rows."""
         held, self._held = self._held, []
         return self._merge(pa.concat_tables(held)) if held else None
 
@@ -134,7 +138,7 @@ class SortedMerge:
     def _last_key(self, keys: list[object], rows: int) -> int:
         """The first row of the last key."""
         low, high = 0, rows - 1
-        # Rows ascend, so the last key's are together: a search by halves looks at few rows.
+        # Rows ascend, so the last key's rows are adjacent, and a binary search finds the first.
         while low < high:
             middle = (low + high) // 2
             if all(_same(k, middle, rows - 1) for k in keys):
@@ -145,7 +149,9 @@ class SortedMerge:
 
 
 def _unsorted() -> InvalidRequest:
-    return InvalidRequest("rows that should come in key order do not; this is an error in how they were sorted")
+    return InvalidRequest(
+        "rows are not in key order, although they were to be sorted by key; this is an internal error"
+    )
 
 
 def _same(column: object, a: int, b: int) -> bool:
@@ -155,19 +161,15 @@ def _same(column: object, a: int, b: int) -> bool:
     return bool(column[a] == column[b])
 
 
-# --- spread ---
-# The rows of a batch by partition and bucket, each bucket's in key order: one sort and one gather for all.
+# --- splitting by bucket ----------------------------------------------------------------------------------------------
 
-Assign = Callable[[bytes, Int32s], Int32s]
-"""(partition row, hashes of keys in order of arrival) → their buckets."""
+AssignBuckets = Callable[[bytes, Int32s], Int32s]
+"""(partition as BinaryRow, key hashes in order of arrival) → buckets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """The rows of a batch that belong to one bucket, in key order, and the hashes of their keys as they came.
-
-    There are hashes for dynamic buckets only.
-    """
+class BucketRows:
+    """The rows of a batch in one bucket, in key order; for dynamic buckets their key hashes, in order of arrival."""
 
     partition: bytes
     bucket: int
@@ -176,17 +178,17 @@ class Share:
 
 
 def partitions_of(rows: pa.Table, schema: TableSchema) -> set[bytes]:
-    """The partitions that rows are of, as BinaryRows with arity."""
+    """Return the partitions of rows, as BinaryRows with arity."""
     codes = group_codes(rows, schema.partition_fields, np.zeros(rows.num_rows, np.int32))
-    return set(_partitions(rows, schema, np.unique(codes, return_index=True)[1]))
+    return set(partitions_of_rows(schema, rows, np.unique(codes, return_index=True)[1]))
 
 
-def spread(
-    rows: pa.Table, schema: TableSchema, assign: Assign | None = None, buckets: Int32s | None = None
-) -> Iterator[Share]:
-    """Give rows their buckets: those given, else the hash of fixed ones, ``assign``'s for dynamic ones.
+def split_by_bucket(
+    rows: pa.Table, schema: TableSchema, assign: AssignBuckets | None = None, buckets: Int32s | None = None
+) -> Iterator[BucketRows]:
+    """Split rows by partition and bucket; rows of one key keep their order.
 
-    Rows of one key stay in their order.
+    ``buckets`` holds the bucket of each row; None: ``assign`` chooses it (dynamic buckets), else the key's hash.
     """
     if not rows.num_rows:
         return
@@ -204,48 +206,39 @@ def spread(
         hashes = key_hashes(schema, rows)
         buckets = _assigned(rows, schema, partitions, hashes, assign)
     order = _ordered(rows, schema, [partitions, buckets.astype(np.int64)])
-    place, at = partitions[order], buckets[order]
-    starts = np.flatnonzero(np.concatenate(([True], (place[1:] != place[:-1]) | (at[1:] != at[:-1]))))
+    partition, bucket = partitions[order], buckets[order]
+    begins = (partition[1:] != partition[:-1]) | (bucket[1:] != bucket[:-1])
+    starts = np.flatnonzero(np.concatenate(([True], begins)))
     gathered = rows if _is_range(order) else rows.take(pa.array(order))
-    names = _partitions(gathered, schema, starts)
+    partition_rows = partitions_of_rows(schema, gathered, starts)
     for i, (start, end) in enumerate(zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True)):
-        came = None if hashes is None else hashes[np.sort(order[start:end])]
-        yield Share(names[i], int(at[start]), gathered.slice(start, end - start), came)
+        arrived = None if hashes is None else hashes[np.sort(order[start:end])]
+        yield BucketRows(partition_rows[i], int(bucket[start]), gathered.slice(start, end - start), arrived)
 
 
-def _assigned(rows: pa.Table, schema: TableSchema, partitions: Int64s, hashes: Int32s, assign: Assign) -> Int32s:
+def _assigned(rows: pa.Table, schema: TableSchema, partitions: Int64s, hashes: Int32s, assign: AssignBuckets) -> Int32s:
     order = np.argsort(partitions, kind="stable")
     starts = np.flatnonzero(np.concatenate(([True], np.diff(partitions[order]) != 0)))
     out = np.empty(len(order), np.int32)
-    named = _partitions(rows, schema, order[starts])
-    for name, chosen in zip(named, np.split(order, starts[1:]), strict=True):
-        out[chosen] = assign(name, hashes[chosen])
+    for partition, group in zip(
+        partitions_of_rows(schema, rows, order[starts]), np.split(order, starts[1:]), strict=True
+    ):
+        out[group] = assign(partition, hashes[group])
     return out
 
 
 def _ordered(rows: pa.Table, schema: TableSchema, groups: list[Int64s]) -> Int64s:
-    """Row numbers by group, then by key, then as they came."""
+    """Row numbers by group, then by key, then in order of arrival."""
     columns: list[Any] = [*groups, *key_columns([rows.column(k) for k in schema.trimmed_primary_keys])]
     if in_order(columns):
         return np.arange(rows.num_rows, dtype=np.int64)
     if all(isinstance(c, np.ndarray) for c in columns):
         return stable_argsort(columns)
     names = [str(i) for i in range(len(columns))]
-    found = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(n, "ascending") for n in names])
-    order: Int64s = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    indices = pc.sort_indices(pa.table(columns, names=names), sort_keys=[(n, "ascending") for n in names])
+    order: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return order
 
 
 def _is_range(order: Int64s) -> bool:
     return bool((np.diff(order) == 1).all()) and (not len(order) or order[0] == 0)
-
-
-def _partitions(rows: pa.Table, schema: TableSchema, at: Int64s) -> list[bytes]:
-    """The partitions of some rows, as BinaryRows with arity."""
-    fields = schema.partition_fields
-    types = [f.type for f in fields]
-    first = rows.select([f.name for f in fields]).take(pa.array(at)) if fields else None
-    if first is None:
-        return [encode_row_with_arity((), ())] * len(at)
-    values = zip(*[physical_values(first.column(f.name)) for f in fields], strict=True)
-    return [encode_row_with_arity(types, v) for v in values]

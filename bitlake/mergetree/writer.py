@@ -1,7 +1,7 @@
-"""Writing rows to primary-key tables in this process: spread over buckets, written, compacted, ready to be published.
+"""Writing rows to primary-key tables in this process: assigned to buckets, written, compacted, ready to commit.
 
-Rows are gathered in memory up to ``write-buffer-size``, whatever buckets they belong to, and then become a sorted run
-of each.
+:func:`prepare_rows` conforms rows to the table and adds their kinds; :func:`write_changes` writes them.  Rows are
+buffered up to ``write-buffer-size`` bytes, for all buckets together, and then become a sorted run of each bucket.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from bitlake import _clock
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.codec.hashing import Int32s
 from bitlake.errors import InvalidRequest
-from bitlake.mergetree.bucket_assignment import DynamicAssigner, hash_change
+from bitlake.mergetree.bucket_assignment import DynamicBucketAssigner, hash_index_change
 from bitlake.mergetree.bucket_states import LiveBuckets, Slot
 from bitlake.mergetree.bucket_writer import BucketWriter
 from bitlake.mergetree.commit import discard_changes
 from bitlake.mergetree.commit_message import BucketChange
-from bitlake.mergetree.cross_partition import CrossPlaces
+from bitlake.mergetree.cross_partition import KeyPlacement
 from bitlake.mergetree.key_value_file import KeyValueWriter
-from bitlake.mergetree.postpone_bucket import bucket_numbers, fixed_buckets, postpone_writer, unnumbered
-from bitlake.mergetree.write_buffer import Share, partitions_of, spread
+from bitlake.mergetree.postpone_bucket import bucket_numbers, fixed_buckets, postpone_writer, without_sequence
+from bitlake.mergetree.write_buffer import BucketRows, partitions_of, split_by_bucket
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
@@ -39,25 +39,25 @@ from bitlake.write.writer import fit, split_groups
 Rows: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch | pa.Table]
 
 
-def prepared(table: str, schema: TableSchema, batches: Iterable[pa.Table], kinds: Any = None) -> Iterator[pa.Table]:
-    """Rows as the table's columns and types, with ``_VALUE_KIND``.
+def prepare_rows(table: str, schema: TableSchema, batches: Iterable[pa.Table], kinds: Any = None) -> Iterator[pa.Table]:
+    """Yield rows with the table's columns and types, and ``_VALUE_KIND``.
 
-    ``kinds``: an array of as many row kinds as there are rows in all, the name of the column in ``batches`` that holds
-    them, or None: +I.  Raises :class:`InvalidRequest` for rows that do not fit, a NULL in the key included.
+    ``kinds``: an array with a row kind for each row of all batches, the name of the column in ``batches`` that holds
+    them, or None: +I.  Raises :class:`InvalidRequest` for rows that the table cannot store, such as a NULL in the key.
     """
     start = 0
     for batch in batches:
-        given = None
+        batch_kinds = None
         if isinstance(kinds, str):
             if kinds not in batch.column_names:
-                raise InvalidRequest(f"table '{table}': the rows have no column '{kinds}' for their kinds")
-            given, batch = batch.column(kinds), batch.drop_columns([kinds])
+                raise InvalidRequest(f"table '{table}': the rows have no column '{kinds}' with row kinds")
+            batch_kinds, batch = batch.column(kinds), batch.drop_columns([kinds])
         elif kinds is not None:
-            given = kinds[start : start + batch.num_rows]
+            batch_kinds = kinds[start : start + batch.num_rows]
         start += batch.num_rows
-        yield with_kinds(table, schema, fit(table, batch, schema), given)
+        yield with_kinds(table, schema, fit(table, batch, schema), batch_kinds)
     if kinds is not None and not isinstance(kinds, str) and len(kinds) != start:
-        raise InvalidRequest(f"table '{table}': {len(kinds)} row kinds are given for {start} rows")
+        raise InvalidRequest(f"table '{table}': got {len(kinds)} row kinds for {start} rows")
 
 
 def write_changes(
@@ -69,10 +69,10 @@ def write_changes(
     compact: bool | None = None,
     reserved: int = 0,
 ) -> list[BucketChange]:
-    """Write rows (:func:`prepared`) into the files of their buckets; on an error nothing is left behind.
+    """Write rows (:func:`prepare_rows`) into files of their buckets; returns the change of each bucket.
 
-    ``fresh``: as if the table were empty, for an overwrite.  ``compact`` as :meth:`BucketWriter.finish` takes it.
-    ``reserved`` as in :class:`BucketState`, for fixed buckets.
+    ``fresh``: treat the table as empty, for an overwrite.  ``compact`` is as in :meth:`BucketWriter.finish`, and
+    ``reserved`` as in :class:`BucketState` (for fixed buckets).  On an error all new files are deleted.
     """
     fixed = fixed_buckets(state, 1)
     if fixed is not None:
@@ -88,7 +88,7 @@ def write_changes(
 
 
 class _Writing:
-    """One write: a writer for each bucket met so far.  Mutable."""
+    """One write: a writer for each bucket seen so far.  Mutable."""
 
     def __init__(self, state: TableState, user: str, fresh: bool, reserved: int, counts: Mapping[bytes, int]) -> None:
         self._state = state
@@ -96,22 +96,22 @@ class _Writing:
         self._schema = state.schema
         self._user = user
         # Keys that are unique over partitions may be in any of them.
-        later = False if is_cross_partition(self._schema) else None
-        self._live = LiveBuckets.of(state, fresh=fresh, later=later, counts=counts)
+        lazy = False if is_cross_partition(self._schema) else None
+        self._live = LiveBuckets.of(state, fresh=fresh, lazy=lazy, counts=counts)
         self._writers: dict[Slot, BucketWriter] = {}
         self._postponed: dict[bytes, KeyValueWriter] = {}
         self._hashes: dict[Slot, list[Int32s]] = {}
         self._pending: list[pa.Table] = []
         self._bytes = 0
         self._limit = self._schema.opts.of(lsm.WRITE_BUFFER_SIZE)
-        self._done: list[BucketChange] = []
+        self._finished: list[BucketChange] = []
         self._number = random.Random(_clock.new_uuid()).randrange(2**31 - 1)
-        self._assigner: DynamicAssigner | None = None
-        self._places: CrossPlaces | None = None
+        self._assigner: DynamicBucketAssigner | None = None
+        self._placement: KeyPlacement | None = None
         if is_cross_partition(self._schema):
-            self._places = CrossPlaces(state, self._live.states)
+            self._placement = KeyPlacement(state, self._live.states)
         elif self._schema.num_buckets == -1:
-            self._assigner = DynamicAssigner(self._live.context, state.store, self._live.states)
+            self._assigner = DynamicBucketAssigner(self._live.context, state.store, self._live.states)
 
     def write(self, rows: pa.Table) -> None:
         if self._schema.num_buckets == POSTPONE_BUCKET:
@@ -125,35 +125,38 @@ class _Writing:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what waits: a sorted run for each of its buckets, side by side."""
+        """Write the buffered rows: a sorted run for each bucket, side by side."""
         if not self._pending:
             return
         rows = pa.concat_tables(self._pending)
         self._pending, self._bytes = [], 0
-        if self._live.later:
-            found = self._live.look_at(partitions_of(rows, self._schema))
+        if self._live.lazy:
+            new_states = self._live.load(partitions_of(rows, self._schema))
             if self._assigner is not None:
-                self._assigner.know(found)
-        if self._places is not None:
-            rows, buckets = self._places.place(rows)
-            shares = list(spread(rows, self._schema, buckets=buckets))
+                self._assigner.add_states(new_states)
+        if self._placement is not None:
+            rows, buckets = self._placement.place(rows)
+            parts = split_by_bucket(rows, self._schema, buckets=buckets)
         elif self._live.counts:
-            shares = list(spread(rows, self._schema, buckets=bucket_numbers(rows, self._schema, self._live.counts)))
+            buckets = bucket_numbers(rows, self._schema, self._live.counts)
+            parts = split_by_bucket(rows, self._schema, buckets=buckets)
         else:
-            shares = list(spread(rows, self._schema, None if self._assigner is None else self._assigner.assign))
-        for share in shares:
-            slot = (share.partition, share.bucket)
-            if share.hashes is not None:
-                self._hashes.setdefault(slot, []).append(share.hashes)
+            assign = None if self._assigner is None else self._assigner.assign
+            parts = split_by_bucket(rows, self._schema, assign)
+        bucket_rows = list(parts)
+        for part in bucket_rows:
+            slot = (part.partition, part.bucket)
+            if part.hashes is not None:
+                self._hashes.setdefault(slot, []).append(part.hashes)
             if slot not in self._writers:
                 bucket = replace(self._live[slot], reserved=self._reserved)
                 self._writers[slot] = BucketWriter(self._live.context, self._state.store, bucket)
         of_items("buckets written")
-        LocalRunner().run(shares, self._put)
+        LocalRunner().run(bucket_rows, self._put)
 
-    def _put(self, share: Share) -> None:
-        writer = self._writers[share.partition, share.bucket]
-        writer.write(share.rows)
+    def _put(self, part: BucketRows) -> None:
+        writer = self._writers[part.partition, part.bucket]
+        writer.write(part.rows)
         writer.flush()
 
     def _postpone(self, partition: bytes, rows: pa.Table) -> None:
@@ -161,7 +164,7 @@ class _Writing:
         if writer is None:
             context, store = self._live.context, self._state.store
             writer = self._postponed[partition] = postpone_writer(context, store, partition, self._user, self._number)
-        writer.write(unnumbered(rows))
+        writer.write(without_sequence(rows))
 
     def finish(self, compact: bool | None) -> list[BucketChange]:
         self._flush()
@@ -169,8 +172,8 @@ class _Writing:
 
         def one(slot: Slot) -> BucketChange:
             change = self._writers[slot].finish(compact)
-            # If another bucket fails, this one's compaction must be known to be deleted.
-            self._done.append(change)
+            # Kept for abort(): if another bucket fails, the files of this one's compaction are deleted too.
+            self._finished.append(change)
             return self._indexed(slot, change)
 
         of_items("buckets written")
@@ -185,11 +188,11 @@ class _Writing:
         if slot not in self._hashes:
             return change
         arrived = np.concatenate(self._hashes[slot])
-        made = hash_change(self._live.context, self._state.store, self._live[slot], arrived)
-        if made is None:
+        index = hash_index_change(self._live.context, self._state.store, self._live[slot], arrived)
+        if index is None:
             return change
-        change = replace(change, index=(made,))
-        self._done.append(change)
+        change = replace(change, index=(index,))
+        self._finished.append(change)
         return change
 
     def abort(self) -> None:
@@ -197,11 +200,11 @@ class _Writing:
             writer.abort()
         for postponed in self._postponed.values():
             postponed.abort()
-        discard_changes(self._state, self._done)
+        discard_changes(self._state, self._finished)
 
 
-def batches_of(rows: Rows) -> Iterator[pa.Table]:
-    """Arrow rows of any kind as tables; raises :class:`InvalidRequest` for what is none."""
+def arrow_tables(rows: Rows) -> Iterator[pa.Table]:
+    """Yield Arrow rows of any kind as tables; raises :class:`InvalidRequest` for other values."""
     if isinstance(rows, pa.Table):
         yield rows
     elif isinstance(rows, pa.RecordBatch):
@@ -211,19 +214,19 @@ def batches_of(rows: Rows) -> Iterator[pa.Table]:
     elif isinstance(rows, Iterable) and not isinstance(rows, Mapping):
         for batch in rows:
             if not isinstance(batch, pa.Table | pa.RecordBatch):
-                raise _no_rows(batch, "from_pylist(" if isinstance(batch, Mapping) else "from_batches(")
+                raise _not_rows(batch, "from_pylist(" if isinstance(batch, Mapping) else "from_batches(")
             yield batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
     else:
-        raise _no_rows(rows, "from_pydict(")
+        raise _not_rows(rows, "from_pydict(")
 
 
-def _no_rows(given: object, maker: str) -> InvalidRequest:
+def _not_rows(value: object, constructor: str) -> InvalidRequest:
     return InvalidRequest(
-        f"rows are an Arrow table, a data frame, record batches or an iterable of these, and not "
-        f"{type(given).__name__}; pa.Table.{maker}…, schema=table.arrow_schema) makes a table"
+        f"rows must be an Arrow table, a data frame, record batches or an iterable of these, not "
+        f"{type(value).__name__}; pa.Table.{constructor}…, schema=table.arrow_schema) makes a table"
     )
 
 
-def can_repeat(rows: Rows) -> bool:
-    """Whether rows can be gone through a second time."""
+def is_repeatable(rows: Rows) -> bool:
+    """Return whether rows can be iterated a second time."""
     return isinstance(rows, pa.Table | pa.RecordBatch | Sequence)

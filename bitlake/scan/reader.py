@@ -22,7 +22,7 @@ from bitlake.formats.conform import null_column, nullable
 from bitlake.formats.parquet.footer import Footer
 from bitlake.formats.parquet.write import PAGE_ROWS
 from bitlake.io import Store
-from bitlake.merge.engine import LEVEL, Levels, merge_rows
+from bitlake.merge.engine import LEVEL, LevelGroups, merge_rows
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import by_identity
@@ -512,7 +512,7 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
     try:
         together = pa.concat_tables(tables)
         if by_level:
-            together = Levels.of(spec.keys, together).chunk
+            together = LevelGroups.of(spec.keys, together).chunk
         stored = not STORED_SYSTEM.keys().isdisjoint(asked)
         # Places among merged rows are told, and chosen by, in key order only, as rows are stored, and of live rows.
         placed = ROW_INDEX in asked or task.selection.rows is not None

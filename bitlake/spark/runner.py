@@ -18,12 +18,14 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from bitlake import _clock
 from bitlake.formatting import one_line
 from bitlake.progress import Job, job
 from bitlake.spark.errors import spark_errors
+from bitlake.spark.types import spark_batches, worker_schema
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -86,6 +88,28 @@ def pack(spark: SparkSession, sizes: Sequence[int]) -> list[range]:
     tasks = (np.cumsum(costs) - costs) // most
     starts = [*np.flatnonzero(np.diff(tasks, prepend=-1)).tolist(), len(costs)]
     return [range(a, b) for a, b in pairwise(starts)]
+
+
+def read_packed(
+    spark: SparkSession,
+    items: Sequence[Item],
+    sizes: Sequence[int],
+    types: T.StructType,
+    read: Callable[[int, Item], Iterable[pa.Table]],
+) -> DataFrame:
+    """Return a DataFrame of the rows of work items, read in Python workers; ``sizes`` are their bytes (:func:`pack`).
+
+    ``read(number, item)`` yields an item's rows with columns ``types``.  The items of a task are pickled together, so
+    that they share their schemas in the worker too.
+    """
+    tasks = [dumps([(n, items[n]) for n in numbers]) for numbers in pack(spark, sizes)]
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = worker_schema(types)
+        numbered = (pair for batch in batches for task in batch.column(0).to_pylist() for pair in loads(tasks[task]))
+        yield from spark_batches((table for number, item in numbered for table in read(number, item)), schema)
+
+    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, types)
 
 
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"

@@ -10,7 +10,7 @@ import pyarrow as pa
 from bitlake.expressions.tree import Predicate
 from bitlake.file_store_table import FileStoreTable
 from bitlake.mergetree import dml
-from bitlake.mergetree.writer import Rows, batches_of
+from bitlake.mergetree.writer import Rows, arrow_tables
 from bitlake.metadata.names import Names
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import AddColumn, DropColumn, RenameColumn, SchemaChange
@@ -179,7 +179,7 @@ class Table:
         if state.schema.primary_keys:
             return self.upsert(rows)
         core.check_writable(state)
-        return core.commit_files(state, write_rows(state, batches_of(rows), core.store), "WRITE")
+        return core.commit_files(state, write_rows(state, arrow_tables(rows), core.store), "WRITE")
 
     @tracked("writing to")
     def upsert(self, rows: Rows, kinds: Any = None) -> Snapshot | None:
@@ -206,7 +206,7 @@ class Table:
         if state.schema.primary_keys:
             return dml.upsert(core, rows, None, operation="OVERWRITE", overwrite=scope)
         core.check_writable(state)
-        return core.commit_files(state, write_rows(state, batches_of(rows), core.store), "OVERWRITE", scope)
+        return core.commit_files(state, write_rows(state, arrow_tables(rows), core.store), "OVERWRITE", scope)
 
     @tracked("deleting from")
     def delete(self, where: str | Predicate | None = None) -> int:
@@ -223,7 +223,7 @@ class Table:
             if dml.deletes_by_rows(state):
                 return dml.delete(core, scan)
             core.check_writable(state, keyed=True)
-            if dml.rewrites(state):
+            if dml.deletes_by_rewrite(state):
                 return dml.delete_by_rewrite(
                     core, state, lambda now: core.scan_of(now, where), core.runner(), core.commit_rows
                 )

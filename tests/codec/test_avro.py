@@ -5,23 +5,19 @@ What decoders of whole files make of hostile containers is in ``tests/metadata/t
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
 import sys
-import zlib
-from collections.abc import Callable
 from typing import Any
 
 import fastavro
-import pyarrow as pa
 import pytest
 
 from bitlake.codec import avro
 from bitlake.codec.avro import PlainContainer, check_schema, decompress_zstd, read_blocks, read_header
 from bitlake.codec.bytes import zigzag
 from bitlake.errors import CorruptError, UnsupportedFeature
+from tests.avro_codecs import COMPRESS, deflate, snappy
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -48,25 +44,6 @@ def block(count: int, body: bytes, sync: bytes = SYNC) -> bytes:
 def blocks(data: bytes, most: int = 1 << 20) -> list[tuple[int, bytes]]:
     stream = io.BytesIO(data)
     return list(read_blocks(stream, read_header(stream, "it"), len(data), lambda size: most, "it"))
-
-
-def snappy(data: bytes) -> bytes:
-    return pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big")
-
-
-def deflate(data: bytes) -> bytes:
-    made = zlib.compressobj(9, zlib.DEFLATED, -15)
-    return made.compress(data) + made.flush()
-
-
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
-    "deflate": deflate,
-    "zstandard": zstd.compress,
-    "snappy": snappy,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
-}
 
 
 @pytest.mark.parametrize("codec", [*COMPRESS, None])

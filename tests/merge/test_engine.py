@@ -168,9 +168,9 @@ def test_what_an_engine_cannot_take_is_an_error() -> None:
     with pytest.raises(InvalidRequest, match="too large"):
         merge_rows(sums, table, COLUMNS)
     gone = pa.Table.from_pylist([twice[0], {**twice[1], "_VALUE_KIND": 3}], schema=ARROW)
-    with pytest.raises(InvalidRequest, match="cannot take delete rows"):
+    with pytest.raises(InvalidRequest, match="cannot merge delete rows"):
         merge_rows(spec_of({"merge-engine": "partial-update"}), gone, COLUMNS)
-    with pytest.raises(InvalidRequest, match="cannot take rows back"):
+    with pytest.raises(InvalidRequest, match="cannot retract rows"):
         merge_rows(spec_of({"merge-engine": "aggregation", "fields.a.aggregate-function": "max"}), gone, COLUMNS)
     with pytest.raises(InvalidRequest, match="column 'nope'"):
         spec_of({"sequence.field": "nope"})

@@ -177,5 +177,5 @@ def test_taking_back_decimals() -> None:
     assert fold("product", kind, [four], (0,)) is None
     assert fold("sum", kind, [six, four], (1,)) == Decimal("2.00")
     assert fold("sum", kind, [six, None], (1,)) == six
-    with pytest.raises(InvalidRequest, match="a row with 0 cannot be taken back"):
+    with pytest.raises(InvalidRequest, match="cannot retract a row with 0"):
         fold("product", kind, [six, Decimal("0.00")], (1,))

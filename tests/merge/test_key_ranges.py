@@ -58,7 +58,7 @@ def test_two_files_of_a_level_have_no_key_in_common() -> None:
         for elsewhere in ({"level": 2}, {"level": 0}, {"bucket": 1}, {"partition": 1}):
             check_level_overlap(SCHEMA, "t", [one], [file("two", c, d, **elsewhere)])
         check_level_overlap(SCHEMA, "t", [file("one", a, b, level=0)], [file("two", c, d, level=0)])
-        with refused(shared, "data file one came into bucket 0 of the-table", "two"):
+        with refused(shared, "data file one was added to bucket 0 of the-table", "two"):
             check_no_common_keys(SCHEMA, "the-table", [one], [two])
         with refused(shared):
             check_no_common_keys(

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pyarrow as pa
 
-from bitlake.merge.engine import LEVEL, Levels
+from bitlake.merge.engine import LEVEL, LevelGroups
 
 
 def test_of_rows_above_level_0_only_the_lowest_level_of_a_key_counts() -> None:
@@ -17,7 +17,7 @@ def test_of_rows_above_level_0_only_the_lowest_level_of_a_key_counts() -> None:
             if len(set(upper)) < len(upper):
                 continue  # a level above 0 holds a key once
             chunk = pa.table({"k": [k for k, _ in rows], LEVEL: pa.array([n for _, n in rows], pa.int32())})
-            made = Levels.of(["k"], chunk)
+            made = LevelGroups.of(["k"], chunk)
             kept = list(zip(made.chunk["k"].to_pylist(), made.chunk[LEVEL].to_pylist(), strict=True))
             lowest = {k: min((n for key, n in upper if key == k), default=None) for k, _ in rows}
             assert kept == [(k, n) for k, n in rows if n in (0, lowest[k])]

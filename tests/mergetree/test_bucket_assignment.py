@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.errors import CorruptError, InvalidRequest
 from bitlake.mergetree.bucket_assignment import (
-    Assigners,
+    AssignerLayout,
     PartitionAssigner,
     key_hashes,
     partition_hash,
@@ -27,7 +27,7 @@ from bitlake.types import AtomicType, DataField, Root
 class OneByOne:
     """The rules of the spec as they stand there, a key at a time."""
 
-    def __init__(self, how: Assigners, known: dict[int, list[int]]) -> None:
+    def __init__(self, how: AssignerLayout, known: dict[int, list[int]]) -> None:
         self.how = how
         self.bucket = {h: b for b, hashes in known.items() for h in hashes}
         self.counts = {b: len(hashes) for b, hashes in known.items()}
@@ -59,7 +59,7 @@ HASHES = st.integers(-40, 40) | st.sampled_from([-(2**31), 2**31 - 1])
 def test_batches_are_assigned_as_keys_one_by_one(
     batches: list[list[int]], target: int, most: int, restored: set[int]
 ) -> None:
-    how = Assigners(target, most)
+    how = AssignerLayout(target, most)
     known: dict[int, list[int]] = {}
     for i, h in enumerate(sorted(restored)):
         known.setdefault((i % 3) % (3 if most == -1 else most), []).append(h)
@@ -83,7 +83,7 @@ def test_assigners_share_no_new_bucket_and_no_key(parallelism: int, initial: int
     options = {"dynamic-bucket.target-row-num": "5", "dynamic-bucket.max-buckets": str(most if most != 0 else -1)}
     if initial:
         options["dynamic-bucket.initial-buckets"] = str(initial)
-    how = Assigners.of(_schema(options), parallelism)
+    how = AssignerLayout.of(_schema(options), parallelism)
     assert 1 <= how.assigners <= how.channels <= parallelism
     rng = np.random.default_rng(seed)
     hashes = rng.integers(-(2**31), 2**31, 60).astype(np.int32)
@@ -100,11 +100,11 @@ def test_assigners_share_no_new_bucket_and_no_key(parallelism: int, initial: int
 
 def test_bucket_numbers_can_run_out() -> None:
     with pytest.raises(InvalidRequest, match="bucket number below 32767 is free"):
-        PartitionAssigner(Assigners(1), {}).assign(np.arange(40_000, dtype=np.int32))
+        PartitionAssigner(AssignerLayout(1), {}).assign(np.arange(40_000, dtype=np.int32))
 
 
 def test_a_job_of_another_parallelism_finds_every_key_where_it_is() -> None:
-    first = Assigners(10, -1, 3, 3)
+    first = AssignerLayout(10, -1, 3, 3)
     keys = np.random.default_rng(7).integers(-(2**31), 2**31, 500).astype(np.int32)
     start = 12345
     placed: dict[int, int] = {}
@@ -118,7 +118,7 @@ def test_a_job_of_another_parallelism_finds_every_key_where_it_is() -> None:
         known.setdefault(b, []).append(h)
     assert max(len(h) for h in known.values()) <= 10
     files = {b: np.array(h, np.int32) for b, h in known.items()}
-    second = Assigners(10, -1, 2, 2)
+    second = AssignerLayout(10, -1, 2, 2)
     fresh = np.random.default_rng(8).integers(-(2**31), 2**31, 300).astype(np.int32)
     both = np.concatenate((keys, fresh))
     for channel in range(2):
@@ -133,7 +133,7 @@ def test_a_job_of_another_parallelism_finds_every_key_where_it_is() -> None:
 
 def test_many_small_batches_remember_all_that_came_before() -> None:
     rng = random.Random(3)
-    assigner = PartitionAssigner(Assigners(50), {})
+    assigner = PartitionAssigner(AssignerLayout(50), {})
     seen: dict[int, int] = {}
     for _ in range(200):
         batch = [rng.randrange(-5000, 5000) for _ in range(20)]
@@ -145,7 +145,7 @@ def test_many_small_batches_remember_all_that_came_before() -> None:
 
 def test_a_hash_in_two_buckets_is_damage() -> None:
     with pytest.raises(CorruptError, match="hash 7 is in the HASH index of buckets 0 and 3"):
-        PartitionAssigner(Assigners(5), {0: np.array([7, 1], np.int32), 3: np.array([7], np.int32)})
+        PartitionAssigner(AssignerLayout(5), {0: np.array([7, 1], np.int32), 3: np.array([7], np.int32)})
 
 
 def test_a_partitions_hash_is_that_of_its_row() -> None:
@@ -174,7 +174,7 @@ def test_channels_are_those_of_paimons_bucket_assigner(channels: int, assigners:
 
     keys = [0, 1, -1, 5, -5, 2**31 - 1, -(2**31), *range(-20, 20)]
     partitions = [0, 1, -1, 4, -7, 2**31 - 1, -(2**31)]
-    how = Assigners(5, -1, channels, assigners)
+    how = AssignerLayout(5, -1, channels, assigners)
     hashes = np.array(keys, np.int32)
     expected = {
         p: [(abs(java_rest(p, channels)) + abs(java_rest(k, assigners))) % channels for k in keys] for p in partitions
@@ -186,11 +186,11 @@ def test_channels_are_those_of_paimons_bucket_assigner(channels: int, assigners:
 
 
 def test_one_assigner_is_the_default() -> None:
-    assert Assigners(5) == Assigners(5, -1, 1, 1)
-    assert Assigners.of(_schema({})) == Assigners(2_000_000, -1, 1, 1)
+    assert AssignerLayout(5) == AssignerLayout(5, -1, 1, 1)
+    assert AssignerLayout.of(_schema({})) == AssignerLayout(2_000_000, -1, 1, 1)
     keys = np.arange(-50, 50, dtype=np.int32)
-    assert not Assigners(5).channel(7, keys).any() and not Assigners(5).channel(-(2**31), keys).any()
-    assert PartitionAssigner(Assigners(5), {}, partition_hash=7).assign(keys).max() == 19
+    assert not AssignerLayout(5).channel(7, keys).any() and not AssignerLayout(5).channel(-(2**31), keys).any()
+    assert PartitionAssigner(AssignerLayout(5), {}, partition_hash=7).assign(keys).max() == 19
 
 
 @pytest.mark.parametrize("spread", ["random", "ascending", "steps"])
@@ -202,14 +202,14 @@ def test_keys_beyond_the_last_bucket_are_spread_evenly(spread: str) -> None:
         "steps": np.arange(-10_000, 10_000) * 4096,
     }[spread].astype(np.int32)
     for most in (2, 5, 8):
-        buckets = PartitionAssigner(Assigners(3, most), {}).assign(hashes)
+        buckets = PartitionAssigner(AssignerLayout(3, most), {}).assign(hashes)
         counts = np.bincount(buckets, minlength=most)
         assert len(counts) == most and counts.min() > 0.8 * len(hashes) / most
 
 
 def test_keys_fill_the_room_that_is_left_before_they_are_spread() -> None:
     known = {0: np.array([1, 2, 3], np.int32), 1: np.array([4], np.int32)}
-    assigner = PartitionAssigner(Assigners(3, 2), known)
+    assigner = PartitionAssigner(AssignerLayout(3, 2), known)
     assert assigner.assign(np.array([10, 11], np.int32)).tolist() == [1, 1]
     first = assigner.assign(np.arange(100, 200, dtype=np.int32))
     assert set(first.tolist()) == {0, 1}

@@ -18,9 +18,10 @@ from bitlake.errors import CommitConflict, StorageUnavailable
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.mergetree import commit as publish
-from bitlake.mergetree.commit import Publisher, bucket_states, compact_buckets
+from bitlake.mergetree.bucket_states import bucket_states
+from bitlake.mergetree.commit import Publisher, compact_buckets
 from bitlake.mergetree.commit_message import BucketChange
-from bitlake.mergetree.writer import prepared, write_changes
+from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.table.table import Table
 
 
@@ -28,7 +29,7 @@ def written(table: Table, rows: pa.Table, kinds: list[str] | None = None) -> tup
     """A write that is done but for its commits."""
     state = table._core.state()
     publisher = table._core.publisher(state)
-    changes = write_changes(state, prepared("t", state.schema, [rows], kinds), publisher.user)
+    changes = write_changes(state, prepare_rows("t", state.schema, [rows], kinds), publisher.user)
     return publisher, state, changes
 
 

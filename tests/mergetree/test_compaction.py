@@ -9,7 +9,7 @@ import pytest
 from lsm_bucket import BucketTable
 
 from bitlake.mergetree import compaction as stream
-from bitlake.mergetree.universal_compaction import full
+from bitlake.mergetree.universal_compaction import pick_full_compaction
 from bitlake.scan import column_reader as fetch
 
 DV = {"deletion-vectors.enabled": "true"}
@@ -71,7 +71,7 @@ def test_with_deletion_vectors(case: str, producer: str, seed: int, tmp_path: Pa
         table.pending = []
         table.check_once()
         assert sorted(changelog, key=repr) == sorted(wanted if producer == "lookup" else [], key=repr)
-    unit = full(table.runs, table.context.schema, has_vector=lambda n: n in table.vectors())
+    unit = pick_full_compaction(table.runs, table.context.schema, has_vector=lambda n: n in table.vectors())
     if unit is not None:
         table.compact(unit)
         table.model.compact(table.pending)

@@ -18,7 +18,7 @@ from bitlake.io.wrappers import FaultyStore
 from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.compaction import compact_unit
 from bitlake.mergetree.record_expiry import RecordExpire
-from bitlake.mergetree.universal_compaction import Unit, full
+from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
 from bitlake.scan.column_reader import forget_footers
 from bitlake.snapshot.index_manifest import index_path
 
@@ -31,15 +31,15 @@ def table(tmp_path: Path) -> Iterator[BucketTable]:
     made = BucketTable(tmp_path, {**DV, "changelog-producer": "lookup"}, ("k",), 1)
     for level in (5, 4):
         made.write([0])
-        made.compact(Unit(tuple(e for e in made.state.files if e.file.level == 0), level))
+        made.compact(CompactUnit(tuple(e for e in made.state.files if e.file.level == 0), level))
     made.write([0, 3])
     assert {e.file.level for e in made.state.files} == {0, 4, 5} and made.vectors()
     yield made
     forget_footers()
 
 
-def unit_of(table: BucketTable) -> Unit:
-    return Unit(tuple(e for e in table.state.files if e.file.level < 5), 4)
+def unit_of(table: BucketTable) -> CompactUnit:
+    return CompactUnit(tuple(e for e in table.state.files if e.file.level < 5), 4)
 
 
 @pytest.mark.parametrize("level", [0, 4, 5])
@@ -87,8 +87,8 @@ def test_a_disk_that_fails_leaves_nothing_behind(table: BucketTable, tmp_path: P
 
 def test_twice_the_same(table: BucketTable) -> None:
     ours, theirs = (compact_unit(table.context, table.store, table.state, unit_of(table)) for _ in range(2))
-    assert [replace(e.file, file_name="", creation_time=0) for e in ours.made] == [
-        replace(e.file, file_name="", creation_time=0) for e in theirs.made
+    assert [replace(e.file, file_name="", creation_time=0) for e in ours.new_files] == [
+        replace(e.file, file_name="", creation_time=0) for e in theirs.new_files
     ]
     assert [r.cardinality for r in ours.index[0].new[0].ranges or ()] == [
         r.cardinality for r in theirs.index[0].new[0].ranges or ()
@@ -129,7 +129,7 @@ def test_rows_leave_after_their_time(made: str, tmp_path: Path, monkeypatch: pyt
     # Files keep no statistics of TIMESTAMP(9): it is known from their rows alone, once they are read.
     assert [expire.expired(e) for e in files] == [False, made != "TIMESTAMP(9)"]
     state = state_of(context, store, files)
-    done = compact_unit(context, store, state, Unit(tuple(files), 5))
+    done = compact_unit(context, store, state, CompactUnit(tuple(files), 5))
     kept = {e.file.file_name for e in done.after}
     assert (files[0].file.file_name in kept) == (made != "TIMESTAMP(9)") and files[1].file.file_name not in kept
     reader = BucketReader(context, store, state.partition, {})
@@ -153,7 +153,7 @@ def test_a_row_past_its_time_above_is_marked_all_the_same(tmp_path: Path, monkey
     (above,) = put_files(context, store, 5, rows_of(context, [old]))
     (fresh,) = put_files(context, store, 0, rows_of(context, [new]))
     state = state_of(context, store, [above, fresh])
-    done = compact_unit(context, store, state, Unit((fresh,), 4))
+    done = compact_unit(context, store, state, CompactUnit((fresh,), 4))
     (index,) = done.index
     assert [(r.data_file, r.cardinality) for r in index.new[0].ranges or ()] == [(above.file.file_name, 1)]
     reader = BucketReader(context, store, state.partition, {})
@@ -169,13 +169,13 @@ def test_expiry_needs_a_column_of_time(tmp_path: Path) -> None:
 
 
 def test_a_full_compaction_of_the_highest_level_writes_anew_what_has_vectors(table: BucketTable) -> None:
-    table.compact(Unit(table.state.files, 5))
+    table.compact(CompactUnit(table.state.files, 5))
     table.write([0], 5)
-    table.compact(Unit(tuple(e for e in table.state.files if e.file.level == 0), 4))
+    table.compact(CompactUnit(tuple(e for e in table.state.files if e.file.level == 0), 4))
     marked = set(table.vectors())
     top = [e for e in table.state.files if e.file.level == 5]
     table.state = replace(table.state, files=tuple(top))
-    unit = full(table.runs, table.context.schema, has_vector=lambda n: n in marked)
+    unit = pick_full_compaction(table.runs, table.context.schema, has_vector=lambda n: n in marked)
     assert unit is not None and unit.rewrite
     alive = len(table.physical())
     table.compact(unit)
@@ -192,7 +192,7 @@ def test_files_of_the_least_size_are_kept(tmp_path: Path, more: int, rewritten: 
     (size,) = {e.file.file_size for e in files}
     options = {"target-file-size": f"{size + more} b", "compaction.small-file-ratio": "1"}
     context, store = context_of(tmp_path, columns, ["k"], options)
-    done = compact_unit(context, store, state_of(context, store, files), Unit(tuple(files), 5))
+    done = compact_unit(context, store, state_of(context, store, files), CompactUnit(tuple(files), 5))
     assert sorted(e.file.file_name for e in done.before) == sorted(e.file.file_name for e in files)
-    assert len(done.made) == (1 if rewritten else 0)
+    assert len(done.new_files) == (1 if rewritten else 0)
     assert {e.file.level for e in done.after} == {5} and sum(e.file.row_count for e in done.after) == 2

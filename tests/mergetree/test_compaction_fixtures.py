@@ -10,10 +10,10 @@ import pytest
 
 from bitlake.io.local import LocalStore
 from bitlake.mergetree.bucket_reader import BucketReader
-from bitlake.mergetree.commit import bucket_states, lsm_context
-from bitlake.mergetree.commit_message import LsmContext
+from bitlake.mergetree.bucket_states import bucket_states, merge_tree_context
+from bitlake.mergetree.commit_message import MergeTreeContext
 from bitlake.mergetree.compaction import compact_unit
-from bitlake.mergetree.universal_compaction import full, pick, sorted_runs
+from bitlake.mergetree.universal_compaction import pick_compaction, pick_full_compaction, sorted_runs
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
@@ -28,7 +28,7 @@ STORE = LocalStore()
 TABLES = sorted(p.name for p in (fixtures.warehouse() / "default.db").iterdir() if p.name.startswith("pk_"))
 
 
-def told(context: LsmContext, entries: list[ManifestEntry], made: list[ManifestEntry]) -> list[Any]:
+def told(context: MergeTreeContext, entries: list[ManifestEntry], made: list[ManifestEntry]) -> list[Any]:
     """What manifests say of files and what is in them; names only of files that were there before."""
     out = []
     for e in entries:
@@ -42,7 +42,7 @@ def told(context: LsmContext, entries: list[ManifestEntry], made: list[ManifestE
     return sorted(out, key=repr)
 
 
-def vectors_of(context: LsmContext, entry: IndexFileEntry | None) -> dict[str, list[int]]:
+def vectors_of(context: MergeTreeContext, entry: IndexFileEntry | None) -> dict[str, list[int]]:
     if entry is None:
         return {}
     found = read_vectors(TableFiles(STORE, context.paths), context.schema, entry)
@@ -70,7 +70,7 @@ def test_what_paimon_made_is_made(table: str, tmp_path: Path) -> None:
             for m in read_manifest_list(TableFiles(STORE, paths), snapshot.changelog_manifest_list):
                 changelog += read_manifest(TableFiles(STORE, paths), m.file_name)
         before = state_at(state, snapshot_id - 1)
-        context = lsm_context(before)
+        context = merge_tree_context(before)
         asked = table == "pk_dv_full_compacted" and snapshot_id == max(ids)
         index = {
             (i.partition, i.bucket): i
@@ -82,7 +82,11 @@ def test_what_paimon_made_is_made(table: str, tmp_path: Path) -> None:
             if not here:
                 continue
             runs = sorted_runs(bucket.files, state.schema)
-            unit = full(runs, state.schema, has_vector=lambda n: True) if asked else pick(runs, state.schema)
+            unit = (
+                pick_full_compaction(runs, state.schema, has_vector=lambda n: True)
+                if asked
+                else pick_compaction(runs, state.schema)
+            )
             assert unit is not None
             done = compact_unit(context, STORE, bucket, unit)
             where = (table, snapshot_id, slot)
@@ -90,7 +94,7 @@ def test_what_paimon_made_is_made(table: str, tmp_path: Path) -> None:
             assert {e.file.file_name for e in done.before} == gone, where
             added = [e for e in here if e.kind is EntryKind.ADD]
             theirs = [e for e in added if e.file.file_name not in gone]
-            assert told(context, list(done.after), list(done.made)) == told(context, added, theirs), where
+            assert told(context, list(done.after), list(done.new_files)) == told(context, added, theirs), where
             logs = [e for e in changelog if (e.partition, e.bucket) == slot]
             assert told(context, list(done.changelog), list(done.changelog)) == told(context, logs, logs), where
             ours = vectors_of(context, done.index[0].new[0] if done.index else bucket.vectors)

@@ -15,7 +15,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.mergetree import compaction as stream
 from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.compaction import compact_unit
-from bitlake.mergetree.universal_compaction import Unit, full
+from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
 from bitlake.scan import column_reader as fetch
 from bitlake.schema.merge_spec import max_level
 from bitlake.types import DataField
@@ -58,7 +58,7 @@ def test_merge_on_read_shows_the_same_whatever_was_compacted(case: str, tmp_path
             assert not table.compact(unit)
         assert table.seen() == table.whole_history()
     top = max_level(table.context.schema.opts, (r.level for r in table.runs))
-    table.compact(Unit(tuple(e for r in table.runs for e in r.files), top))
+    table.compact(CompactUnit(tuple(e for r in table.runs for e in r.files), top))
     rows = [r for r in table.physical() if r["level"] == top]
     assert len(rows) == len(table.whole_history()), "deletes are gone from the highest level, and nothing else is there"
 
@@ -120,7 +120,7 @@ def test_first_row_takes_no_deletes(tmp_path: Path) -> None:
     strict = BucketTable(tmp_path, {**options, "ignore-delete": "false"}, ("k",), 3)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(InvalidRequest, match="first-row"):
-        compact_unit(strict.context, strict.store, table.state, Unit(table.state.files, 5))
+        compact_unit(strict.context, strict.store, table.state, CompactUnit(table.state.files, 5))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -142,7 +142,9 @@ def test_full_compactions_tell_what_changed_since_the_last(case: str, deduplicat
         table.pending = []
         runs = table.runs
         top = max_level(table.context.schema.opts, (r.level for r in runs))
-        unit = table.unit() if number % 3 else full(runs, table.context.schema, has_vector=lambda n: False)
+        unit = (
+            table.unit() if number % 3 else pick_full_compaction(runs, table.context.schema, has_vector=lambda n: False)
+        )
         if unit is None:
             continue
         changelog = table.compact(unit)
@@ -183,7 +185,7 @@ def test_files_of_older_schemas_are_compacted_as_the_table_is_now(tmp_path: Path
         now, store, 0, rows_of(now, [row(1, 20, grown=None, new="n"), row(2, 21, grown=2**40, new=None)])
     )
     state = state_of(now, store, [*above, *fresh])
-    done = compact_unit(now, store, state, Unit(tuple(fresh), 4))
+    done = compact_unit(now, store, state, CompactUnit(tuple(fresh), 4))
     (made,) = done.after
     assert made.file.schema_id == 1
     reader = BucketReader(now, store, state.partition, {})
@@ -191,5 +193,5 @@ def test_files_of_older_schemas_are_compacted_as_the_table_is_now(tmp_path: Path
     assert found == [(1, 10, "n"), (2, 2**40, None), (9, 90, None)]
     assert [(r.data_file, r.cardinality) for r in done.index[0].new[0].ranges or ()] == [(above[0].file.file_name, 2)]
     lower = replace(above[0], file=replace(above[0].file, level=4))
-    kept = compact_unit(now, store, state_of(now, store, [lower]), Unit((lower,), 5))
+    kept = compact_unit(now, store, state_of(now, store, [lower]), CompactUnit((lower,), 5))
     assert [e.file for e in kept.after] == [above[0].file]

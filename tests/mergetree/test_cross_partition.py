@@ -14,7 +14,7 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import CountingStore
 from bitlake.mergetree.commit import publish
-from bitlake.mergetree.writer import prepared, write_changes
+from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.table.table import Table
 
 COLUMNS = pa.schema(
@@ -117,7 +117,7 @@ def test_many_keys_are_looked_up_by_their_range_in_key_columns_only(tmp_path: Pa
 def test_of_two_writers_at_once_the_second_looks_again(tmp_path: Path) -> None:
     table = made(tmp_path)
     state = table._core.state()
-    late = write_changes(state, prepared("t", state.schema, [arrow([(1, "x", "a", 1, 1)])]), "late")
+    late = write_changes(state, prepare_rows("t", state.schema, [arrow([(1, "x", "a", 1, 1)])]), "late")
     table.upsert(arrow([(1, "x", "b", 2, 2)]))
     with pytest.raises(bitlake.errors.CommitConflict, match="other partitions"):
         publish(table._core, state, late, operation="WRITE")

@@ -18,7 +18,7 @@ from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
 from bitlake.mergetree import dml
 from bitlake.mergetree.deletion_vector_mode import is_settled
-from bitlake.mergetree.writer import prepared, write_changes
+from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_files import IndexChange, write_vectors
 from bitlake.snapshot.index_manifest import index_entries
@@ -346,7 +346,7 @@ def test_rescaling_by_one_call(tmp_path: Path, options: dict[str, str]) -> None:
         rows = {k: -k for k in range(1000, 1010)}
         model.update(rows)
         if old.schema.primary_keys:
-            changes = write_changes(old, prepared("t", old.schema, [batch(dict(rows))]), "late", compact=False)
+            changes = write_changes(old, prepare_rows("t", old.schema, [batch(dict(rows))]), "late", compact=False)
             late.append(table._core.publisher(old).publish(old, changes, operation="WRITE"))
         else:
             late.append(

@@ -18,7 +18,7 @@ from bitlake.errors import StorageUnavailable
 from bitlake.formats.reader import reader_for
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
-from bitlake.mergetree.commit_message import LsmContext
+from bitlake.mergetree.commit_message import MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.metadata.manifest import FileSource, ManifestEntry
 from bitlake.metadata.paths import TablePaths
@@ -63,8 +63,8 @@ def rows_of(state: TableState, entry: ManifestEntry) -> pa.Table:
     return pa.Table.from_arrays([table.column(f.name).cast(f.type) for f in wanted], schema=wanted)
 
 
-def context_of(state: TableState, root: Path) -> LsmContext:
-    return LsmContext(state.name, TablePaths(str(root)), state.schema, {state.schema.id: state.schema})
+def context_of(state: TableState, root: Path) -> MergeTreeContext:
+    return MergeTreeContext(state.name, TablePaths(str(root)), state.schema, {state.schema.id: state.schema})
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -136,7 +136,7 @@ def made_rows(schema: TableSchema, count: int) -> pa.Table:
 
 
 def writer_of(schema: TableSchema, root: Path, level: int = 0, **more: object) -> KeyValueWriter:
-    context = LsmContext("t", TablePaths(str(root)), schema, {})
+    context = MergeTreeContext("t", TablePaths(str(root)), schema, {})
     return KeyValueWriter(context, more.pop("store", STORE), EMPTY_ROW, 0, level, **more)  # type: ignore[arg-type]
 
 

@@ -136,7 +136,7 @@ def test_what_is_discarded_is_gone(lake: bitlake.Lake) -> None:
 
 def test_a_task_with_too_many_rows_leaves_nothing(lake: bitlake.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     table = keyed(lake)
-    monkeypatch.setattr(task_writes, "RANGE", 3)
+    monkeypatch.setattr(task_writes, "SEQUENCE_RANGE", 3)
     with pytest.raises(InvalidRequest, match="use more tasks"):
         write_task(job_of(table), 1, [batch(list(range(20)), "x")])
     assert not files(table)

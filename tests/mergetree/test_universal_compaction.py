@@ -15,7 +15,13 @@ import bitlake
 from bitlake import _clock
 from bitlake.codec.binary_row import EMPTY_ROW
 from bitlake.io.local import LocalStore
-from bitlake.mergetree.universal_compaction import Run, Unit, full, pick, sorted_runs
+from bitlake.mergetree.universal_compaction import (
+    CompactUnit,
+    SortedRun,
+    pick_compaction,
+    pick_full_compaction,
+    sorted_runs,
+)
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
@@ -46,7 +52,11 @@ def test_what_paimon_compacted_is_picked() -> None:
             for where in {(e.partition, e.bucket) for e in delta}:
                 here = [e for e in delta if (e.partition, e.bucket) == where]
                 runs = sorted_runs([e for e in before if (e.partition, e.bucket) == where], state.schema)
-                unit = full(runs, state.schema, has_vector=lambda n: True) if asked else pick(runs, state.schema)
+                unit = (
+                    pick_full_compaction(runs, state.schema, has_vector=lambda n: True)
+                    if asked
+                    else pick_compaction(runs, state.schema)
+                )
                 assert unit is not None, (table, snapshot_id, where)
                 names = {e.file.file_name for e in here if e.kind is EntryKind.DELETE}
                 assert {e.file.file_name for e in unit.files} == names, (table, snapshot_id, where)
@@ -55,7 +65,7 @@ def test_what_paimon_compacted_is_picked() -> None:
                 predicted += 1
             for where in {(e.partition, e.bucket) for e in before} - {(e.partition, e.bucket) for e in delta}:
                 runs = sorted_runs([e for e in before if (e.partition, e.bucket) == where], state.schema)
-                assert asked or pick(runs, state.schema) is None
+                assert asked or pick_compaction(runs, state.schema) is None
     assert predicted > 50
 
 
@@ -75,13 +85,13 @@ def entry(level: int, size: int, name: str = "", **more: Any) -> ManifestEntry:
     return ManifestEntry(EntryKind.ADD, EMPTY_ROW, 0, 1, replace(file, **more))
 
 
-def runs(*sizes: int, top: Sequence[tuple[int, int]] = ()) -> list[Run]:
+def runs(*sizes: int, top: Sequence[tuple[int, int]] = ()) -> list[SortedRun]:
     """Files of level 0 by size, then (level, size) of those above."""
-    level_0 = [Run(0, (entry(0, s, f"f{i}"),)) for i, s in enumerate(sizes)]
-    return [*level_0, *(Run(level, (entry(level, s),)) for level, s in top)]
+    level_0 = [SortedRun(0, (entry(0, s, f"f{i}"),)) for i, s in enumerate(sizes)]
+    return [*level_0, *(SortedRun(level, (entry(level, s),)) for level, s in top)]
 
 
-def picked(unit: Unit | None) -> tuple[int, int] | None:
+def picked(unit: CompactUnit | None) -> tuple[int, int] | None:
     """(files, output level)."""
     return None if unit is None else (len(unit.files), unit.output_level)
 
@@ -138,17 +148,19 @@ MIN = {"num_sorted_run--compaction_trigger": "3"}
         (runs(1, 1), {"compaction--optimization_interval": "1 h"}, (2, 5)),
     ],
 )
-def test_picks(found: list[Run], options: dict[str, str], expected: tuple[int, int] | None) -> None:
-    assert picked(pick(found, schema(**options))) == expected
+def test_picks(found: list[SortedRun], options: dict[str, str], expected: tuple[int, int] | None) -> None:
+    assert picked(pick_compaction(found, schema(**options))) == expected
 
 
 def test_the_clock_asks_for_a_full_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_clock, "local_ms", lambda: 10_000_000)
     hourly = schema(compaction__optimization_interval="1 h")
     hourly = replace(hourly, options={"compaction.optimization-interval": "1 h"})
-    old, new = (Run(5, (entry(5, 10**6, creation_time=t),)) for t in (10_000_000 - 3_600_001, 10_000_000 - 3_600_000))
-    assert picked(pick([*runs(1), old], hourly)) == (2, 5)
-    assert pick([*runs(1), new], hourly) is None
+    old, new = (
+        SortedRun(5, (entry(5, 10**6, creation_time=t),)) for t in (10_000_000 - 3_600_001, 10_000_000 - 3_600_000)
+    )
+    assert picked(pick_compaction([*runs(1), old], hourly)) == (2, 5)
+    assert pick_compaction([*runs(1), new], hourly) is None
 
 
 @pytest.mark.parametrize(
@@ -164,22 +176,24 @@ def test_off_peak_hours_take_larger_runs(
         "compaction.offpeak-ratio": "20",
     }
     found = runs(100, top=[(2, 120), (3, 10**4), (4, 10**6), (5, 10**8)])
-    unit = pick(found, replace(schema(), options=options))
+    unit = pick_compaction(found, replace(schema(), options=options))
     assert (None if unit is None else len(unit.files)) == taken
 
 
 def test_a_full_compaction_takes_all_or_what_must_be_written_anew() -> None:
     plain = schema()
-    assert full([], plain, has_vector=lambda n: True) is None
-    assert picked(full(runs(1), plain, has_vector=lambda n: False)) == (1, 5)
-    assert picked(full(runs(1, 1, top=[(5, 9)]), plain, has_vector=lambda n: False)) == (3, 5)
-    top = [Run(5, (entry(5, 1, "a"), entry(5, 2, "b")))]
-    assert full(top, plain, has_vector=lambda n: False) is None
-    assert full(top, plain, has_vector=lambda n: n == "b") == Unit((top[0].files[1],), 5, rewrite=True)
-    old = full(top, plain, has_vector=lambda n: False, expired=lambda e: e.file.file_name == "a")
-    assert old == Unit((top[0].files[0],), 5, rewrite=True)
+    assert pick_full_compaction([], plain, has_vector=lambda n: True) is None
+    assert picked(pick_full_compaction(runs(1), plain, has_vector=lambda n: False)) == (1, 5)
+    assert picked(pick_full_compaction(runs(1, 1, top=[(5, 9)]), plain, has_vector=lambda n: False)) == (3, 5)
+    top = [SortedRun(5, (entry(5, 1, "a"), entry(5, 2, "b")))]
+    assert pick_full_compaction(top, plain, has_vector=lambda n: False) is None
+    assert pick_full_compaction(top, plain, has_vector=lambda n: n == "b") == CompactUnit(
+        (top[0].files[1],), 5, rewrite=True
+    )
+    old = pick_full_compaction(top, plain, has_vector=lambda n: False, expired=lambda e: e.file.file_name == "a")
+    assert old == CompactUnit((top[0].files[0],), 5, rewrite=True)
     every = replace(plain, options={"compaction.force-rewrite-all-files": "true"})
-    assert picked(full(top, every, has_vector=lambda n: False)) == (2, 5)
+    assert picked(pick_full_compaction(top, every, has_vector=lambda n: False)) == (2, 5)
 
 
 def test_runs_stand_newest_first() -> None:

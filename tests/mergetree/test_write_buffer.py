@@ -19,8 +19,8 @@ from bitlake.io import Store
 from bitlake.mergetree import write_buffer as buffer
 from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.bucket_writer import BucketWriter
-from bitlake.mergetree.commit_message import BucketChange, BucketState, LsmContext
-from bitlake.mergetree.write_buffer import SortedMerge, sorted_merged, sorted_rows, spread
+from bitlake.mergetree.commit_message import BucketChange, BucketState, MergeTreeContext
+from bitlake.mergetree.write_buffer import SortedMerge, sorted_merged, sorted_rows, split_by_bucket
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.schema.merge_spec import MergeSpec
 from bitlake.write.writer import split_groups
@@ -50,7 +50,7 @@ def some_rows(chance: random.Random, count: int, kinds: bool = True) -> pa.Table
     )
 
 
-def spec_of(tmp_path: Path, options: dict[str, str]) -> tuple[LsmContext, Store, MergeSpec]:
+def spec_of(tmp_path: Path, options: dict[str, str]) -> tuple[MergeTreeContext, Store, MergeSpec]:
     context, store = context_of(tmp_path, COLUMNS, ["k", "i"], options)
     return context, store, MergeSpec.of(context.schema)
 
@@ -112,7 +112,7 @@ def test_a_stream_that_is_not_sorted_is_refused(tmp_path: Path) -> None:
         stream.add(ordered.slice(0, 20))
 
 
-def stored(context: LsmContext, store: Store, entries: tuple[ManifestEntry, ...]) -> list[dict[str, Any]]:
+def stored(context: MergeTreeContext, store: Store, entries: tuple[ManifestEntry, ...]) -> list[dict[str, Any]]:
     reader = BucketReader(context, store, EMPTY_ROW, {})
     tables = [t for e in entries for t in reader.read(e, reader.columns)]
     return [] if not tables else plain(pa.concat_tables(tables))
@@ -190,10 +190,10 @@ def test_rows_are_spread_as_before_and_sorted(keys: list[str], tmp_path: Path) -
     rows = some_rows(random.Random(3), 300)
     rows = rows.append_column("at", pa.array(np.arange(300)))
     expected = {bucket: part for _, bucket, part in split_groups(rows, context.schema)}
-    shares = list(spread(rows, context.schema))
+    shares = list(split_by_bucket(rows, context.schema))
     assert {s.bucket for s in shares} == set(expected) and len(shares) == len(expected)
     for share in shares:
         assert share.partition == EMPTY_ROW and share.hashes is None
         found = share.rows.to_pylist()
         assert found == sorted(expected[share.bucket].to_pylist(), key=lambda r: (*(r[k] for k in keys), r["at"]))
-    assert list(spread(rows.slice(0, 0), context.schema)) == []
+    assert list(split_by_bucket(rows.slice(0, 0), context.schema)) == []

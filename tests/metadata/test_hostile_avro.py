@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import bz2
 import io
 import json
-import lzma
 import sys
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +19,7 @@ from bitlake.formats import avro as avro_data
 from bitlake.metadata import avro as avro_metadata
 from bitlake.metadata.index_manifest import decode_index_manifest
 from bitlake.metadata.manifest import MANIFEST, MANIFEST_LIST, decode_manifest, decode_manifest_list
+from tests.avro_codecs import COMPRESS
 from tests.fixtures import warehouse
 
 if sys.version_info >= (3, 14):
@@ -95,25 +93,6 @@ def test_impossible_schemas_and_counts(kind: str, number: int) -> None:
     # A recursive schema ended Python (a 126-byte manifest); 2^40 records without fields ran for ever (98 bytes).
     with pytest.raises(BitlakeError):
         READERS[kind](container(*IMPOSSIBLE[number]))
-
-
-def snappy(data: bytes) -> bytes:
-    return pa.compress(data, "snappy", asbytes=True) + zlib.crc32(data).to_bytes(4, "big")
-
-
-def deflate(data: bytes) -> bytes:
-    made = zlib.compressobj(9, zlib.DEFLATED, -15)
-    return made.compress(data) + made.flush()
-
-
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "null": bytes,
-    "deflate": deflate,
-    "zstandard": zstd.compress,
-    "snappy": snappy,
-    "bzip2": bz2.compress,
-    "xz": lzma.compress,
-}
 
 
 @pytest.mark.parametrize("codec", COMPRESS)

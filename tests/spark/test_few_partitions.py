@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import bitlake
-from bitlake.mergetree.bucket_assignment import Assigners
-from bitlake.mergetree.bucket_states import LiveBuckets, hash_buckets
+from bitlake.mergetree.bucket_assignment import AssignerLayout
+from bitlake.mergetree.bucket_states import LiveBuckets, hash_index_states
 from bitlake.mergetree.commit import publish
-from bitlake.mergetree.cross_partition import BUCKET
+from bitlake.mergetree.cross_partition import NEW_BUCKET
 from bitlake.snapshot import manifests
 from bitlake.snapshot import partitions as partition_files
 from bitlake.snapshot.index_files import read_hashes
@@ -72,10 +72,10 @@ def test_a_task_looks_at_the_partitions_of_its_rows(
     manifests.clear_caches()
     asked.clear()
     state = table._core.state()
-    job = primary_key.WriteJob(LiveBuckets.of(state, later=True), "me", None, grouped=True)
+    job = primary_key.WriteJob(LiveBuckets.of(state, lazy=True), "me", None, grouped=True)
     assert not asked and not job.live.states, "the driver looked at nothing"
     came = pa.concat_tables([rows(range(0, 60, 6), "new", ["d0"]), rows(range(1, 60, 6), "new", ["d1"])])
-    came = came.append_column("x", pa.nulls(20, pa.int32())).append_column(BUCKET, pa.array([0] * 20, pa.int32()))
+    came = came.append_column("x", pa.nulls(20, pa.int32())).append_column(NEW_BUCKET, pa.array([0] * 20, pa.int32()))
     error, changes = loads(primary_key._attempt(dumps(job), iter(came.to_batches(max_chunksize=15))))
     assert error is None and len(changes) == 2 and set(asked) <= {1, 2}
     publish(table._core, state, changes, operation="WRITE")
@@ -89,9 +89,9 @@ def test_an_assigner_knows_the_buckets_that_are_there(tmp_path: Path, asked: lis
     state = made(tmp_path, KINDS["dynamic"])._core.state()
     manifests.clear_caches()
     asked.clear()
-    job = loads(dumps(AssignJob(LiveBuckets.of(state, later=True), Assigners.of(state.schema, 1))))
-    day = b"".join(sorted({p for p, _ in hash_buckets(state)})[:1])
-    known = [b for (p, _), b in hash_buckets(state).items() if p == day]
+    job = loads(dumps(AssignJob(LiveBuckets.of(state, lazy=True), AssignerLayout.of(state.schema, 1))))
+    day = b"".join(sorted({p for p, _ in hash_index_states(state)})[:1])
+    known = [b for (p, _), b in hash_index_states(state).items() if p == day]
     assert len(known) > 2
     hashes = [read_hashes(state.table_files, state.schema, b.hashes) for b in known if b.hashes is not None]
     wanted = np.repeat([b.bucket for b in known], [len(h) for h in hashes])

@@ -65,10 +65,10 @@ def delete(context: EngineContext, statement: st.DeleteFrom) -> DataFrame:
             hits = keyed_hits(now, statement.condition)
             return delete_keyed(now, statement.condition) if hits is None else delete_hits(now, hits)
         now.table.check_writable(now.state, keyed=True)
-        if dml.rewrites(now.state):
-            now = replace(now, state=dml.settled(now.table, now.state))
+        if dml.deletes_by_rewrite(now.state):
+            now = replace(now, state=dml.complete_changelog(now.table, now.state))
         hits = condition_hits(now, statement.condition)
-        gone = dml.take_out_rows(now.state, hits, SparkRunner(context.spark))
+        gone = dml.write_table_deletion(now.state, hits, SparkRunner(context.spark))
         if gone.rows:
             now.table.commit_rows(now.state, gone, "DELETE")
         return gone.rows
@@ -88,7 +88,7 @@ def condition_hits(target: Target, condition: str | None) -> dict[str, BitMap]:
     """The rows of a table, by position, for which a statement's condition is TRUE; some may be deleted already."""
     scan = whole_condition(target, condition)
     if scan is not None:
-        scan = dml.positioned(scan)
+        scan = dml.position_scan(scan)
         return find_hits(scan, runner_for(target, scan))
     before = f"SELECT {target.path} AS file, {target.index} AS position, 0 AS action FROM"
     after = f"WHERE {condition}"
@@ -204,8 +204,8 @@ KIND = "__bitlake_kind"
 def delete_keyed(target: Target, condition: str | None) -> int:
     """Write a -D row for every row that satisfies the condition; returns how many."""
     schema = target.state.schema
-    dml.check_keyed(target.table.name, schema)
-    dml.check_kinds(target.table.name, schema)
+    dml.check_primary_key(target.table.name, schema)
+    dml.check_row_kinds(target.table.name, schema)
     # Whole rows, as Paimon writes them: the audit log and streams of changes show what was deleted.
     items = [f"{target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(condition))
@@ -215,21 +215,21 @@ def delete_keyed(target: Target, condition: str | None) -> int:
 def delete_hits(target: Target, hits: Hits) -> int:
     """Write a -D row for each of these rows, in this process; returns how many."""
     schema = target.state.schema
-    dml.check_keyed(target.table.name, schema)
-    dml.check_kinds(target.table.name, schema)
+    dml.check_primary_key(target.table.name, schema)
+    dml.check_row_kinds(target.table.name, schema)
     if not hits:
         return 0
-    return dml.delete_found(target.table, scan_of_hits(target.scan(None).select(schema.field_names), hits))
+    return dml.delete_planned(target.table, scan_of_hits(target.scan(None).select(schema.field_names), hits))
 
 
 def update_keyed(target: Target, statement: st.Update) -> int:
     """Write a +U row for every row that satisfies the condition; returns how many."""
     schema, name = target.state.schema, target.table.name
-    dml.check_keyed(name, schema)
-    dml.check_changes(name, schema, "UPDATE")
+    dml.check_primary_key(name, schema)
+    dml.check_row_changes(name, schema, "UPDATE")
     target.context.names.check(name, schema.field_names)
     values = set_values(target, statement.assignments)
-    dml.check_set(name, schema, values)
+    dml.check_assignable(name, schema, values)
     items = [f"{values.get(f.name) or target.column(f.name)} AS {quoted(f.name)}" for f in schema.fields]
     frame = target.query(f"SELECT {', '.join(items)} FROM", _where(statement.condition))
     rows = with_defaults(name, assigned(name, frame, schema.fields, target.context.names), schema.fields, values)

@@ -277,8 +277,8 @@ _KINDS = {st.MergeAction.UPDATE: UPDATE_AFTER, st.MergeAction.DELETE: DELETE, st
 def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merged:
     """Run a MERGE; raises :class:`InvalidRequest` for what the table's merge engine cannot take."""
     schema, name = target.state.schema, target.table.name
-    dml.check_keyed(name, schema)
-    dml.check_changes(name, schema, "MERGE")
+    dml.check_primary_key(name, schema)
+    dml.check_row_changes(name, schema, "MERGE")
     if any(c.action is st.MergeAction.DELETE for c in statement.clauses) and not dml.deletes_by_rows(target.state):
         raise InvalidRequest(
             f"table '{name}': its merge engine takes no deletes; set 'partial-update.remove-record-on-delete', "
@@ -288,7 +288,7 @@ def merge_keyed(target: Target, source: Source, statement: st.MergeInto) -> Merg
     same = equal_columns(target, source, statement.condition)
     matched = [_keeping_keys(target, source, clause, same) for clause in matched]
     for clause in (*matched, *left):
-        dml.check_set(name, schema, clause.values)
+        dml.check_assignable(name, schema, clause.values)
     near = replace(target, pushed=key_predicates(target, source, statement.condition))
     on = f"ON ({statement.condition})"
     frames: list[DataFrame] = []

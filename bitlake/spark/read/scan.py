@@ -34,7 +34,7 @@ from bitlake.io import Store
 from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
 from bitlake.runtime import Cache, LocalRunner
-from bitlake.scan.change_scan import ChangeScan, read_changes
+from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import (
     BUCKET,
@@ -52,8 +52,8 @@ from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden
 from bitlake.spark.read.local_relation import local_frame
-from bitlake.spark.runner import dumps, few_listing_tasks, loads, pack
-from bitlake.spark.types import char_metadata, nullable, spark_batches, spark_schema, spark_type, worker_schema
+from bitlake.spark.runner import few_listing_tasks, read_packed
+from bitlake.spark.types import char_metadata, nullable, spark_schema, spark_type
 from bitlake.sql.file_metadata import METADATA
 from bitlake.types.datatypes import AtomicType, DataField, Root
 from bitlake.write.append_dml import matching_rows
@@ -435,16 +435,12 @@ class SparkReader:
         """Page-selective reads in Python workers, a task for every few files."""
         request = ReadRequest(scan.state.schema, scan.columns, scan.predicate, scan.timezone, scan.ignored)
         reads = tasks_of(files, plan.schemas)
-        packed = pack(self._spark, [bytes_to_read(t) for t in reads])
-        # The files of a task are pickled together, so that they share their schema there, too.
-        tasks = [dumps([(n, reads[n]) for n in numbers]) for numbers in packed]
         store = self._store
         # Paths are long: rows bring their file's number, and Spark looks it up.
         numbered = FILE_PATH in scan.columns and len(reads) <= _MOST_NUMBERED
         at = scan.columns.index(FILE_PATH) if numbered else -1
         sent = T.StructType([T.StructField(f.name, T.IntegerType()) if f.name == FILE_PATH else f for f in types])
         sent = sent if numbered else types
-        schema = worker_schema(sent)
 
         def rows_of(number: int, task: FileTask) -> Iterator[pa.Table]:
             for table in read_file(store, task, request, ReadCounts()):
@@ -452,15 +448,11 @@ class SparkReader:
                     table = table.set_column(at, FILE_PATH, pa.repeat(pa.scalar(number, pa.int32()), len(table)))
                 yield table
 
-        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            files = (f for batch in batches for n in batch.column(0).to_pylist() for f in loads(tasks[n]))
-            yield from spark_batches((table for f in files for table in rows_of(*f)), schema)
-
-        found = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, sent)
+        frame = read_packed(self._spark, reads, [bytes_to_read(t) for t in reads], sent, rows_of)
         if not numbered:
-            return found
+            return frame
         paths = F.array(*[F.lit(f.path) for f in files])
-        return found.withColumn(FILE_PATH, F.get(paths, F.col(FILE_PATH)))
+        return frame.withColumn(FILE_PATH, F.get(paths, F.col(FILE_PATH)))
 
 
 def _check_size(store: Store, file: PlannedFile) -> None:
@@ -542,15 +534,11 @@ def changes_frame(spark: SparkSession, scan: ChangeScan, types: T.StructType, he
         return local_frame(spark, scan.to_arrow(), types)
     spec, store = scan.spec(), scan.store
     reads = scan.tasks()
-    tasks = [dumps(reads[r.start : r.stop]) for r in pack(spark, [t.size for t in reads])]
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = worker_schema(types)
-        numbers = (n for batch in batches for n in batch.column(0).to_pylist())
-        changes = (task for n in numbers for task in loads(tasks[n]))
-        yield from spark_batches((t for task in changes for t in read_changes(store, task, spec)), schema)
+    def rows_of(_: int, task: ChangeTask) -> Iterator[pa.Table]:
+        return read_changes(store, task, spec)
 
-    frame = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(work, types)
+    frame = read_packed(spark, reads, [t.size for t in reads], types, rows_of)
     return frame if scan.row_limit is None else frame.limit(scan.row_limit)
 
 

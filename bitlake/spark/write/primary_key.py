@@ -41,14 +41,27 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.formats.conform import conform
 from bitlake.mergetree import dml
 from bitlake.mergetree import writer as upsert
-from bitlake.mergetree.bucket_assignment import Assigners, DynamicAssigner, hash_change
-from bitlake.mergetree.bucket_states import LiveBuckets, Slot, hash_buckets
+from bitlake.mergetree.bucket_assignment import AssignerLayout, DynamicBucketAssigner, hash_index_change
+from bitlake.mergetree.bucket_states import LiveBuckets, Slot, hash_index_states, merge_tree_context
 from bitlake.mergetree.bucket_writer import BucketWriter
-from bitlake.mergetree.commit import Publisher, discard_changes, lsm_context
+from bitlake.mergetree.commit import Publisher, discard_changes
 from bitlake.mergetree.commit_message import BucketChange, BucketState
-from bitlake.mergetree.cross_partition import BUCKET, OLD, OLD_BUCKET, Rerouter, partitions_at, row_counts
+from bitlake.mergetree.cross_partition import (
+    NEW_BUCKET,
+    OLD_BUCKET,
+    OLD_PREFIX,
+    Rerouter,
+    partitions_of_rows,
+    stored_row_counts,
+)
 from bitlake.mergetree.key_value_file import KeyValueWriter
-from bitlake.mergetree.postpone_bucket import fixed_buckets, postpone_writer, read_postponed, unnumbered, with_buckets
+from bitlake.mergetree.postpone_bucket import (
+    fixed_buckets,
+    postpone_writer,
+    read_postponed,
+    schema_with_buckets,
+    without_sequence,
+)
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.paths import POSTPONE_BUCKET
 from bitlake.metadata.schema import TableSchema
@@ -60,8 +73,8 @@ from bitlake.snapshot.state import TableState
 from bitlake.spark.context import EngineContext
 from bitlake.spark.errors import spark_errors
 from bitlake.spark.read.scan import DRIVER_BYTES, SparkReader
-from bitlake.spark.runner import dumps, loads, pack
-from bitlake.spark.types import has_counterpart, nullable, spark_batches, spark_type, worker_schema
+from bitlake.spark.runner import dumps, loads, read_packed
+from bitlake.spark.types import has_counterpart, nullable, spark_type
 from bitlake.spark.write.append import (
     bucket_column,
     differing_bucket_column,
@@ -109,7 +122,7 @@ def write_changes(
     here = not has_not_null_inside(schema.fields) and not is_cross_partition(schema)
     local = _little(context, table.name, frame, aligned) if here else None
     if local is not None:
-        batches = upsert.prepared(table.name, schema, [local], None if kind_column is None else VALUE_KIND)
+        batches = upsert.prepare_rows(table.name, schema, [local], None if kind_column is None else VALUE_KIND)
         return upsert.write_changes(state, batches, table.publisher(state).user, fresh=fresh, compact=compact)
     fixed = fixed_buckets(state, parallelism(context))
     counts: Mapping[bytes, int] = {}
@@ -117,8 +130,8 @@ def write_changes(
         state, counts, compact = fixed.state, fixed.counts, False
         schema = state.schema
     # Keys that are unique over partitions may be in any of them.  Tasks know nothing of what this process has cached.
-    later = not is_cross_partition(schema) and has_many_files(state)
-    live = LiveBuckets.of(state, fresh=fresh, later=later, counts=counts)
+    lazy = not is_cross_partition(schema) and has_many_files(state)
+    live = LiveBuckets.of(state, fresh=fresh, lazy=lazy, counts=counts)
     job = WriteJob(live, table.publisher(state).user, compact)
     rows = aligned.withColumn(ARRIVAL, F.monotonically_increasing_id())
     with spark_errors(f"writing to table '{table.name}'"), tagged(context.spark):
@@ -129,7 +142,7 @@ def write_changes(
             job = replace(job, hashed=True)
         else:
             bucket = differing_bucket_column(schema, counts) if counts else bucket_column(schema)
-            rows = rows.withColumn(BUCKET, F.lit(POSTPONE_BUCKET) if bucket is None else bucket)
+            rows = rows.withColumn(NEW_BUCKET, F.lit(POSTPONE_BUCKET) if bucket is None else bucket)
         return _written(state, job, *_brought_together(schema, rows, parallelism(context)))
 
 
@@ -138,12 +151,12 @@ def write_placed(context: EngineContext, state: TableState, rows: DataFrame, use
 
     ``rows`` has the columns as they are stored, ``_VALUE_KIND`` as it is to be, and :data:`ARRIVAL`.
     """
-    live = LiveBuckets.of(state, later=has_many_files(state))
+    live = LiveBuckets.of(state, lazy=has_many_files(state))
     job = WriteJob(live, user, False, settled=True)
     with spark_errors(f"writing to table '{state.name}'"), tagged(context.spark):
         bucket = bucket_column(state.schema)
         assert bucket is not None
-        placed = rows.withColumn(BUCKET, bucket)
+        placed = rows.withColumn(NEW_BUCKET, bucket)
         return _written(state, job, *_brought_together(state.schema, placed, parallelism(context)))
 
 
@@ -178,17 +191,17 @@ def _brought_together(schema: TableSchema, rows: DataFrame, most: int) -> tuple[
     tasks = min(total, most) if total > 0 else 1 if total == POSTPONE_BUCKET else most
     if parts:
         # By columns, without a number: small shares are then put into one task.
-        rows = rows.repartition(*parts, F.col(BUCKET))
+        rows = rows.repartition(*parts, F.col(NEW_BUCKET))
     else:
-        rows = rows.repartitionById(tasks, F.pmod(F.col(BUCKET), F.lit(tasks)))
+        rows = rows.repartitionById(tasks, F.pmod(F.col(NEW_BUCKET), F.lit(tasks)))
     # Where a task has one bucket, its number need not be compared before the keys.
     grouped = bool(parts) or total not in (tasks, POSTPONE_BUCKET)
-    before = [*parts, F.col(BUCKET)] if grouped else []
+    before = [*parts, F.col(NEW_BUCKET)] if grouped else []
     return rows.sortWithinPartitions(*before, *_order(schema), F.col(ARRIVAL)), grouped
 
 
 def _written(state: TableState, job: WriteJob, rows: DataFrame, grouped: bool) -> list[BucketChange]:
-    sent = [c for c in (*state.schema.field_names, VALUE_KIND, BUCKET) if c in rows.columns]
+    sent = [c for c in (*state.schema.field_names, VALUE_KIND, NEW_BUCKET) if c in rows.columns]
     call = dumps(replace(job, grouped=grouped))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -290,7 +303,7 @@ class _Task:
                 self._writer.write(made)
             else:
                 assert self._postponed is not None
-                self._postponed.write(unnumbered(made))
+                self._postponed.write(without_sequence(made))
 
     def finish(self) -> list[BucketChange]:
         self._close()
@@ -322,7 +335,7 @@ class _Task:
             if self._hashes:
                 hashes = np.concatenate(self._hashes)
                 self._hashes = []
-                made = hash_change(live.context, live.state.store, live[slot], hashes)
+                made = hash_index_change(live.context, live.state.store, live[slot], hashes)
                 if made is not None:
                     self._done[-1] = replace(change, index=(*change.index, made))
         if self._postponed is not None and slot is not None:
@@ -333,15 +346,15 @@ class _Task:
     def _groups(self, rows: pa.Table) -> Iterator[tuple[Slot, pa.Table]]:
         """Runs of rows of one bucket, in the order they come."""
         schema = self.job.live.context.schema
-        buckets = rows.column(BUCKET).to_numpy()
+        buckets = rows.column(NEW_BUCKET).to_numpy()
         if self.job.grouped:
             codes = group_codes(rows, schema.partition_fields, buckets)
             starts = np.flatnonzero(np.concatenate(([True], codes[1:] != codes[:-1])))
         else:
             starts = np.zeros(1, np.int64)
         ends = [*starts[1:].tolist(), rows.num_rows]
-        partitions = partitions_at(schema, rows, starts)
-        self.job.live.look_at(set(partitions))
+        partitions = partitions_of_rows(schema, rows, starts)
+        self.job.live.load(set(partitions))
         for partition, start, end in zip(partitions, starts.tolist(), ends, strict=True):
             yield (partition, int(buckets[start])), rows.slice(start, end - start)
 
@@ -360,9 +373,9 @@ def parallelism(context: EngineContext) -> int:
 
 
 def assigned(context: EngineContext, live: LiveBuckets, rows: DataFrame) -> DataFrame:
-    """Rows with :data:`BUCKET` and :data:`KEY_HASH`; for tables of dynamic buckets."""
+    """Rows with :data:`NEW_BUCKET` and :data:`KEY_HASH`; for tables of dynamic buckets."""
     schema = live.context.schema
-    how = Assigners.of(schema, parallelism(context))
+    how = AssignerLayout.of(schema, parallelism(context))
     partition = [quoted_columns(k) for k in schema.partition_keys]
     start = F.pmod(F.hash(*partition), F.lit(how.channels)) if partition else F.lit(0)
     rows = rows.withColumn(KEY_HASH, hash_column([schema.field(k) for k in schema.trimmed_primary_keys]))
@@ -376,7 +389,7 @@ def assigned(context: EngineContext, live: LiveBuckets, rows: DataFrame) -> Data
         yield from job.run(batches)
 
     udf: Any = arrow_udf(buckets, T.IntegerType())  # type: ignore[call-overload]
-    return rows.withColumn(BUCKET, udf(F.col(_CHANNEL), F.col(KEY_HASH), *partition)).drop(_CHANNEL)
+    return rows.withColumn(NEW_BUCKET, udf(F.col(_CHANNEL), F.col(KEY_HASH), *partition)).drop(_CHANNEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,15 +397,15 @@ class AssignJob:
     """What a task must know to give rows their buckets."""
 
     live: LiveBuckets
-    how: Assigners
+    how: AssignerLayout
 
     def run(self, batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
         """The buckets of batches of (channel, key hash, partition columns …)."""
         context, store = self.live.context, self.live.state.store
         schema = context.schema
         names = schema.partition_keys
-        states = hash_buckets(self.live.state) if self.live.later else self.live.states
-        assigners: dict[int, DynamicAssigner] = {}
+        states = hash_index_states(self.live.state) if self.live.lazy else self.live.states
+        assigners: dict[int, DynamicBucketAssigner] = {}
         for channels, hashed, *columns in batches:
             numbers: Int32s = channels.to_numpy()
             hashes: Int32s = hashed.to_numpy()
@@ -401,12 +414,12 @@ class AssignJob:
             codes = group_codes(rows, schema.partition_fields, numbers)
             order = np.argsort(codes, kind="stable")
             cuts = np.flatnonzero(np.diff(codes[order])) + 1
-            named = partitions_at(schema, rows, order[np.concatenate(([0], cuts))] if len(order) else order)
+            named = partitions_of_rows(schema, rows, order[np.concatenate(([0], cuts))] if len(order) else order)
             for chosen, partition in zip(np.split(order, cuts) if len(order) else (), named, strict=True):
                 channel = int(numbers[chosen[0]])
                 assigner = assigners.get(channel)
                 if assigner is None:
-                    made = DynamicAssigner(context, store, states, self.how, channel)
+                    made = DynamicBucketAssigner(context, store, states, self.how, channel)
                     assigner = assigners[channel] = made
                 # Where the partition's assigners begin, from any of its rows: Spark's hash of it chose the channel.
                 own = abs(int(np.fmod(np.int64(hashes[chosen[0]]), self.how.assigners)))
@@ -426,12 +439,12 @@ def rerouted(
     rows: DataFrame,
     arrival: str,
 ) -> DataFrame:
-    """Rows, and deletes of their old places, with :data:`BUCKET`; for keys that are unique over partitions.
+    """Rows, and deletes of their old places, with :data:`NEW_BUCKET`; for keys that are unique over partitions.
 
     The table's live keys are read with their places (their columns only) and joined to the rows.
     """
     schema = state.schema
-    how = Assigners.of(schema, parallelism(context))
+    how = AssignerLayout.of(schema, parallelism(context))
     keys = list(schema.primary_keys)
     if VALUE_KIND not in rows.columns:
         rows = rows.withColumn(VALUE_KIND, F.lit(0).cast("tinyint"))
@@ -441,21 +454,21 @@ def rerouted(
         live = SparkReader(context.spark, state.store).frame(scan)
         old = live.select(
             *[quoted_columns(k) for k in keys],
-            *[quoted_columns(p).alias(OLD + p) for p in schema.partition_keys],
+            *[quoted_columns(p).alias(OLD_PREFIX + p) for p in schema.partition_keys],
             quoted_columns(BUCKET_COLUMN).alias(OLD_BUCKET),
         )
         rows = rows.join(old, keys, "left")
     else:
         for p in schema.partition_keys:
-            rows = rows.withColumn(OLD + p, F.lit(None).cast(spark_type(schema.field(p).type)))
+            rows = rows.withColumn(OLD_PREFIX + p, F.lit(None).cast(spark_type(schema.field(p).type)))
         rows = rows.withColumn(OLD_BUCKET, F.lit(None).cast("int"))
     hashed = hash_column([schema.field(k) for k in keys])
     rows = rows.withColumn(_CHANNEL, F.abs(hashed.cast("bigint") % F.lit(how.assigners)).cast("int"))
     rows = rows.repartitionById(how.assigners, F.col(_CHANNEL))
     rows = rows.sortWithinPartitions(*[quoted_columns(k) for k in keys], arrival)
-    places = [OLD_BUCKET, *[OLD + p for p in schema.partition_keys]]
+    places = [OLD_BUCKET, *[OLD_PREFIX + p for p in schema.partition_keys]]
     rows = rows.select(*[quoted_columns(c) for c in (*schema.field_names, VALUE_KIND, arrival, *places, _CHANNEL)])
-    call = dumps((schema, how, row_counts(states)))
+    call = dumps((schema, how, stored_row_counts(states)))
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema, how, counts = loads(call)
@@ -474,7 +487,7 @@ def rerouted(
             yield from rest.to_batches()
 
     out = [f for f in rows.schema.fields if f.name not in (*places, _CHANNEL)]
-    return rows.mapInArrow(work, T.StructType([*out, T.StructField(BUCKET, T.IntegerType())]))
+    return rows.mapInArrow(work, T.StructType([*out, T.StructField(NEW_BUCKET, T.IntegerType())]))
 
 
 _FILE_SHIFT = 40
@@ -494,7 +507,7 @@ def place_postponed(
     live = entries_of(state, waiting)
     counts: dict[int, list[ManifestEntry]] = {}
     for partition, files in waiting.items():
-        counts.setdefault(with_buckets(state.schema, partition, files, live).num_buckets, []).extend(files)
+        counts.setdefault(schema_with_buckets(state.schema, partition, files, live).num_buckets, []).extend(files)
     changes: list[BucketChange] = []
     try:
         for count, files in counts.items():
@@ -507,26 +520,16 @@ def place_postponed(
 
 
 def _rows(context: EngineContext, state: TableState, files: Sequence[ManifestEntry]) -> DataFrame:
-    """The rows of files, with their kinds, numbered as they came."""
-    call = dumps((lsm_context(state, files), state.store))
-    packed = pack(context.spark, [e.file.file_size for e in files])
-    sent = [dumps([(n, files[n]) for n in numbers]) for numbers in packed]
-
+    """The rows of files, with their kinds, numbered in order of arrival."""
+    bucket_context, store = merge_tree_context(state, files), state.store
     fields = [T.StructField(f.name, nullable(spark_type(f.type)), True) for f in state.schema.fields]
     types = T.StructType([*fields, T.StructField(VALUE_KIND, T.ByteType()), T.StructField(ARRIVAL, T.LongType())])
 
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        lsm, store = loads(call)
-        schema = worker_schema(types)
+    def rows_of(number: int, entry: ManifestEntry) -> Iterator[pa.Table]:
+        at = number << _FILE_SHIFT
+        for rows in read_postponed(bucket_context, store, entry.partition, [entry]):
+            arrivals = pa.array(np.arange(at, at + rows.num_rows, dtype=np.int64))
+            at += rows.num_rows
+            yield rows.append_column(ARRIVAL, arrivals).select(types.names)
 
-        def numbered(number: int, entry: ManifestEntry) -> Iterator[pa.Table]:
-            at = number << _FILE_SHIFT
-            for rows in read_postponed(lsm, store, entry.partition, [entry]):
-                places = pa.array(np.arange(at, at + rows.num_rows, dtype=np.int64))
-                at += rows.num_rows
-                yield rows.append_column(ARRIVAL, places).select(schema.names)
-
-        entries = (e for batch in batches for i in batch.column(0).to_pylist() for e in loads(sent[i]))
-        yield from spark_batches((rows for e in entries for rows in numbered(*e)), schema)
-
-    return context.spark.range(0, len(sent), 1, len(sent)).mapInArrow(work, types)
+    return read_packed(context.spark, files, [e.file.file_size for e in files], types, rows_of)

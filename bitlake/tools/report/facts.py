@@ -21,9 +21,9 @@ from bitlake.errors import BitlakeError
 from bitlake.expressions.sql_text import quote
 from bitlake.fileindex.registry import parse_index_options
 from bitlake.formatting import counted, human_bytes, share_words
-from bitlake.mergetree.bucket_states import bucket_states, lsm_context
-from bitlake.mergetree.bucket_writer import due_unit
-from bitlake.mergetree.postpone_bucket import postponed
+from bitlake.mergetree.bucket_states import bucket_states, merge_tree_context
+from bitlake.mergetree.bucket_writer import pending_unit
+from bitlake.mergetree.postpone_bucket import postponed_files
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata import options as opt
@@ -262,7 +262,7 @@ def due(state: TableState, small: int, gone: Mapping[str, int | None], full: boo
     """
     entries = state.entries()
     files = _keyed(state, full) if state.schema.primary_keys else _append(state, entries, full)
-    waiting = sum(len(held) for held in postponed(entries).values())
+    waiting = sum(len(held) for held in postponed_files(entries).values())
     return Due(
         len(files),
         sum(e.file.file_size for e in files),
@@ -278,8 +278,8 @@ def _append(state: TableState, entries: Sequence[ManifestEntry], full: bool) -> 
 
 
 def _keyed(state: TableState, full: bool) -> list[ManifestEntry]:
-    context = lsm_context(state)
-    units = (due_unit(context, b, full) for b in bucket_states(state).values() if b.bucket >= 0)
+    context = merge_tree_context(state)
+    units = (pending_unit(context, b, full) for b in bucket_states(state).values() if b.bucket >= 0)
     return [e for unit in units if unit is not None for e in unit.files]
 
 
