@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -152,41 +154,115 @@ def _parameter_default(parameter: click.Parameter) -> str:
     return code(values) if isinstance(values, str | int) and not isinstance(values, bool) else code(None)
 
 
+CLASSES: dict[str, tuple[str, str, str, str]] = {
+    "python-lake": ("Lake", "bitlake.lake:Lake", "Lake", "databases, tables, SQL and DataFrames"),
+    "python-table": ("Table", "bitlake.table.table:Table", "Table", "read, write and alter one table"),
+    "python-table-indexes": (
+        "table.indexes",
+        "bitlake.table.indexes:TableIndexes",
+        "table.indexes",
+        "file indexes and advice on them",
+    ),
+    "python-table-history": (
+        "table.history",
+        "bitlake.table.history:TableHistory",
+        "table.history",
+        "snapshots, tags, branches, rollback",
+    ),
+    "python-table-maintenance": (
+        "table.maintenance",
+        "bitlake.table.maintenance:TableMaintenance",
+        "table.maintenance",
+        "compaction, expiry, verification, repair",
+    ),
+    "python-scan": ("Scan", "bitlake.scan.scan:Scan", "Scan", "rows described but not read: refine, explain, read"),
+    "python-plan": ("Plan", "bitlake.scan.plan:Plan", "Plan", "what a scan reads, and why not the rest"),
+}
+"""A page for each class of the public face: title, class, the name before its members, what it is for."""
+RESULTS = (
+    "bitlake.metadata.snapshot:Snapshot",
+    "bitlake.metadata.schema:TableSchema",
+    "bitlake.snapshot.tag_files:Tag",
+    "bitlake.snapshot.expiry:Expiry",
+    "bitlake.snapshot.orphan_files:Orphan",
+    "bitlake.fileindex.registry:IndexSpec",
+    "bitlake.write.index_rewrite:Rewritten",
+    "bitlake.scan.plan:PlannedFile",
+    "bitlake.scan.plan:SkippedFile",
+    "bitlake.scan.plan:ScanMetrics",
+    "bitlake.tools.explain.explanation:Explanation",
+    "bitlake.tools.explain.explanation:QueryExplanation",
+    "bitlake.tools.advise.advice:Advice",
+    "bitlake.tools.verify:VerifyReport",
+    "bitlake.tools.verify.repair:Repair",
+    "bitlake.tools.report:TableReport",
+    "bitlake.tools.inspect.inspection:Inspection",
+    "bitlake.tools.scan_log:ScanRecord",
+)
+"""Classes of what the public methods return."""
+
+
 def python() -> str:
-    """What ``bitlake`` exports, by its docstrings."""
-    out = ["# Python\n", "Everything a program should use; what is not here may change.\n"]
-    exported = [n for n in bitlake.__all__ if not n.startswith("__")]
-    names = sorted(exported, key=lambda n: (n != "connect", n != "Lake", n != "Table", n))
-    for name in names:
-        found = getattr(bitlake, name)
-        if inspect.isclass(found) and issubclass(found, Exception):
-            continue
-        out.append("\n".join(_class(name, found) if inspect.isclass(found) else _function(f"bitlake.{name}", found, 2)))
-    errors = [n for n in names if inspect.isclass(getattr(bitlake, n)) and issubclass(getattr(bitlake, n), Exception)]
-    rows = [(code(n), sentence(getattr(bitlake, n).__doc__)) for n in errors]
+    """The entry point, and where the classes, the values that they return and the errors are."""
+    out = ["# Python\n", "The public face; what is not here may change.\n"]
+    out.append(_function("bitlake.connect", bitlake.connect, 2))
+    rows = [(f"[`{title}`]({page}.md)", use) for page, (title, _, _, use) in CLASSES.items()]
+    rows.append(("[returned values](python-results.md)", "snapshots, schemas, plans of expiry, reports"))
+    out.append("## Classes\n\n" + table(("Class", "For"), rows))
+    errors = [n for n in sorted(bitlake.__all__) if _is_error(getattr(bitlake, n))]
     out.append("## Version\n\n`bitlake.__version__` is the version of the package, a string.\n")
-    out.append("## Errors\n\n" + table(("Error", "When"), rows))
+    described = [(code(n), sentence(getattr(bitlake, n).__doc__)) for n in errors]
+    out.append("## Errors\n\n" + table(("Error", "When"), described))
     return "\n".join(out)
 
 
-def _class(name: str, kind: type) -> Iterator[str]:
-    yield f"## {name}\n\n{markdown(kind.__doc__)}"
+def _is_error(found: object) -> bool:
+    return inspect.isclass(found) and issubclass(found, Exception)
+
+
+def _loaded(place: str) -> type:
+    module, _, name = place.partition(":")
+    loaded: type = getattr(importlib.import_module(module), name)
+    return loaded
+
+
+def class_page(name: str) -> str:
+    """The page of one class of the public face."""
+    title, place, owner, _ = CLASSES[name]
+    kind = _loaded(place)
+    return "\n".join([f"# {title}\n", markdown(kind.__doc__), *_members(owner, kind, 2)])
+
+
+def results() -> str:
+    """The classes of returned values, with their fields."""
+    out = ["# Returned values\n", "Public methods return these frozen values; none is created by hand.\n"]
+    for place in RESULTS:
+        kind = _loaded(place)
+        out.append(f"## {kind.__name__}\n\n{markdown(kind.__doc__)}")
+        if dataclasses.is_dataclass(kind):
+            rows = [(code(f.name), code(str(f.type))) for f in dataclasses.fields(kind) if not f.name.startswith("_")]
+            out.append(table(("Field", "Type"), rows))
+        out += _members(kind.__name__, kind, 3)
+    return "\n".join(out)
+
+
+def _members(owner: str, kind: type, depth: int) -> Iterator[str]:
     for member, found in sorted(inspect.getmembers(kind)):
         if member.startswith("_"):
             continue
         if isinstance(found, property):
-            yield f"### {name}.{member} {{ .property }}\n\n{markdown(found.__doc__)}"
-        elif callable(found):
-            yield from _function(f"{name}.{member}", inspect.unwrap(found), 3)
+            yield f"{'#' * depth} {owner}.{member} {{ .property }}\n\n{markdown(found.__doc__)}"
+        elif inspect.isroutine(found):
+            yield _function(f"{owner}.{member}", inspect.unwrap(found), depth)
 
 
-def _function(name: str, found: Callable[..., object], depth: int) -> Iterator[str]:
+def _function(name: str, found: Callable[..., object], depth: int) -> str:
     shown = str(_plain(inspect.signature(found)))
     short = name.rpartition(".")[2]
     if len(short) + len(shown) > 88 and "(" in shown:
         inside, _, back = shown[1:].rpartition(")")
         shown = "(\n    " + ",\n    ".join(_split(inside)) + ",\n)" + back
-    yield f"{'#' * depth} {name}\n\n```python\n{short}{shown}\n```\n\n{markdown(found.__doc__)}"
+    return f"{'#' * depth} {name}\n\n```python\n{short}{shown}\n```\n\n{markdown(found.__doc__)}"
 
 
 class _Bare:
@@ -201,11 +277,11 @@ class _Bare:
 
 def _plain(found: inspect.Signature) -> inspect.Signature:
     """A signature without ``self``, and its annotations as they are written."""
-    told = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
+    shown = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
     empty = inspect.Parameter.empty
-    told = [p if p.annotation is empty else p.replace(annotation=_Bare(p.annotation)) for p in told]
+    shown = [p if p.annotation is empty else p.replace(annotation=_Bare(p.annotation)) for p in shown]
     back = found.return_annotation
-    return inspect.Signature(told, return_annotation=back if back is empty else _Bare(back))
+    return inspect.Signature(shown, return_annotation=back if back is empty else _Bare(back))
 
 
 def _split(text: str) -> list[str]:
@@ -249,6 +325,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "options": options,
     "storage-options": storage,
     "python": python,
+    **{name: functools.partial(class_page, name) for name in CLASSES},
+    "python-results": results,
     "commands": commands,
     "formats": formats,
 }

@@ -29,7 +29,9 @@ NAV = (
     )),
     ("Reference", (
         "reference/sql.md", "reference/procedures.md", "reference/options.md", "reference/storage-options.md",
-        "reference/python.md", "reference/commands.md", "reference/formats.md", "spec/index.md", "spec/table-format.md",
+        "reference/python.md", "reference/python-lake.md", "reference/python-table.md", "reference/python-table-indexes.md",
+        "reference/python-table-history.md", "reference/python-table-maintenance.md", "reference/python-scan.md",
+        "reference/python-plan.md", "reference/python-results.md", "reference/commands.md", "reference/formats.md", "spec/index.md", "spec/table-format.md",
         "spec/index-format.md", "glossary.md",
     )),
     ("About", ("compatibility.md", "benchmarks.md", "scale.md", "testing.md", "decisions/index.md")),

@@ -39,7 +39,14 @@ def test_every_option_procedure_command_and_export_is_in_the_reference() -> None
     assert not [n for n in PROCEDURES if f"## {n}\n" not in pages["procedures"]]
     assert not [n for n in bitlake.__all__ if n not in pages["python"]]
     assert sum(f"## {n}\n" in pages["commands"] for n in COMMANDS) >= 10
-    assert ":class:" not in "".join(pages.values()) and "``" not in pages["python"].replace("```", "")
+    members = {
+        "python-table": "Table.append",
+        "python-table-history": "table.history.rollback",
+        "python-lake": "Lake.sql",
+    }
+    assert all(f"## {member}\n" in pages[page] for page, member in members.items())
+    text = "".join(pages[p] for p in pages if p.startswith("python"))
+    assert ":class:" not in "".join(pages.values()) and "``" not in text.replace("```", "")
     fences = {name: len(re.findall(r"^```", text, re.MULTILINE)) for name, text in pages.items()}
     assert not [name for name, n in fences.items() if n % 2]
 

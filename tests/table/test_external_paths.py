@@ -12,14 +12,13 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.io.base import Store
 from bitlake.lake import Lake
 from bitlake.metadata.manifest import decode_manifest, encode_manifest
-from bitlake.metadata.paths import TablePaths
 from bitlake.schema.data_paths import _entropy
 from bitlake.snapshot import references
 from bitlake.snapshot.index_manifest import clear_index_manifests
 from bitlake.snapshot.manifests import clear_caches
+from bitlake.snapshot.table_files import TableFiles
 from bitlake.table.table import Table
 
 ROWS = pa.table({"p": ["a", "a", "b"], "id": pa.array([1, 2, 3], pa.int32())})
@@ -272,10 +271,10 @@ def test_dropping_beside_the_deletion_of_a_branch_prints_nothing(
     table.history.create_branch("dev")
     listed = references.schema_ids
 
-    def then_deleted(store: Store, line: TablePaths) -> list[int]:
-        ids = listed(store, line)
-        if line.branch_root.endswith("branch-dev"):
-            for file in Path(line.branch_root, "schema").iterdir():
+    def then_deleted(line: TableFiles) -> list[int]:
+        ids = listed(line)
+        if line.paths.branch_root.endswith("branch-dev"):
+            for file in Path(line.paths.branch_root, "schema").iterdir():
                 file.unlink()
         return ids
 

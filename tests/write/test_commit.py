@@ -252,7 +252,7 @@ from pathlib import Path
 import test_commit as t
 root, who = sys.argv[1:]
 paths = t.TablePaths(root)
-schema = t.manifests.latest_schema(t.STORE, paths)
+schema = t.manifests.latest_schema(t.TableFiles(t.STORE, paths))
 Path(root, who).touch()
 while not all(Path(root, w).exists() for w in "ab"):
     time.sleep(0.001)
