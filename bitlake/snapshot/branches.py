@@ -1,18 +1,18 @@
-"""Branches: a table's other lines of snapshots, sharing its data files.
+"""Branches: lines of snapshots beside the main one, which share the table's data files.
 
 ``branch/branch-<name>/`` holds ``schema/``, ``snapshot/``, ``tag/``, ``consumer/`` of its own; manifests, data and
 index files are in the main table's folders.
 
 A branch exists when it has a schema.  Each change has one step that makes it visible:
 
-* create: the branch's files are written to ``branch/.making-<uuid>``, which is renamed; in a bucket, which has no
-  rename, to their place, schemas last.  The tag is read again afterwards: who deletes a tag looks at branches after.
-* rename: the rename of the folder.  A bucket's is copied, schemas last, and deleted, schemas first.
-* delete: the folder is renamed to ``branch/.dropped-<uuid>``, then deleted; a bucket's is deleted, schemas first.
+* create: the branch's files are written to ``branch/.making-<uuid>``, which is renamed; an object store, which has no
+  rename, writes them in place, schemas last.  The tag is read again afterwards: deleting a tag reads the branches last.
+* rename: the rename of the folder.  An object store copies it, schemas last, and deletes the old one, schemas first.
+* delete: the folder is renamed to ``branch/.dropped-<uuid>``, then deleted; an object store deletes the schemas first.
 
-A death before that step leaves the old branches, and after it the new ones; of a bucket's rename perhaps both names
-with the same snapshots.  What is left over has no schema: it is replaced or deleted by the next call.  Fast-forward is
-:mod:`bitlake.snapshot.fast_forward`.
+If the process dies before that step, the old branches remain, and after it the new ones; a rename in an object store
+may leave both names, with the same snapshots.  Left-over files have no schema: the next call replaces or deletes them.
+Fast-forward is in :mod:`bitlake.snapshot.fast_forward`.
 
 Source: table-format spec, sections 1 and 9.5.
 """
@@ -50,7 +50,8 @@ def find_branch(state: TableState, name: str) -> TableFiles:
     """The files of a branch other than main; raises :class:`NotFound` naming those that exist."""
     if name == MAIN:
         raise InvalidRequest(
-            f"'{MAIN}' is table '{state.name}' itself: it cannot be deleted, renamed or gone forward to; name a branch"
+            f"'{MAIN}' is table '{state.name}' itself: it cannot be deleted, renamed or fast-forwarded to; name "
+            "another branch"
         )
     if not _exists(state, name):
         names = ", ".join(branches(state)) or "only main"
@@ -59,7 +60,7 @@ def find_branch(state: TableState, name: str) -> TableFiles:
 
 
 def create_branch(state: TableState, name: str, tag: str | None = None, *, if_not_exists: bool = False) -> bool:
-    """Create a branch: of a tag's snapshot, or without one an empty one with the latest schema.
+    """Create a branch from a tag's snapshot, or without a tag an empty branch with the latest schema.
 
     Returns False if it exists and ``if_not_exists``.  Raises :class:`AlreadyExists`, :class:`NotFound` for a missing
     tag, and :class:`InvalidRequest` for an invalid name.
@@ -72,10 +73,10 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
     _delete_remains(state, name)
     last_schema = state.schema.id
     renames = has_cheap_rename(store, state.paths.root)
-    made = f"{state.paths.root}/branch/.making-{_clock.new_uuid()}" if renames else target.branch_root
+    folder = f"{state.paths.root}/branch/.making-{_clock.new_uuid()}" if renames else target.branch_root
 
     def put(path: str, data: bytes) -> None:
-        store.write(made + path.removeprefix(target.branch_root), data)
+        store.write(folder + path.removeprefix(target.branch_root), data)
 
     text = b""
     if tag is not None:
@@ -89,11 +90,11 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
             put(target.schema(number), store.read(state.paths.schema(number)))
     if renames:
         try:
-            store.rename(made, target.branch_root)
+            store.rename(folder, target.branch_root)
         except StorageUnavailable:
             if not _exists(state, name):
                 raise
-            store.delete_dir(made)
+            store.delete_dir(folder)
             raise _taken(state, name) from None
     if tag is not None:
         _check_tag(state, name, tag, text)
@@ -101,30 +102,32 @@ def create_branch(state: TableState, name: str, tag: str | None = None, *, if_no
 
 
 def _check_tag(state: TableState, name: str, tag: str, text: bytes) -> None:
-    """Delete a new branch again if its tag was deleted meanwhile, perhaps by somebody who did not see the branch."""
+    """Delete a new branch if its tag was deleted meanwhile: that call may not have seen the branch."""
     try:
         moved = state.store.read(state.paths.tag(tag)) != text
     except NotFound:
         moved = True
     if moved:
         _delete(state.table_files.on_branch(name))
-        raise NotFound(f"table '{state.name}': tag '{tag}' was deleted or moved while branch '{name}' was made of it")
+        raise NotFound(
+            f"table '{state.name}': tag '{tag}' was deleted or moved while branch '{name}' was created from it"
+        )
 
 
 def _taken(state: TableState, name: str) -> AlreadyExists:
-    return AlreadyExists(f"table '{state.name}' has a branch '{name}' already")
+    return AlreadyExists(f"table '{state.name}' already has a branch '{name}'")
 
 
 def _delete_remains(state: TableState, name: str) -> None:
-    """Delete what an interrupted call left of a branch that has no schema."""
+    """Delete the files that an interrupted call left of a branch without a schema."""
     store, folder = state.store, f"{state.paths.root}/branch"
-    for found in store.names(folder):
-        if found == f"branch-{name}" or found.startswith(_DROPPED):
-            store.delete_dir(f"{folder}/{found}")
+    for entry in store.names(folder):
+        if entry == f"branch-{name}" or entry.startswith(_DROPPED):
+            store.delete_dir(f"{folder}/{entry}")
 
 
 def delete_branch(state: TableState, name: str) -> None:
-    """Delete a branch's folder; data files that only it used become orphans, which maintenance removes."""
+    """Delete a branch's folder; data files that only the branch used become orphan files."""
     branch = find_branch(state, name)
     _check_unused(state, name)
     with leaving(branch, state.name):
@@ -144,9 +147,7 @@ def _delete(branch: TableFiles) -> None:
 
 def _check_unused(state: TableState, name: str) -> None:
     if state.paths.branch == name:
-        raise InvalidRequest(
-            f"branch '{name}' is in use: this table was opened on it; open the table on main to do that"
-        )
+        raise InvalidRequest(f"branch '{name}' is in use: this table was opened on it; open the table on main instead")
     chosen = branch_option(state.schema.options)
     if chosen is not None and chosen[1] == name:
         raise InvalidRequest(
@@ -155,7 +156,7 @@ def _check_unused(state: TableState, name: str) -> None:
 
 
 def rename_branch(state: TableState, name: str, new_name: str) -> None:
-    """Give a branch another name."""
+    """Rename a branch; raises :class:`NotFound`, :class:`AlreadyExists` and :class:`InvalidRequest`."""
     source, target = find_branch(state, name), state.paths.on_branch(_checked(new_name))
     _check_unused(state, name)
     if _exists(state, new_name):
@@ -166,9 +167,9 @@ def rename_branch(state: TableState, name: str, new_name: str) -> None:
 
 
 def fast_forward(state: TableState, name: str) -> None:
-    """Make main what a branch is: its snapshots, schemas and tags replace main's from the branch's first snapshot on.
+    """Replace main's snapshots, schemas and tags by a branch's, from the branch's first snapshot on.
 
-    Interrupted, it is completed by another call (:mod:`bitlake.snapshot.fast_forward`).  Raises :class:`InvalidRequest`
+    If interrupted, call it again to complete it (:mod:`bitlake.snapshot.fast_forward`).  Raises :class:`InvalidRequest`
     for a branch without snapshots, and while a fast-forward to another branch is unfinished.
     """
     main = state.table_files.on_branch(None)
@@ -181,7 +182,7 @@ def fast_forward(state: TableState, name: str) -> None:
 def _checked(name: str) -> str:
     if not name.strip() or name == MAIN or name.isdigit() or _FORBIDDEN.search(name) or name != name.strip():
         raise InvalidRequest(
-            f"'{name}' cannot be a branch's name: it must not be blank, '{MAIN}', a number, nor hold '/', '\\', "
-            "'$' or control characters"
+            f"invalid branch name '{name}': it must not be blank, '{MAIN}' or a number, nor contain '/', '\\', '$' or "
+            "control characters"
         )
     return name

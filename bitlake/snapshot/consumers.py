@@ -1,4 +1,4 @@
-"""Consumers: streams that say which snapshot they read next, so that expiry leaves it to them.
+"""Consumers: streaming readers that record their next snapshot, which then does not expire.
 
 ``consumer/consumer-<id>`` under the table's (or branch's) folder: JSON ``{"nextSnapshot": n}``.
 Source: table-format spec, section 1.
@@ -22,8 +22,8 @@ _PREFIX = "consumer-"
 
 
 def consumers(table: TableFiles) -> dict[str, int]:
-    """The next snapshot of each consumer by its id; raises :class:`CorruptError` naming a file that cannot be read."""
-    found = {}
+    """The next snapshot of each consumer, by consumer id; raises :class:`CorruptError` for an invalid file."""
+    next_snapshots = {}
     folder = f"{table.paths.branch_root}/consumer"
     for info in table.store.list(folder):
         if not info.name.startswith(_PREFIX):
@@ -37,38 +37,42 @@ def consumers(table: TableFiles) -> dict[str, int]:
             raise CorruptError("a consumer file must be JSON with a number 'nextSnapshot'", 0, path=path) from e
         if not isinstance(following, int):
             raise CorruptError(f"'nextSnapshot' of a consumer is {following!r}, not a number", 0, path=path)
-        found[info.name.removeprefix(_PREFIX)] = following
-    return found
+        next_snapshots[info.name.removeprefix(_PREFIX)] = following
+    return next_snapshots
 
 
 def least_next_snapshot(table: TableFiles) -> int | None:
-    """The first snapshot that a consumer still needs; None without consumers."""
+    """The first snapshot that any consumer needs; None without consumers."""
     return min(consumers(table).values(), default=None)
 
 
 def reset_consumer(state: TableState, consumer: str, next_snapshot: int | None) -> None:
-    """Say which snapshot a consumer reads next; None deletes the consumer.
+    """Set the next snapshot of a consumer; None deletes the consumer.
 
-    Raises :class:`InvalidRequest` for a name that cannot be a file's, and :class:`NotFound` for one to delete that is
-    not there, or a snapshot that has expired.
+    Raises :class:`InvalidRequest` for an invalid id, and :class:`NotFound` for a missing consumer to delete, or for a
+    snapshot that has expired.
     """
     if not consumer.strip() or not is_file_name(consumer):
-        raise InvalidRequest(f"'{consumer}' cannot be a consumer's id: it becomes a file's name")
+        raise InvalidRequest(
+            f"invalid consumer id '{consumer}': it becomes the name of a file, so it must not be blank or contain '/'"
+        )
     check_history(state.store, state.paths)
     path = f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}"
     if next_snapshot is None:
         have = consumers(state.table_files)
         if consumer not in have:
-            raise NotFound(f"table '{state.name}' has no consumer '{consumer}'; it has {', '.join(have) or 'none'}")
+            raise NotFound(
+                f"table '{state.name}' has no consumer '{consumer}'; its consumers: {', '.join(have) or 'none'}"
+            )
         state.store.delete(path)
         return
     ids = load_line(state.table_files).kept
     if next_snapshot < 1 or (ids and not ids[0] <= next_snapshot <= ids[-1] + 1):
-        raise NotFound(f"table '{state.name}': a consumer cannot go on at snapshot {next_snapshot}: {kept_words(ids)}")
+        raise NotFound(f"table '{state.name}': a consumer cannot resume at snapshot {next_snapshot}: {kept_words(ids)}")
     before = consumers(state.table_files).get(consumer)
     state.store.write(path, dumps({"nextSnapshot": next_snapshot}).encode())
     if next_snapshot < load_line(state.table_files).end:
-        # An expiry that did not see it yet has begun.
+        # An expiry has begun that did not see the new position.
         if before is None:
             state.store.delete(path)
         else:
@@ -83,11 +87,11 @@ def clear_consumers(
 ) -> list[str]:
     """Delete consumers whose whole ids match ``including`` (None: all) and not ``excluding``; returns their ids."""
     check_history(state.store, state.paths)
-    gone = [
+    deleted = [
         c
         for c in consumers(state.table_files)
         if (including is None or including.fullmatch(c)) and (excluding is None or not excluding.fullmatch(c))
     ]
-    for consumer in gone:
+    for consumer in deleted:
         state.store.delete(f"{state.paths.branch_root}/consumer/{_PREFIX}{consumer}")
-    return gone
+    return deleted

@@ -1,22 +1,18 @@
-"""Expiry: which snapshots and partitions are too old, which files only they needed, and deleting these.
+"""Expire snapshots and partitions: find which are too old, and delete the files that only they needed.
 
-A snapshot that expires takes with it, unless something kept needs them (the first kept snapshot, every tag, every
-branch's snapshots and tags):
+With a snapshot expire, unless a kept snapshot, tag or branch needs them:
 
-* data files, and what is beside them, that the snapshots after the first expired one up to the first kept one deleted;
-  a file that one of them both deleted and added only changed its level;
+* data files, and the files beside them, that the snapshots from the second expired one to the first kept one deleted;
+  a file that a snapshot both deletes and adds only changes its level;
 * changelog files of the expired snapshots;
 * their manifests, manifest lists, index manifests, table index files and statistics.
 
-Order: a file says which snapshots are going
-(:mod:`bitlake.snapshot.removal_markers`); then consumers, rollbacks, tags and
-branches are looked at; the EARLIEST hint moves on; data and changelog files, metadata and snapshot files go, and last
-that file.
-Killed at any step it leaves a table whose kept snapshots are whole, and the next expiry does the rest: what is gone
-already is passed over.  Folders stay, empty ones too, as Paimon leaves them by default: a writer may be about to use
-one.
+Order: a marker file announces which snapshots expire (:mod:`bitlake.snapshot.removal_markers`); consumers, rollbacks,
+tags and branches are read; the EARLIEST hint is written; data and changelog files, metadata and snapshot files are
+deleted, and last the marker.  If the process dies at any step, the kept snapshots are whole, and the next expiry
+deletes the rest.  Empty folders stay, as in Paimon by default: a writer may be about to use one.
 
-Source: table-format spec, section 9.4; which snapshots go is Paimon's rule (``snapshot.*`` options).
+Source: table-format spec, section 9.4; which snapshots expire is Paimon's rule (``snapshot.*`` options).
 
 Partitions expire by a time in their values, or by when their last file was written; the limits come from
 :mod:`bitlake.schema.partition_age`.
@@ -68,7 +64,7 @@ from bitlake.types import AtomicType
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which snapshots expiry may take; None takes the table's option."""
+    """Which snapshots may expire; None means the value of the table's option."""
 
     retain_max: int | None = None
     retain_min: int | None = None
@@ -78,7 +74,7 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What an expiry deletes: snapshots ``first`` to ``end`` (not included) and these files (full paths)."""
+    """What an expiry deletes: the snapshots from ``first`` to before ``end``, and files (full paths)."""
 
     first: int
     end: int
@@ -88,14 +84,14 @@ class Expiry:
 
 
 def plan_expiry(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
-    """What expiring now would delete; raises :class:`InvalidRequest` for numbers that contradict each other."""
+    """Find what an expiry would delete now; raises :class:`InvalidRequest` for limits that contradict each other."""
     return steadily(lambda: _plan(table, schema, _range(table, schema, retention)))
 
 
 def expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:
-    """Delete what :func:`plan_expiry` finds, also while others write, tag or expire; returns what went.
+    """Delete what :func:`plan_expiry` finds, also while others write, tag or expire; returns what was deleted.
 
-    Raises :class:`StorageUnavailable` if the store refuses; the next call goes on where this one was.
+    Raises :class:`StorageUnavailable` if the store fails; the next call resumes.
     """
     return steadily(lambda: _expire(table, schema, retention))
 
@@ -110,7 +106,7 @@ def _expire(table: TableFiles, schema: TableSchema, retention: Retention) -> Exp
         return Expiry(going.first, going.first)
     own = _announce(table, going)
     try:
-        # A consumer or rollback may have come before it could see the announcement.
+        # A consumer or rollback may have been created before it could see the announcement.
         needed = _first_needed(table, load_line(table))
         if needed is not None and max(needed, going.begun) < going.end:
             fewer = going.until(max(needed, going.begun, going.first))
@@ -147,17 +143,17 @@ def _announce(table: TableFiles, going: _Going) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Going:
-    """The snapshots to go: ``first`` to ``end`` (not included); of expiries that have begun, their ``markers``."""
+    """The snapshots that expire, from ``first`` to before ``end``; ``markers`` are files of begun expiries."""
 
     first: int
     end: int
     markers: tuple[str, ...] = ()
     begun: int = 0
-    """Snapshots before this one have been going since an earlier call."""
+    """The snapshots before this one were announced by an earlier call."""
     ids: tuple[int, ...] = ()
     """All snapshots, ascending; there may be gaps."""
     holds: tuple[str, ...] = ()
-    """Of rollbacks under way, or killed."""
+    """The files of rollbacks that run, or died."""
 
     def until(self, end: int) -> _Going:
         """The same range up to ``end``, or to the first snapshot after it if that one does not exist."""
@@ -171,7 +167,7 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     if retention.retain_max is not None and retention.retain_min is None:
         least = min(least, most)
     if least < 1 or most < least:
-        raise InvalidRequest(f"retain_max ({most}) must be at least retain_min ({least}), and that at least 1")
+        raise InvalidRequest(f"retain_max ({most}) must be at least retain_min ({least}), and retain_min at least 1")
     _check_changelogs(options, table.paths)
     limit = retention.max_deletes if retention.max_deletes is not None else options.of(opt.SNAPSHOT_EXPIRE_LIMIT)
     older = retention.older_than_ms
@@ -190,7 +186,7 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     for number, successor in pairwise(line.ids):
         if not max(latest - most + 1, first) <= number < end:
             continue
-        # A snapshot was the latest until its successor came: its age counts from then.
+        # A snapshot is the latest until its successor is committed: its age counts from then.
         following = next(existing_snapshots(table, [successor]), None)
         if following is not None and following.time_millis >= older:
             end = number
@@ -198,24 +194,24 @@ def _range(table: TableFiles, schema: TableSchema, retention: Retention) -> _Goi
     begun = begun_at(table, line.markers)
     if begun is None:
         return _Going(first, first, ids=line.ids, holds=line.holds).until(max(end, first))
-    # What an expiry that was killed announced is half gone, whatever is asked for now.
+    # Snapshots that a killed expiry announced are partly deleted, so they expire whatever the limits are now.
     return _Going(min(first, begun), first, line.markers, line.end, line.ids, line.holds).until(max(end, first))
 
 
 def _first_needed(table: TableFiles, line: Line) -> int | None:
-    """The first snapshot that a consumer or a rollback under way needs; None without one."""
-    found = (least_next_snapshot(table), line.held)
-    return min((number for number in found if number is not None), default=None)
+    """The first snapshot that a consumer or a running rollback needs; None if there is none."""
+    needed = (least_next_snapshot(table), line.held)
+    return min((number for number in needed if number is not None), default=None)
 
 
 def _fences(table: TableFiles, going: _Going) -> list[Snapshot]:
-    """What killed rollbacks left after the snapshots that go: each brings back files that others had deleted."""
+    """The fences of killed rollbacks after the expiring snapshots: each restores deleted files."""
     later = [i for i in going.ids if i >= going.end] if going.holds else []
     return [s for s in existing_snapshots(table, later) if rolled_back_to(s) is not None]
 
 
 def _dead_holds(table: TableFiles, going: _Going) -> list[str]:
-    """The holds of killed rollbacks whose fences are gone."""
+    """The holds of killed rollbacks without a fence."""
     live = [s.uuid for s in _fences(table, going)]
     since = _clock.now_ms() - HOLD_MS
     return [h for h in going.holds if parse_hold(h)[1] <= since and not any(h.endswith(f"-{uuid}") for uuid in live)]
@@ -229,13 +225,13 @@ _LONGER = (
 
 
 def _check_changelogs(options: opt.Options, paths: TablePaths) -> None:
-    """Raise :class:`UnsupportedFeature` where changelogs are to outlive their snapshots: expiry would take them."""
+    """Raise :class:`UnsupportedFeature` if changelogs outlive their snapshots: this expiry would delete them."""
     for changelog, snapshot in _LONGER:
         longer = options.of(changelog)
         if longer is not None and longer > options.of(snapshot):
             raise UnsupportedFeature(
-                f"table {paths.root}: '{changelog.name}' keeps changelogs for longer than '{snapshot.name}' keeps "
-                "snapshots, and expiry would delete them; raise the snapshots' option, unset the changelogs', or let "
+                f"table {paths.root}: '{changelog.name}' keeps changelogs longer than '{snapshot.name}' keeps "
+                "snapshots, and this expiry would delete them; raise the snapshots' option, unset the changelogs', or let "
                 "Paimon expire this table"
             )
 
@@ -261,17 +257,17 @@ def _plan(table: TableFiles, schema: TableSchema, going: _Going) -> Expiry:
         for entry in removed:
             if not needed.data_file(entry):
                 data |= dict.fromkeys(partitions.file_paths(entry))
-    told = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
-    told = [name for name in told if not needed.changelog(name)]
+    changelogs = [s.changelog_manifest_list for s in expired if s.changelog_manifest_list is not None]
+    changelogs = [name for name in changelogs if not needed.changelog(name)]
     of_items("changelogs looked at")
-    for changes in runner.run(told, lambda name: list(listed_entries(table, name))):
+    for changes in runner.run(changelogs, lambda name: list(listed_entries(table, name))):
         for entry in changes:
             if entry.kind is EntryKind.ADD:
                 data |= dict.fromkeys(partitions.file_paths(entry))
     metadata: dict[str, None] = {}
     of_items("snapshots looked at")
-    for found in runner.run(expired, lambda s: list(metadata_files(table, schema, s, needed))):
-        metadata |= dict.fromkeys(found)
+    for paths in runner.run(expired, lambda s: list(metadata_files(table, schema, s, needed))):
+        metadata |= dict.fromkeys(paths)
     return Expiry(first, end, tuple(s.id for s in expired), tuple(data), tuple(metadata))
 
 
@@ -281,13 +277,14 @@ _DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
 
 
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
-    """The partitions that are too old, the oldest first, as physical values by column.
+    """The partitions that are too old, the oldest first, as physical values by column; at most ``most``.
 
-    A partition whose value is NULL or no time stays.  Raises :class:`InvalidRequest` for what cannot be a time.
+    A partition whose values are NULL or not a time does not expire.  Raises :class:`InvalidRequest` for options that do
+    not fit the partition columns.
     """
     schema = state.schema
     if not schema.partition_keys:
-        raise InvalidRequest(f"table '{state.name}' is not partitioned: none of its partitions can expire")
+        raise InvalidRequest(f"table '{state.name}' is not partitioned, so no partition can expire")
     age.check(schema.partition_keys)
     entries = state.entries()
     reader = PartitionReader(schema, state.paths)
@@ -296,32 +293,32 @@ def expired_partitions(state: TableState, age: PartitionAge, most: int | None = 
     last: dict[bytes, int] = {}
     for e in entries:
         last[e.partition] = max(last.get(e.partition, 0), e.file.creation_time or 0)
-    reading = _Time(schema, age)
-    found = []
+    times = _PartitionTime(schema, age)
+    expired = []
     for raw, written in last.items():
         values = reader.values(raw)
-        at = written if age.strategy == "update-time" else reading.of(values)
+        at = written if age.strategy == "update-time" else times.of(values)
         if at is not None and at < limit:
-            found.append((at, reader.folder(raw), dict(zip(schema.partition_keys, values, strict=True))))
-    found.sort(key=lambda f: f[:2])
-    return [values for _, _, values in found[:most]]
+            expired.append((at, reader.folder(raw), dict(zip(schema.partition_keys, values, strict=True))))
+    expired.sort(key=lambda partition: partition[:2])
+    return [values for _, _, values in expired[:most]]
 
 
 def drop_expired(
     now: Callable[[], TableState], drop: Callable[[dict[str, Any]], object], age: PartitionAge, most: int | None = None
 ) -> list[dict[str, Any]]:
-    """Drop the partitions that are too old, at most ``most``, one by one; returns them as values by column.
+    """Drop the partitions that are too old, at most ``most``, one by one; returns their values by column.
 
-    ``now`` gives the table's state; ``drop`` deletes a partition's rows in a commit of its own.
+    ``now`` loads the table's state; ``drop`` deletes a partition's rows in a commit of its own.
     """
-    gone = []
+    dropped = []
     for values in expired_partitions(now(), age, most):
-        # By when they were written: one that was written to since it was looked at is not old any more.
+        # A partition that was written to meanwhile is not old any more.
         if age.strategy == "update-time" and values not in expired_partitions(now(), age):
             continue
         drop(values)
-        gone.append(values)
-    return gone
+        dropped.append(values)
+    return dropped
 
 
 def expire_after_commit(
@@ -330,8 +327,8 @@ def expire_after_commit(
     """Expire partitions after a batch commit to ``state``, if ``end-input.check-partition-expire`` asks for it.
 
     As in Paimon, ``partition.expiration-check-interval`` does not matter then, and a table without partitions or
-    without ``partition.expiration-time`` is left alone.  The caller's commit is done: a failure is logged, and the next
-    commit makes up for it.
+    without ``partition.expiration-time`` is not changed.  The caller's commit has taken place: a failure is logged, and
+    the next commit tries again.
     """
     options = state.schema.opts
     if identifier != BATCH_IDENTIFIER or not options.of(xo.END_INPUT) or not state.schema.partition_keys:
@@ -341,11 +338,11 @@ def expire_after_commit(
         for values in drop_expired(now, drop, age, options.of(xo.MAX_NUM)) if age else ():
             log.info("%s: partition %s expired", state.name, values)
     except BitlakeError as e:
-        log.warning("%s: the commit is done, but partitions could not be expired: %s", state.name, e)
+        log.warning("%s: the commit succeeded, but expiring partitions failed: %s", state.name, e)
 
 
-class _Time:
-    """The time in a partition's values, ms as if UTC."""
+class _PartitionTime:
+    """Parses the time in a partition's values: milliseconds of the wall clock, as if UTC."""
 
     def __init__(self, schema: TableSchema, age: PartitionAge) -> None:
         self._fields = schema.partition_fields

@@ -1,7 +1,7 @@
-"""Which table index files (deletion vectors, HASH) a snapshot has, as its index manifest says, and where they are.
+"""Read index manifests: which table index files (deletion vectors, HASH) a snapshot has, and their paths.
 
-What is in them is :mod:`bitlake.snapshot.index_files`'s: that takes numpy, and this does not.  Index manifests never
-change once written, so what was decoded of them is kept in a process-wide cache by path.
+:mod:`bitlake.snapshot.index_files`, which needs numpy, reads the files themselves.  Index manifests never change, so
+decoded ones are cached by path.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _manifests: Cache[str, tuple[IndexFileEntry, ...]] = Cache(500_000)
 
 
 def clear_index_manifests() -> None:
-    """Forget cached index manifests (tests that break files on purpose need it)."""
+    """Clear the cache; for tests that damage files."""
     _manifests.clear()
 
 
 def read_index_manifest(table: TableFiles, name: str) -> tuple[IndexFileEntry, ...]:
     """The entries of an index manifest, cached; raises :class:`CorruptError` naming the file."""
     path = table.paths.manifest(name)
-    found = _manifests.get(path)
-    if found is None:
+    entries = _manifests.get(path)
+    if entries is None:
         try:
-            found = tuple(decode_index_manifest(table.store.read(path)))
+            entries = tuple(decode_index_manifest(table.store.read(path)))
         except CorruptError as e:
             raise e if e.path else e.within(path) from e
-        _manifests.put(path, found, 1 + sum(1 + len(e.ranges or ()) for e in found))
-    return found
+        _manifests.put(path, entries, 1 + sum(1 + len(e.ranges or ()) for e in entries))
+    return entries
 
 
 def index_entries(table: TableFiles, snapshot: Snapshot | None) -> list[IndexFileEntry]:
@@ -56,7 +56,7 @@ def index_path(paths: TablePaths, schema: TableSchema, entry: IndexFileEntry) ->
 def new_index_file(
     paths: TablePaths, schema: TableSchema, partition: bytes, bucket: int, name: str
 ) -> tuple[str, str | None]:
-    """The path of a new index file of a bucket, as the table's options say, and its external path if it has one."""
+    """The path of a new index file of a bucket by the table's options, and its external path, None if it has none."""
     if not schema.opts.of(opt.INDEX_IN_DATA_DIR):
         return paths.index(name), None
     return PartitionReader(schema, paths).new_file(partition, bucket, name)

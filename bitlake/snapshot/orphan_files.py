@@ -1,13 +1,13 @@
-"""Files of a table that nothing refers to: what killed writers, branches and rollbacks left behind.
+"""Orphan files: files of a table that nothing refers to, left by killed writers, deleted branches and rollbacks.
 
-What is looked at, of every line of snapshots (main and all branches): data files and what is beside them in bucket
-folders, manifests and lists, table index and statistics files, Spark's staging folder, temporary files of metadata.
-Anything else in the table's folder is somebody's who is not a writer, and stays.
+Candidates are the files that writers create, on main and all branches: files in bucket folders, manifests and lists,
+table index and statistics files, Spark's staging folder, temporary files of metadata.  Other files in the table's
+folder stay.
 
-A file is an orphan if it is older than a given time and no snapshot, tag or changelog names it, be it as added or as
-deleted.  Files are listed *before* snapshots are read, so one that was committed meanwhile is not taken for an orphan;
-a writer under way has files that nothing names yet, which only their age protects.  If a snapshot that is there cannot
-be read whole, nothing is deleted: what it names would be unknown.
+A file is an orphan if it is older than a given time, and no snapshot, tag or changelog refers to it, as added or as
+deleted.  Files are listed *before* snapshots are read, so that a file committed meanwhile is not taken for an orphan;
+files of a running writer, to which nothing refers yet, are protected by their age alone.  If a snapshot cannot be read
+completely, nothing is deleted, because its references are unknown.
 
 Folders are listed level by level and metadata is read kind by kind, each kind at once, by a runner.
 """
@@ -39,7 +39,7 @@ from bitlake.snapshot.versions import branch_names
 
 T = TypeVar("T")
 STAGING = ".staging"
-"""The folder of a table in which writers gather files that are moved into place."""
+"""The folder of a table in which writers collect files before they move them into place."""
 _OWN = frozenset({"schema", "snapshot", "tag", "branch", "consumer", "changelog", "manifest", "index", "statistics"})
 _ANY = re.compile("")
 _NONE = re.compile(r"(?!)")
@@ -49,16 +49,16 @@ _TEMPORARY = re.compile(r"^\..*\.tmp$")
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A file that nothing names: its full path and size in bytes."""
+    """An orphan file: its full path and size in bytes."""
 
     path: str
     size: int
 
 
 def find_orphans(state: TableState, older_than_ms: int, runner: Runner) -> list[Orphan]:
-    """The table's orphans last changed before a time (ms since the epoch).
+    """The orphan files last modified before a time (ms since the epoch).
 
-    Raises :class:`NotFound` or :class:`CorruptError` if something that a snapshot names cannot be read.
+    Raises :class:`NotFound` or :class:`CorruptError` if metadata of a snapshot cannot be read.
     """
     candidates = _candidates(state, older_than_ms, runner)
     if not candidates:
@@ -71,20 +71,20 @@ def _name(path: str) -> str:
     return path.rsplit("/", 1)[1]
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------
+# --- candidates ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder to list: the names of files that may be orphans, and which of its folders to go on into."""
+    """A folder to list: a pattern of candidate names, and which subfolders to list as well."""
 
     path: str
-    wanted: re.Pattern[str]
+    candidates: re.Pattern[str]
     below: Literal["none", "all", "data"] = "none"
 
 
 def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> list[Orphan]:
-    """Every old file that may be one."""
+    """All files that are old enough and may be orphans."""
     store, root = state.store, state.paths.root
     level = [_Folder(f"{root}/{kind}", _METADATA) for kind in ("manifest", "index", "statistics")]
     for branch in (None, *branch_names(state.table_files)):
@@ -99,26 +99,26 @@ def _candidates(state: TableState, older_than_ms: int, runner: Runner) -> list[O
     out: dict[str, Orphan] = {}
     while level:
         of_items("folders")
-        found = runner.run(level, partial(_look, store, older_than_ms))
-        out |= {file.path: file for files, _ in found for file in files}
-        level = [folder for _, below in found for folder in below]
+        listings = runner.run(level, partial(_list, store, older_than_ms))
+        out |= {file.path: file for files, _ in listings for file in files}
+        level = [folder for _, below in listings for folder in below]
     return list(out.values())
 
 
 def _external_folders(state: TableState) -> list[_Folder]:
-    """The bucket folders of the external paths that the table's options name, where it may have written.
+    """The bucket folders in the external paths of the table's options.
 
-    Raises :class:`InvalidRequest` for a path that is not allowed, or that is another table's folder.
+    Raises :class:`InvalidRequest` for a path that is not allowed, or that is the folder of another table.
     """
     store, options = state.store, state.schema.opts
     keys = [f"{escape(key)}=" for key in state.schema.partition_keys]
-    found = []
+    out = []
     for root in options.of(opt.EXTERNAL_PATHS) or ():
         state.paths.external(f"{root}/file", f"of the option '{opt.EXTERNAL_PATHS.name}', the path")
         if store.dir_exists(f"{root}/schema") or store.dir_exists(f"{root}/snapshot"):
             raise InvalidRequest(
-                f"table '{state.name}': the external path {root} is the folder of a table, whose files would be taken "
-                f"for orphans; change the option '{opt.EXTERNAL_PATHS.name}'"
+                f"table '{state.name}': the external path {root} is the folder of a table, whose files would be "
+                f"deleted as orphans; change the option '{opt.EXTERNAL_PATHS.name}'"
             )
         directory = options.of(opt.DATA_FILE_DIRECTORY)
         folders = [root if directory is None else f"{root}/{directory}"]
@@ -129,8 +129,8 @@ def _external_folders(state: TableState) -> list[_Folder]:
                 for f in store.list(folder)
                 if f.is_dir and not f.is_link and f.name.startswith(key)
             ]
-        found += [_Folder(folder, _ANY, "all") for folder in folders]
-    return found
+        out += [_Folder(folder, _ANY, "all") for folder in folders]
+    return out
 
 
 def _data_folder(parent: str, name: str) -> _Folder:
@@ -138,13 +138,13 @@ def _data_folder(parent: str, name: str) -> _Folder:
     return _Folder(path, _ANY) if name.startswith("bucket-") else _Folder(path, _NONE, "data")
 
 
-def _look(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orphan], list[_Folder]]:
+def _list(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orphan], list[_Folder]]:
     files, below = [], []
     for f in store.list(folder.path):
         if f.is_link:
-            continue  # what it leads to is not the table's
+            continue  # a link leads to files outside of the table
         if not f.is_dir:
-            if f.mtime_ms < older_than_ms and folder.wanted.search(f.name):
+            if f.mtime_ms < older_than_ms and folder.candidates.search(f.name):
                 files.append(Orphan(f"{folder.path}/{f.name}", f.size))
         elif folder.below == "all":
             below.append(_Folder(f"{folder.path}/{f.name}", _ANY, "all"))
@@ -153,13 +153,13 @@ def _look(store: Store, older_than_ms: int, folder: _Folder) -> tuple[list[Orpha
     return files, below
 
 
-# --- what is named ----------------------------------------------------------------------------------------------------
+# --- references ------------------------------------------------------------------------------------------------------
 
 
 def _named(state: TableState, runner: Runner) -> set[str]:
-    """The bare names of all files that any snapshot or tag of any branch names (they hold a UUID each).
+    """The bare names of all files that snapshots and tags of all branches refer to; each name contains a UUID.
 
-    A tag or branch that is made while another that holds the same files goes is seen when all is listed again.
+    Lines are listed until nothing is new, so that a tag or branch is found that replaces another one meanwhile.
     """
     main = state.table_files.on_branch(None)
     seen: set[str] = set()
@@ -167,7 +167,7 @@ def _named(state: TableState, runner: Runner) -> set[str]:
     while True:
         new = []
         for line in lines(main):
-            # Files that only later snapshots name are younger than the writes under way.
+            # Files that only later snapshots refer to are younger than running writes.
             known = line.paths.snapshot_dir in seen
             new += [h for h in holders(line) if h.path not in seen and not (known and h.snapshot_id is not None)]
             seen.add(line.paths.snapshot_dir)
@@ -177,17 +177,16 @@ def _named(state: TableState, runner: Runner) -> set[str]:
         names |= _named_by(main, new, runner)
 
 
-def _named_by(table: TableFiles, asked: list[Holder], runner: Runner) -> set[str]:
-    by_path = {h.path: h for h in asked}
+def _named_by(table: TableFiles, unseen: list[Holder], runner: Runner) -> set[str]:
+    by_path = {h.path: h for h in unseen}
 
     def held(path: str) -> bool:
         return by_path[path].holds() and not by_path[path].partial
 
-    told = list(by_path)
     names: set[str] = set()
     lists: dict[str, list[str]] = {}
     indexes: dict[str, list[str]] = {}
-    snapshots = _read_all(held, runner, told, partial(_snapshot, table.store), lambda path: (path,))
+    snapshots = _read_all(held, runner, by_path, partial(_snapshot, table.store), lambda path: (path,))
     for path, snapshot in snapshots.items():
         own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
         for name in own:
@@ -198,8 +197,8 @@ def _named_by(table: TableFiles, asked: list[Holder], runner: Runner) -> set[str
         if snapshot.statistics is not None:
             names.add(snapshot.statistics)
     manifests: dict[str, list[str]] = {}
-    for name, found in _read_all(held, runner, lists, partial(_manifests, table), lists.__getitem__).items():
-        for manifest in found:
+    for name, listed in _read_all(held, runner, lists, partial(_manifests, table), lists.__getitem__).items():
+        for manifest in listed:
             manifests.setdefault(manifest, []).append(name)
     files = _read_all(
         held, runner, manifests, partial(_files, table), lambda m: (p for n in manifests[m] for p in lists[n])
@@ -231,19 +230,19 @@ def _read_all(
     read: Callable[[str], T],
     holding: Callable[[str], Iterable[str]],
 ) -> dict[str, T]:
-    """What ``read`` makes of each name, without those that are gone because all their holders expired meanwhile."""
-    asked: Sequence[str] = list(names)
+    """Read the file of each name, without files that are missing because all their holders expired meanwhile."""
+    all_names: Sequence[str] = list(names)
     out: dict[str, T] = {}
     of_items("metadata files")
-    for name, found in zip(asked, runner.run(asked, partial(_tried, read)), strict=True):
-        if not isinstance(found, NotFound):
-            out[name] = found
+    for name, result in zip(all_names, runner.run(all_names, partial(_try_read, read)), strict=True):
+        if not isinstance(result, NotFound):
+            out[name] = result
         elif any(map(held, holding(name))):
-            raise found
+            raise result
     return out
 
 
-def _tried(read: Callable[[str], T], name: str) -> T | NotFound:
+def _try_read(read: Callable[[str], T], name: str) -> T | NotFound:
     try:
         return read(name)
     except NotFound as e:

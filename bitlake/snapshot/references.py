@@ -1,6 +1,6 @@
-"""What snapshots refer to: the files that must stay because something that is kept needs them.
+"""References of snapshots to files: which files must stay because a kept snapshot, tag or branch needs them.
 
-Data files may lie outside the table's folder (``data-file.external-paths``); references to them hold the whole path.
+Data files may lie outside the table's folder (``data-file.external-paths``); references to them hold the full path.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from bitlake.snapshot.versions import (
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A file that keeps what it names: a line's (main's or a branch's) snapshot, hold, tag or changelog."""
+    """A metadata file whose references must stay: a snapshot, hold, tag or changelog of main or of a branch."""
 
     line: TableFiles
     path: str
     snapshot_id: int | None = None
-    """Of snapshots; None: a hold, tag or changelog."""
+    """The snapshot's id; None for a hold, tag or changelog."""
 
     @property
     def partial(self) -> bool:
-        """Whether some of what it names may be gone: a changelog outlives the data of its snapshot."""
+        """Whether some of its references may be missing: a changelog outlives the data of its snapshot."""
         return "/changelog/changelog-" in self.path
 
     def load(self) -> Snapshot:
@@ -52,30 +52,30 @@ class Holder:
         return Snapshot.from_json(self.line.store.read(self.path), self.path)
 
     def holds(self) -> bool:
-        """Whether it is there still, and nobody is expiring it."""
+        """Whether it still exists, and is not expiring."""
         if self.snapshot_id is not None and self.snapshot_id not in load_line(self.line).kept:
             return False
         return self.line.store.exists(self.path)
 
 
 def holders(line: TableFiles) -> list[Holder]:
-    """What holds files on a line: its snapshots that are kept, in their order, then rollbacks, tags and changelogs."""
+    """The holders of a line: its kept snapshots in their order, then holds of rollbacks, tags and changelogs."""
     snapshots = load_line(line)
-    found = [Holder(line, line.paths.snapshot(i), i) for i in snapshots.kept]
-    found += [Holder(line, f"{line.paths.snapshot_dir}/{name}") for name in snapshots.holds]
-    found += [Holder(line, line.paths.tag(name)) for name in tag_names(line)]
+    out = [Holder(line, line.paths.snapshot(i), i) for i in snapshots.kept]
+    out += [Holder(line, f"{line.paths.snapshot_dir}/{name}") for name in snapshots.holds]
+    out += [Holder(line, line.paths.tag(name)) for name in tag_names(line)]
     long_lived = f"{line.paths.branch_root}/changelog"
     changelogs = (parse_id(name, "changelog-") for name in line.store.names(long_lived))
-    return found + [Holder(line, f"{long_lived}/changelog-{i}") for i in changelogs if i is not None]
+    return out + [Holder(line, f"{long_lived}/changelog-{i}") for i in changelogs if i is not None]
 
 
 def lines(table: TableFiles) -> list[TableFiles]:
-    """Main and all branches of a table."""
+    """The files of main and of each branch of a table."""
     return [table.on_branch(b) for b in (None, *branch_names(table))]
 
 
 class Needed:
-    """The files that protected snapshots need; data files by partition, bucket and name, others by name."""
+    """The files that protected snapshots need: data files by partition, bucket and name, others by name."""
 
     def __init__(self, table: TableFiles) -> None:
         self._table = table
@@ -85,52 +85,50 @@ class Needed:
 
     @staticmethod
     def beside(table: TableFiles, kept: Snapshot | None) -> Needed:
-        """What a table (or branch) needs besides its snapshots before ``kept``.
+        """The files that a table or branch needs besides those of its snapshots before ``kept``.
 
-        That is ``kept`` (and with it what comes after), the latest snapshot, its tags, and whatever other branches
-        have, main included.  A tag that cannot be read is an error: its files would go.  What is tagged or branched off
-        meanwhile is seen too.
+        They belong to ``kept`` and the snapshots after it, the tags, and all other branches, main included.  A tag that
+        cannot be read is an error: its files would be deleted.  Tags and branches created meanwhile are included.
         """
         out = Needed(table)
         if kept is not None:
             out.add(kept)
-        # A rollback brings files back that snapshots between these two had deleted.
+        # A rollback restores files that snapshots between these two had deleted.
         latest = latest_snapshot(table)
         if latest is not None and latest != kept:
             out.add(latest)
         seen: set[str] = set()
         while True:
-            found = [out._unseen(line, seen) for line in lines(table)]
-            if not any(found):
+            unseen = [out._unseen(line, seen) for line in lines(table)]
+            if not any(unseen):
                 return out
-            for new in found:
-                out._protect(new, seen)
+            for holders_of_line in unseen:
+                out._protect(holders_of_line, seen)
 
     def _unseen(self, line: TableFiles, seen: set[str]) -> list[Holder]:
-        """What holds files on a line and has not been seen; of a line that has been, later snapshots need no look."""
+        """The holders of a line that were not ``seen`` yet; of a line seen before, later snapshots are not needed."""
         known = line.paths.branch == self._table.paths.branch or line.paths.snapshot_dir in seen
-        held = holders(line)
-        new = [h for h in held if h.path not in seen and not (known and h.snapshot_id is not None)]
+        new = [h for h in holders(line) if h.path not in seen and not (known and h.snapshot_id is not None)]
         seen.update(h.path for h in new)
         if any(h.snapshot_id is not None for h in new):
             seen.add(line.paths.snapshot_dir)
         return new
 
-    def _protect(self, found: list[Holder], seen: set[str]) -> None:
+    def _protect(self, unseen: list[Holder], seen: set[str]) -> None:
         runner = LocalRunner(REQUESTS)
-        snapshots = [h for h in found if h.snapshot_id is not None]
-        # After a snapshot that is whole, each only adds to it; where one has gone meanwhile, the next is taken whole.
+        snapshots = [h for h in unseen if h.snapshot_id is not None]
+        # Each snapshot adds files to its predecessor; after one that was deleted meanwhile, the next is read whole.
         pending = [(h, i == 0) for i, h in enumerate(snapshots)]
         while pending:
-            there = runner.run(pending, lambda item: self._add_held(*item))
-            gone = [i for i, held in enumerate(there) if not held]
-            if gone and gone[-1] == len(pending) - 1:
-                seen.discard(pending[-1][0].line.paths.snapshot_dir)  # there is a later one by now
-            pending = [(pending[i + 1][0], True) for i in gone[-1:] if i + 1 < len(pending)]
-        runner.run([h for h in found if h.snapshot_id is None], lambda holder: self._add_held(holder, True))
+            protected = runner.run(pending, lambda item: self._add_held(*item))
+            deleted = [i for i, exists in enumerate(protected) if not exists]
+            if deleted and deleted[-1] == len(pending) - 1:
+                seen.discard(pending[-1][0].line.paths.snapshot_dir)  # by now a later snapshot exists
+            pending = [(pending[i + 1][0], True) for i in deleted[-1:] if i + 1 < len(pending)]
+        runner.run([h for h in unseen if h.snapshot_id is None], lambda holder: self._add_held(holder, True))
 
     def _add_held(self, holder: Holder, whole: bool) -> bool:
-        """Protect what it names, and say so; False if it has gone meanwhile."""
+        """Protect the files of a holder; False if it was deleted meanwhile."""
         try:
             snapshot = holder.load()
             if holder.partial:
@@ -144,20 +142,20 @@ class Needed:
         return True
 
     def add_changelog(self, snapshot: Snapshot) -> None:
-        """Protect what a changelog names that is kept for longer than its snapshot, as far as it is there."""
+        """Protect the existing files of a changelog that is kept longer than its snapshot."""
         own = (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list)
         for name in filter(None, own):
             self.names.add(name)
             with contextlib.suppress(NotFound):
                 self.names.update(m.file_name for m in read_manifest_list(self._table, name))
             if name != snapshot.base_manifest_list:
-                found = listed_entries(self._table, name)
-                self._data.update((e.partition, e.bucket, e.file.file_name) for e in found)
+                entries = listed_entries(self._table, name)
+                self._data.update((e.partition, e.bucket, e.file.file_name) for e in entries)
         if snapshot.changelog_manifest_list is not None:
             self._changelogs.add(snapshot.changelog_manifest_list)
 
     def add(self, snapshot: Snapshot, *, whole: bool = True) -> None:
-        """Protect a snapshot; without ``whole``, one whose predecessor is protected: only what it added is new."""
+        """Protect a snapshot; not ``whole``: its predecessor is protected, so that only its own additions are read."""
         table = self._table
         lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list]
         if snapshot.changelog_manifest_list is not None:
@@ -189,7 +187,7 @@ class Needed:
 
 
 def removed_files(table: TableFiles, delta: str) -> list[ManifestEntry]:
-    """The files that a snapshot's delta removed: not those it only moved to another level."""
+    """The files that a snapshot's delta removes, without those that it moves to another level."""
     removed: dict[tuple[bytes, int, str], ManifestEntry] = {}
     added: set[tuple[bytes, int, str]] = set()
     for entry in listed_entries(table, delta):
@@ -202,7 +200,7 @@ def removed_files(table: TableFiles, delta: str) -> list[ManifestEntry]:
 
 
 def listed_entries(table: TableFiles, manifest_list: str) -> Iterator[ManifestEntry]:
-    """The entries of a list's manifests; what an earlier expiry that was killed deleted already is passed over."""
+    """The entries of a list's manifests; files that a killed expiry deleted are skipped."""
     with contextlib.suppress(NotFound):
         for meta in read_manifest_list(table, manifest_list):
             with contextlib.suppress(NotFound):
@@ -210,7 +208,7 @@ def listed_entries(table: TableFiles, manifest_list: str) -> Iterator[ManifestEn
 
 
 def metadata_files(table: TableFiles, schema: TableSchema, snapshot: Snapshot, needed: Needed) -> Iterator[str]:
-    """The manifests, lists, index files and statistics of a snapshot that nothing kept needs, as full paths."""
+    """The full paths of a snapshot's manifests, lists, index files and statistics that are not ``needed``."""
     lists = [snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list]
     for name in lists:
         if name is None:
@@ -236,13 +234,13 @@ log = logging.getLogger("bitlake")
 
 
 def external_files(table: TableFiles) -> list[str]:
-    """The data files in external paths that snapshots, tags and branches of a table name.
+    """The data files in external paths that snapshots, tags and branches of a table refer to.
 
-    Paimon deletes the whole external paths, and with them what others have there; here files are deleted by name.
-    Nothing is read of tables whose schemas name no external path.  What is not allowed, and what damaged metadata
-    names, is left with a warning: it does not keep a table from being dropped.
+    Paimon deletes the whole external paths, with the files of others; here only the table's files are deleted.  Nothing
+    is read of tables whose schemas have no external path.  Paths that are not allowed, and references of damaged
+    metadata, are skipped with a warning: they do not prevent dropping the table.
     """
-    found: dict[str, None] = {}
+    files: dict[str, None] = {}
     seen: set[str] = set()
     for line in lines(table):
         try:
@@ -256,17 +254,17 @@ def external_files(table: TableFiles) -> list[str]:
             reader = PartitionReader(schema, line.paths)
             for snapshot in _snapshots(line):
                 for entry in _entries(line, snapshot, seen):
-                    found |= dict.fromkeys(reader.file_paths(entry))
+                    files |= dict.fromkeys(reader.file_paths(entry))
                 for index in index_entries(line, snapshot):
                     if index.external_path is not None:
-                        found[index_path(line.paths, schema, index)] = None
+                        files[index_path(line.paths, schema, index)] = None
         except BitlakeError as e:
             log.warning("table %s: files in external paths are not deleted: %s", table.paths.root, e)
-    return list(found)
+    return list(files)
 
 
 def delete_external(table: TableFiles, files: list[str]) -> None:
-    """Delete what :func:`external_files` found before the table went."""
+    """Delete the files that :func:`external_files` found before the table was dropped."""
     if files:
         delete_files(table.store, files, LocalRunner(REQUESTS), table.paths.roots)
 
@@ -287,7 +285,7 @@ def _snapshots(line: TableFiles) -> Iterator[Snapshot]:
 
 
 def _entries(line: TableFiles, snapshot: Snapshot, seen: set[str]) -> Iterator[ManifestEntry]:
-    """The entries with an external path, of lists that were not ``seen`` yet."""
+    """The entries with an external path in manifest lists that were not ``seen`` yet."""
     for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list, snapshot.changelog_manifest_list):
         if name is not None and name not in seen:
             seen.add(name)

@@ -1,9 +1,9 @@
-"""Writing a table's next schema; REPLACE TABLE.
+"""Commit a table's next schema; REPLACE TABLE.
 
 REPLACE TABLE changes columns, keys and options of a table that keeps its path, its history and its tags.  As in Paimon,
 the new schema is the next of the table's schemas, and an OVERWRITE snapshot removes the rows; earlier snapshots are
-read with the columns they had.  Unlike Paimon's, the new columns' ids go on where the old ones ended, so
-that no new column is ever taken for an old one of the same id.
+read with the columns they had.  Unlike in Paimon, new columns get new ids, so that no new column is taken for an old
+one of the same id.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def write_schema(state: TableState, schema: TableSchema) -> bool:
 
 
 def check_postponed(state: TableState, options: Mapping[str, str]) -> None:
-    """Refuse to leave postponed rows behind: nobody looks for them once the table is not of that kind any more."""
+    """Refuse to change ``bucket`` while the postpone bucket has rows, which nothing would find afterwards."""
     if state.schema.num_buckets != POSTPONE_BUCKET or opt.Options(options).of(opt.BUCKET) == POSTPONE_BUCKET:
         return
     waiting = sum(e.file.row_count for e in state.entries() if e.bucket == POSTPONE_BUCKET)
     if waiting:
         raise InvalidRequest(
-            f"table '{state.name}': {waiting} rows wait to be given their buckets; compact it before 'bucket' changes"
+            f"table '{state.name}': {waiting} rows are in the postpone bucket; compact the table before you change 'bucket'"
         )
 
 
@@ -69,14 +69,14 @@ def replaced_schema(
     comment: str | None = None,
     names: Names = Names.FOLDED,
 ) -> Iterator[TableSchema]:
-    """Give a table another schema; in the block its rows are to be overwritten.  If that fails, the old one is back.
+    """Replace a table's schema; the block overwrites its rows.  If the block fails, the old schema is restored.
 
-    Raises :class:`InvalidRequest` for what CREATE TABLE would refuse, :class:`UnsupportedFeature` for other partition
+    Raises :class:`InvalidRequest` for what CREATE TABLE refuses, :class:`UnsupportedFeature` for other partition
     columns, which Paimon does not replace either, and :class:`CommitConflict`.
     """
     old = state.schema
     if state.paths.branch is not None:
-        raise InvalidRequest(f"table '{state.name}': REPLACE TABLE is for the whole table; name it without a branch")
+        raise InvalidRequest(f"table '{state.name}': REPLACE TABLE replaces the whole table; name it without a branch")
     made = new_schema(state.name, columns, partition_keys, options or {}, comment, primary_keys, names)
     if [(f.name, f.type) for f in made.partition_fields] != [(f.name, f.type) for f in old.partition_fields]:
         raise UnsupportedFeature(
@@ -104,4 +104,4 @@ def replaced_schema(
 
 def _write(state: TableState, schema: TableSchema) -> None:
     if not write_schema(state, schema):
-        raise CommitConflict(f"table '{state.name}': another writer changed its schema at the same moment; try again")
+        raise CommitConflict(f"table '{state.name}': another writer changed its schema at the same time; try again")

@@ -1,4 +1,4 @@
-"""One moment of a table: its schema, its snapshot and the files alive in it."""
+"""The state of a table at one time: its schema, its snapshot and the live files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table as it was when this was loaded: later commits do not show."""
+    """A table as it was when the state was loaded: later commits are not visible."""
 
     name: str
     paths: TablePaths
@@ -49,11 +49,11 @@ class TableState:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether the files are those of :attr:`snapshot`, all of them and no others."""
+        """Whether the files are exactly those of :attr:`snapshot`."""
         return self.snapshot is not None
 
     def with_options(self, options: Mapping[str, str]) -> TableState:
-        """The same state under options that a session sets; raises :class:`InvalidRequest` for those that files fix."""
+        """The state with a session's options; raises :class:`InvalidRequest` for options that existing files fix."""
         changed = {k: v for k, v in options.items() if self.schema.options.get(k) != v}
         if not changed:
             return self
@@ -71,24 +71,24 @@ class TableState:
 
     def entries(self, partitions: PartitionFilter | None = None) -> LiveFiles:
         """The live data files; with ``partitions`` at least theirs."""
-        # Loaded when files are asked for: who looks at schemas and snapshots only waits for no Avro.
+        # Imported lazily: manifests need Avro, which commands that read only schemas and snapshots do not.
         from bitlake.snapshot.manifests import LiveFiles, live_files
 
         if self.snapshot is None:
             return LiveFiles()
-        remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again) or was damaged by hand"
+        remedy = f": snapshot {self.snapshot.id} names it; it has expired (read the table again), or was damaged"
         with reading_table(self.name, remedy):
             return live_files(self.table_files, self.snapshot, partitions)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
         """The schemas that files were written with, by id."""
         known = {self.schema.id: self.schema}
-        with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
+        with reading_table(self.name, ": data files need it; restore it from a backup"):
             return {i: known.get(i) or load_schema(self.table_files, i) for i in ids}
 
 
 def load_state(name: str, table: TableFiles) -> TableState | None:
-    """The table now, or None if it has no schema."""
+    """Load the latest state of a table or branch; None if it has no schema."""
     with reading_table(name):
         schema = latest_schema(table)
         if schema is None:
@@ -97,7 +97,7 @@ def load_state(name: str, table: TableFiles) -> TableState | None:
 
 
 def state_at(state: TableState, snapshot_id: int) -> TableState:
-    """The table as it was at a snapshot, with the schema it had; raises :class:`NotFound` naming what is kept."""
+    """The table at a snapshot, with the schema of that time; raises :class:`NotFound`, naming the kept snapshots."""
     try:
         snapshot = load_snapshot(state.table_files, snapshot_id)
     except NotFound as e:

@@ -1,6 +1,6 @@
-"""The files of tags, read: names for snapshots, which keep them and all their files until the tag is deleted.
+"""Read the files of tags, which keep a snapshot and all its files until the tag is deleted.
 
-``tag/tag-<name>`` is a copy of the snapshot's file; with a retention it has two members more:
+``tag/tag-<name>`` is a copy of the snapshot's file; with a retention it has two more members:
 ``tagCreateTime`` (local time as [year, month, day, hour, minute, second, nanosecond]) and ``tagTimeRetained`` (seconds
 with nine decimals).
 
@@ -22,7 +22,7 @@ from bitlake.snapshot.versions import tag_names
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A tag: the snapshot it holds, and if it ends by itself, when it was made and how long it stays (milliseconds)."""
+    """A tag and its snapshot; with a retention, its creation time and retention in milliseconds."""
 
     name: str
     snapshot: Snapshot
@@ -30,7 +30,7 @@ class Tag:
     retained_ms: int | None = None
 
     def expired(self, now_local_ms: int) -> bool:
-        """Whether its time is over; ``now_local_ms`` is the wall clock as :func:`bitlake._clock.local_ms` gives it."""
+        """Whether its retention is over; ``now_local_ms`` is as :func:`bitlake._clock.local_ms` gives it."""
         return (
             self.created_ms is not None
             and self.retained_ms is not None
@@ -43,15 +43,15 @@ def list_tags(state: TableState) -> list[Tag]:
 
     Raises :class:`CorruptError` naming one that cannot be read.
     """
-    found = []
+    tags = []
     for name in tag_names(state.table_files):
         with contextlib.suppress(NotFound):
-            found.append(load_tag(state, name))
-    return found
+            tags.append(load_tag(state, name))
+    return tags
 
 
 def load_tag(state: TableState, name: str) -> Tag:
-    """One tag; raises :class:`NotFound` naming those that there are."""
+    """Load one tag; raises :class:`NotFound`, naming the existing tags."""
     path = state.paths.tag(name)
     try:
         data = state.store.read(path)
@@ -63,7 +63,7 @@ def load_tag(state: TableState, name: str) -> Tag:
     try:
         return Tag(name, snapshot, _created(members), _retained(members))
     except (TypeError, ValueError, OverflowError) as e:
-        raise CorruptError(f"the retention of a tag cannot be read ({e})", 0, path=path) from e
+        raise CorruptError(f"the retention of a tag cannot be parsed ({e})", 0, path=path) from e
 
 
 def _created(members: dict[str, object]) -> int | None:

@@ -1,14 +1,13 @@
-"""Create, move, delete and expire tags; :mod:`bitlake.snapshot.tag_files` reads their files and draws them.
+"""Create, move, delete and expire tags; :mod:`bitlake.snapshot.tag_files` reads their files.
 
-Source: table-format spec, section 3; deleting follows Paimon's tag deletion, except that files which another branch
-needs stay.
+Source: table-format spec, section 3; deleting follows Paimon's, except that files stay that another branch needs.
 
 Automatic tags
 --------------
-Commits can make tags: one for each period, of the first snapshot after its end, or one tag that every write moves.
+Commits can create tags: one per period, of the first snapshot after its end, or one that every write moves.
 
-The options ``tag.*`` say what a period is, how it is written, and how many such tags stay.  A commit is done before
-its tags are made: if that fails, the next commit makes up for it.  Source: Paimon's TagAutoCreation, TagPeriodHandler,
+The options ``tag.*`` define the period, the tags' names, and how many of these tags are kept.  A commit takes place
+before its tags are created: if that fails, the next commit creates them.  Source: Paimon's TagAutoCreation, TagPeriodHandler,
 TagBatchCreation and TagTimeExpire, and when its commits call them.
 """
 
@@ -71,12 +70,13 @@ def create_tag(
     retained_ms: int | None = None,
     if_not_exists: bool = False,
 ) -> bool:
-    """Tag a snapshot (default: the latest); returns False if the tag was there and ``if_not_exists``.
+    """Tag a snapshot (default: the latest); returns False if the tag exists and ``if_not_exists``.
 
-    Without ``retained_ms`` it stays as long as the option ``tag.default-time-retained`` says, else until it is deleted.
+    ``retained_ms``: the retention in milliseconds; None takes the option ``tag.default-time-retained``, or keeps the
+    tag until it is deleted.
 
-    Raises :class:`AlreadyExists`, :class:`NotFound` for a snapshot that is not there (any more), and
-    :class:`InvalidRequest` for a name that cannot be a file's.
+    Raises :class:`AlreadyExists`, :class:`NotFound` for a missing or expired snapshot, and :class:`InvalidRequest` for
+    an invalid name.
     """
     if retained_ms is None:
         retained_ms = state.schema.opts.of(DEFAULT_RETAINED)
@@ -85,7 +85,7 @@ def create_tag(
         if if_not_exists:
             return False
         raise AlreadyExists(
-            f"table '{state.name}' has a tag '{name}' already; replace_tag (bitlake tag move) moves it to a snapshot"
+            f"table '{state.name}' already has a tag '{name}'; move it by replace_tag (bitlake tag move)"
         )
     _check_whole(state, name)
     return True
@@ -94,7 +94,7 @@ def create_tag(
 def replace_tag(
     state: TableState, name: str, snapshot_id: int | None = None, *, retained_ms: int | None = None
 ) -> None:
-    """Move a tag to another snapshot, or give it another retention; raises :class:`NotFound`."""
+    """Move a tag to another snapshot, or change its retention; raises :class:`NotFound`."""
     path = state.paths.tag(name)
     old = load_tag(state, name)
     before = state.store.read(path)
@@ -114,12 +114,12 @@ def replace_tag(
 
 
 def rename_tag(state: TableState, name: str, new_name: str) -> None:
-    """Give a tag another name; the snapshot is held at every moment."""
+    """Rename a tag; the snapshot is kept at every moment."""
     load_tag(state, name)
     old, new = state.paths.tag(name), state.paths.tag(_checked(new_name))
     text = state.store.read(old)
     if not state.store.create(new, text):
-        raise AlreadyExists(f"table '{state.name}' has a tag '{new_name}' already")
+        raise AlreadyExists(f"table '{state.name}' already has a tag '{new_name}'")
     if not state.store.exists(old):
         state.store.delete(new)
         raise NotFound(f"table '{state.name}': tag '{name}' was deleted while it was renamed to '{new_name}'")
@@ -127,7 +127,7 @@ def rename_tag(state: TableState, name: str, new_name: str) -> None:
 
 
 def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool:
-    """Delete a tag, and the files that only it kept; returns False if there was none and ``if_exists``.
+    """Delete a tag, and the files that only it kept; returns False if it does not exist and ``if_exists``.
 
     Files that a branch needs stay (Paimon deletes them, and with them the branch).
     """
@@ -143,31 +143,31 @@ def delete_tag(state: TableState, name: str, *, if_exists: bool = False) -> bool
 
 
 def expire_tags(state: TableState, older_than_ms: int | None = None, *, dry_run: bool = False) -> list[str]:
-    """Delete the tags whose retention is over, or with ``older_than_ms`` those made before; returns their names.
+    """Delete the tags whose retention is over, or those created before ``older_than_ms``; returns their names.
 
-    ``dry_run`` only looks.  Killed on the way, the next call goes on with the others.
+    ``dry_run`` deletes nothing.  If interrupted, call it again to resume.
     """
     now = _clock.local_ms()
-    gone = []
+    expired = []
     for tag in list_tags(state):
         made_before = older_than_ms is not None and tag.created_ms is not None and tag.created_ms < older_than_ms
         if made_before or (older_than_ms is None and tag.expired(now)):
             if not dry_run:
                 delete_tag(state, tag.name, if_exists=True)
-            gone.append(tag.name)
-    return gone
+            expired.append(tag.name)
+    return expired
 
 
 def _checked(name: str) -> str:
     if not name.strip() or "/" in name or "\\" in name or name != name.strip():
-        raise InvalidRequest(f"'{name}' cannot be a tag's name: it must not be blank, nor hold '/' or outer blanks")
+        raise InvalidRequest(f"invalid tag name '{name}': it must not be blank, nor contain '/', '\\' or outer blanks")
     return name
 
 
 def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms: int | None) -> bytes:
     if snapshot_id is None:
         if state.snapshot is None:
-            raise NotFound(f"table '{state.name}' has no snapshot to tag yet")
+            raise NotFound(f"table '{state.name}' has no snapshot yet, so there is nothing to tag")
         snapshot_id = state.snapshot.id
     try:
         data = state.store.read(state.paths.snapshot(snapshot_id))
@@ -180,45 +180,45 @@ def _content(state: TableState, name: str, snapshot_id: int | None, retained_ms:
     if retained_ms is None:
         return data
     if retained_ms <= 0:
-        raise InvalidRequest(f"tag '{name}': a retention must be longer than nothing")
+        raise InvalidRequest(f"tag '{name}': the retention must be longer than 0 ms")
     at = _EPOCH + timedelta(milliseconds=_clock.local_ms())
     parts = [at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond * 1000]
     text = data.decode().rstrip().removesuffix("}").rstrip()
-    made = ", ".join(map(str, parts))
-    return f'{text},\n  "tagCreateTime" : [ {made} ],\n  "tagTimeRetained" : {retained_ms / 1000:.9f}\n}}'.encode()
+    created = ", ".join(map(str, parts))
+    return f'{text},\n  "tagCreateTime" : [ {created} ],\n  "tagTimeRetained" : {retained_ms / 1000:.9f}\n}}'.encode()
 
 
 def _check_whole(state: TableState, name: str) -> None:
-    """Take a tag back whose snapshot expired while it was made: its files may be gone."""
+    """Delete a new tag if its snapshot expired meanwhile, because its files may be deleted."""
     if not _is_whole(state, name):
         number = tag_snapshot(state.table_files, name).id
         state.store.delete(state.paths.tag(name))
-        raise NotFound(f"table '{state.name}': snapshot {number} expired while tag '{name}' was made of it")
+        raise NotFound(f"table '{state.name}': snapshot {number} expired while tag '{name}' was created")
 
 
 def _is_whole(state: TableState, name: str) -> bool:
-    """Whether the files of a tag just written are there to stay: no expiry that began before it was seen has them."""
+    """Whether the files of a new tag are kept: no expiry that began before the tag was visible deletes them."""
     snapshot = tag_snapshot(state.table_files, name)
     if snapshot.id in load_line(state.table_files).kept:
         # A rollback may have removed the snapshot, and another one may have its id.
-        found = next(existing_snapshots(state.table_files, [snapshot.id]), None)
-        if found is not None and found.uuid == snapshot.uuid:
+        current = next(existing_snapshots(state.table_files, [snapshot.id]), None)
+        if current is not None and current.uuid == snapshot.uuid:
             return True
     return any(t.name != name and t.snapshot.id == snapshot.id for t in list_tags(state))
 
 
 def _clean(state: TableState, snapshot: Snapshot) -> None:
-    """Delete what a tag that is gone kept, if its snapshot is gone too; where others keep on expiring, orphans stay."""
+    """Delete the files that only a deleted tag kept; those left by concurrent expiries become orphan files."""
     with contextlib.suppress(NotFound):
         paths = steadily(lambda: _kept_by(state, snapshot))
         discard_files(state.store, not_through_links(state.store, state.paths.roots, paths))
 
 
 def _kept_by(state: TableState, snapshot: Snapshot) -> list[str]:
-    """The files that only a tag of a snapshot keeps; raises :class:`NotFound` if the first snapshot goes meanwhile."""
+    """The files that only a tag of a snapshot keeps; raises :class:`NotFound` if an expiry runs meanwhile."""
     table, store, paths = state.table_files, state.store, state.paths
     if store.exists(paths.snapshot(snapshot.id)):
-        return []  # what it names goes when it expires
+        return []  # its files are deleted when it expires
     first = min(load_line(table).kept, default=None)
     needed = Needed.beside(table, None if first is None else load_snapshot(table, first))
     partitions = PartitionReader(state.schema, paths)
@@ -239,14 +239,14 @@ _HOURS = {"with-dashes": "%Y-%m-%d %H", "without-dashes": "%Y%m%d %H", "without-
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """How time is cut into periods, and what their tags are called."""
+    """The periods of automatic tags, and the names of their tags."""
 
     length: timedelta
     pattern: str
 
     @staticmethod
     def of(options: Options) -> Periods:
-        """What a table's options say."""
+        """The periods of a table's options."""
         own = options.of(to.DURATION)
         if own is not None:
             return Periods(timedelta(milliseconds=max(own, 1)), "%Y%m%d%H%M")
@@ -259,32 +259,32 @@ class Periods:
         return Periods(timedelta(hours=2), _HOURS["with-dashes"])
 
     def name(self, start: datetime) -> str:
-        """The tag of the period that begins at a time."""
+        """The name of the tag of the period that begins at a time."""
         return start.strftime(self.pattern)
 
     def start(self, name: str) -> datetime | None:
-        """When the period of a tag begins; None for a name that is no period's."""
+        """The start of a tag's period; None if the name is not a period's."""
         try:
-            made = datetime.strptime(name, self.pattern)
+            start = datetime.strptime(name, self.pattern)
         except ValueError:
             return None
-        return made if self.name(made) == name else None  # strptime takes '2024-1-2' too
+        return start if self.name(start) == name else None  # strptime accepts '2024-1-2' too
 
     def before(self, time: datetime) -> datetime:
-        """The start of the last period that is over at a time."""
+        """The start of the last period that ended before a time."""
         return _EPOCH + (time - _EPOCH) // self.length * self.length - self.length
 
 
 def tag_commit(state: TableState, kind: str, operation: str | None) -> None:
-    """What follows a commit, whose snapshot is that of ``state``: tags that are due, and those whose time is over.
+    """After a commit of the snapshot of ``state``: create the tags that are due, and expire tags.
 
-    Never raises for what goes wrong, since the commit is done: it is logged.
+    The commit has taken place, so a failure is logged, not raised.
     """
     options = state.schema.opts
     mode, expires = options.of(to.CREATION), options.of(to.TIME_EXPIRE)
     try:
         if mode == BATCH:
-            # Compactions that no write asked for, statistics and TRUNCATE make none in Paimon either.
+            # As in Paimon, dedicated compactions, ANALYZE and TRUNCATE create none.
             if kind in ("APPEND", "OVERWRITE", "COMPACT") and operation not in (None, "TRUNCATE"):
                 move_batch_tag(state)
         elif mode != "none" and _may_be_due(state, mode):
@@ -292,15 +292,13 @@ def tag_commit(state: TableState, kind: str, operation: str | None) -> None:
         if expires:
             expire_tags(state)
     except BitlakeError as e:
-        log.warning(
-            "%s: snapshot %s is committed, but its tags could not be made: %s", state.name, state.snapshot_id, e
-        )
+        log.warning("%s: snapshot %s is committed, but creating its tags failed: %s", state.name, state.snapshot_id, e)
 
 
 def move_batch_tag(state: TableState) -> str | None:
-    """Give the snapshot of ``state`` its day's tag, or that of ``tag.batch.customized-name``; returns its name.
+    """Tag the snapshot of ``state`` by its day, or by ``tag.batch.customized-name``; returns the tag's name.
 
-    Of tags named by the day the oldest go, where there are more than ``tag.num-retained-max``.
+    Deletes the oldest tags named by day beyond ``tag.num-retained-max``.
     """
     options = state.schema.opts
     if state.snapshot is None:
@@ -309,19 +307,19 @@ def move_batch_tag(state: TableState) -> str | None:
     assert day is not None
     name = options.of(to.BATCH_NAME) or f"{_BATCH_PREFIX}{day:%Y-%m-%d}"
     if not create_tag(state, name, if_not_exists=True):
-        # Paimon deletes it first, and for a moment nothing holds the snapshot.
+        # Paimon deletes the tag first, and for a moment nothing keeps the snapshot.
         replace_tag(state, name, retained_ms=options.of(to.DEFAULT_RETAINED))
     most = options.of(to.NUM_RETAINED)
     if most is not None:
-        # By Paimon's documentation only such tags are counted; its code counts, and deletes, the users' own as well.
-        made = sorted(n for n in tag_names(state.table_files) if n.startswith(_BATCH_PREFIX))
-        for old in made[: max(0, len(made) - most)]:
+        # Paimon's documentation counts only these tags; its code also counts, and deletes, tags of the user.
+        tags = sorted(n for n in tag_names(state.table_files) if n.startswith(_BATCH_PREFIX))
+        for old in tags[: max(0, len(tags) - most)]:
             delete_tag(state, old, if_exists=True)
     return name
 
 
 def _may_be_due(state: TableState, mode: str) -> bool:
-    """Whether the snapshot just committed is late enough for another tag: then so may be some before it."""
+    """Whether the latest snapshot is late enough for another tag; then earlier snapshots may be as well."""
     periods, options = Periods.of(state.schema.opts), state.schema.opts
     zone = _zone(options.of(to.PROCESS_ZONE) if mode == "process-time" else options.of(to.WATERMARK_ZONE))
     time = None if state.snapshot is None else _time(state.snapshot, mode, zone)
@@ -331,9 +329,9 @@ def _may_be_due(state: TableState, mode: str) -> bool:
 
 
 def create_automatic_tags(state: TableState) -> list[str]:
-    """Make the tags of periods that are due, and delete those that are too many; returns the names of the new ones.
+    """Create the tags of periods that are due, and delete the oldest beyond the limit; returns the new tags' names.
 
-    Raises :class:`InvalidRequest` for a delay as long as a period, and for time zones that there are not.
+    Raises :class:`InvalidRequest` for a delay as long as a period, and for unknown time zones.
     """
     options = state.schema.opts
     mode = options.of(to.CREATION)
@@ -345,7 +343,7 @@ def create_automatic_tags(state: TableState) -> list[str]:
     zone = _zone(options.of(to.PROCESS_ZONE) if mode == "process-time" else options.of(to.WATERMARK_ZONE))
     last = _last(state, periods)
     due, first = (None, 0) if last is None else (last[0] + periods.length, last[1] + 1)
-    made = []
+    created = []
     for number in snapshot_ids(state.table_files):
         if number < first:
             continue
@@ -354,18 +352,18 @@ def create_automatic_tags(state: TableState) -> list[str]:
             continue
         start = due if due is not None and options.of(to.COMPLETION) else periods.before(time)
         if create_tag(state, periods.name(start), number, if_not_exists=True):
-            made.append(periods.name(start))
+            created.append(periods.name(start))
         due = start + periods.length
         _trim(state, periods, options.of(to.NUM_RETAINED))
-    return made
+    return created
 
 
 def _last(state: TableState, periods: Periods) -> tuple[datetime, int] | None:
-    """The latest period that has a tag, and the snapshot this holds."""
-    found = [(start, name) for name, start in _tags(state, periods)]
-    if not found:
+    """The start of the latest tagged period, and the id of its tag's snapshot."""
+    tags = [(start, name) for name, start in _tags(state, periods)]
+    if not tags:
         return None
-    start, name = max(found)
+    start, name = max(tags)
     return start, load_tag(state, name).snapshot.id
 
 
@@ -390,7 +388,7 @@ def _time(snapshot: Snapshot, mode: str, zone: tzinfo | None) -> datetime | None
 
 
 def _zone(name: str | None) -> tzinfo | None:
-    """A time zone by name; None is this machine's own."""
+    """A time zone by name or offset; None is the local one."""
     if name is None:
         return None
     offset = _OFFSET.match(name.strip())
@@ -401,4 +399,6 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return ZoneInfo(name.strip())
     except (ZoneInfoNotFoundError, ValueError) as e:
-        raise InvalidRequest(f"'{name}' is no time zone that is known here, such as 'Europe/Berlin'") from e
+        raise InvalidRequest(
+            f"unknown time zone '{name}'; expected a name such as 'Europe/Berlin', or an offset such as '+02:00'"
+        ) from e

@@ -1,8 +1,8 @@
-"""Moments of a table: a snapshot by its id, a tag, a time or a watermark, each with the schema it had.
+"""Time travel: the state of a table at a snapshot id, tag, time or watermark, with the schema of that time.
 
-A version (``VERSION AS OF v``, option ``scan.version``) is, in this order: a tag of that name, ``watermark-<n>``, a
-snapshot's id.  A time stands for the last snapshot committed at or before it; a watermark for the first snapshot whose
-watermark is not below it.  Source: the observed behaviour of Paimon's readers.
+A version (``VERSION AS OF v``, option ``scan.version``) is, in this order: the name of a tag, ``watermark-<n>``, or the
+id of a snapshot.  A time selects the last snapshot committed at or before it; a watermark the first snapshot with at
+least this watermark.  Source: the observed behaviour of Paimon's readers.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from bitlake.snapshot.tag_files import Tag, load_tag
 from bitlake.snapshot.versions import load_snapshot, snapshot_ids, tag_names
 
 Time = int | str | datetime | date
+"""A time: milliseconds since the epoch, ISO text, or a Python value; without a zone, it is in the table's zone."""
 Moment = int | str | Tag
 """A snapshot id, the name of a tag, or a tag."""
-"""A time: milliseconds since the epoch, ISO text, or a Python value; without zone it is in the table handle's."""
 
 _WATERMARK = "watermark-"
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """Which moment of a table is asked for; at most one member is given, and none is now."""
+    """A point in a table's history; at most one member is set, and none means the latest state."""
 
     snapshot: int | None = None
     tag: str | None = None
@@ -37,7 +37,7 @@ class When:
     version: str | int | None = None
 
     def of(self, state: TableState, timezone: str) -> TableState:
-        """The table at that moment; raises :class:`NotFound`, and :class:`InvalidRequest` for two moments at once."""
+        """The table at that point; raises :class:`NotFound`, and :class:`InvalidRequest` if two members are set."""
         given = [n for n in ("snapshot", "tag", "timestamp", "version") if getattr(self, n) is not None]
         if len(given) > 1:
             raise InvalidRequest(f"table '{state.name}': give one of {' and '.join(given)}, not both")
@@ -53,20 +53,20 @@ class When:
 
 
 def state_of(state: TableState, snapshot: Snapshot) -> TableState:
-    """The table as it was at a snapshot that is at hand, with the schema it had."""
+    """The table at a snapshot, with the schema of that time."""
     schema = state.schemas([snapshot.schema_id])[snapshot.schema_id]
     return replace(state, snapshot=snapshot, schema=schema)
 
 
 def state_at_tag(state: TableState, tag: str) -> TableState:
-    """The table as a tag holds it; raises :class:`NotFound` naming the tags that there are."""
+    """The table at a tag; raises :class:`NotFound`, naming the existing tags."""
     return state_of(state, load_tag(state, tag).snapshot)
 
 
 def state_at_time(state: TableState, millis: int) -> TableState:
-    """The table as it was at a time (ms since the epoch); raises :class:`NotFound` if all snapshots are younger."""
-    found = snapshot_at_time(state, millis)
-    if found is None:
+    """The table at a time (ms since the epoch); raises :class:`NotFound` if all snapshots are later."""
+    snapshot = snapshot_at_time(state, millis)
+    if snapshot is None:
         ids = snapshot_ids(state.table_files)
         if not ids:
             raise NotFound(f"table '{state.name}' has no snapshot yet")
@@ -75,11 +75,11 @@ def state_at_time(state: TableState, millis: int) -> TableState:
             f"table '{state.name}' has no snapshot as old as {time_text(millis)}: the first one kept, {ids[0]}, "
             f"is of {first}; ask for a later time, or a tag"
         )
-    return state_of(state, found)
+    return state_of(state, snapshot)
 
 
 def state_at_version(state: TableState, version: str | int) -> TableState:
-    """The table at a version; raises :class:`NotFound` naming the tags and snapshots that there are."""
+    """The table at a version; raises :class:`NotFound`, naming the existing tags and snapshots."""
     text = str(version).strip()
     if text in tag_names(state.table_files):
         return state_at_tag(state, text)
@@ -89,13 +89,13 @@ def state_at_version(state: TableState, version: str | int) -> TableState:
         return state_at(state, int(text))
     have = ", ".join(tag_names(state.table_files)) or "none"
     raise NotFound(
-        f"table '{state.name}' has no version '{text}': a version is a tag (there are: {have}), a snapshot's id, "
+        f"table '{state.name}' has no version '{text}': a version is a tag (its tags: {have}), a snapshot's id, "
         "or watermark-<number>"
     )
 
 
 def state_at_watermark(state: TableState, watermark: int) -> TableState:
-    """The table at the first snapshot whose watermark is not below this one."""
+    """The table at the first snapshot with at least this watermark; raises :class:`NotFound`."""
     ids = snapshot_ids(state.table_files)
     for number in ids:
         snapshot = load_snapshot(state.table_files, number)
@@ -105,7 +105,7 @@ def state_at_watermark(state: TableState, watermark: int) -> TableState:
 
 
 def snapshot_at_time(state: TableState, millis: int) -> Snapshot | None:
-    """The last snapshot committed at or before a time (ms since the epoch); found by halving, not by reading all."""
+    """The last snapshot committed at or before a time (ms since the epoch), by binary search."""
     ids = snapshot_ids(state.table_files)
     at = bisect.bisect_right(ids, millis, key=_times(state))
     return load_snapshot(state.table_files, ids[at - 1]) if at else None
@@ -119,7 +119,7 @@ def first_snapshot_from(state: TableState, millis: int) -> Snapshot | None:
 
 
 def epoch_millis(value: Time, timezone: str) -> int:
-    """A time as milliseconds since the epoch; raises :class:`InvalidRequest` for text that is none."""
+    """Convert a time to milliseconds since the epoch; raises :class:`InvalidRequest` for an invalid one."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     at: object = value
@@ -127,11 +127,11 @@ def epoch_millis(value: Time, timezone: str) -> int:
         try:
             at = datetime.fromisoformat(value.strip())
         except ValueError as e:
-            raise InvalidRequest(f"'{value}' is no time; say it as '2024-01-31 12:00:00'") from e
+            raise InvalidRequest(f"invalid timestamp '{value}'; expected ISO text such as '2024-01-31 12:00:00'") from e
     if isinstance(at, date) and not isinstance(at, datetime):
         at = datetime(at.year, at.month, at.day)
     if not isinstance(at, datetime):
-        raise InvalidRequest(f"{value!r} is no time; give text, a datetime, or milliseconds since the epoch")
+        raise InvalidRequest(f"invalid timestamp {value!r}; expected text, a datetime, or milliseconds since the epoch")
     return round((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(timezone))).timestamp() * 1000)
 
 
@@ -140,7 +140,7 @@ def _times(state: TableState) -> Callable[[int], int]:
 
 
 def time_text(millis: int) -> str:
-    """A time in UTC, to the millisecond; a number that is no time stays one."""
+    """Format a time in UTC, to the millisecond; a number beyond the calendar is returned as ``<n> ms``."""
     try:
         return datetime.fromtimestamp(millis / 1000, UTC).isoformat(" ", "milliseconds")
     except (OverflowError, ValueError, OSError):

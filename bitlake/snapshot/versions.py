@@ -1,4 +1,4 @@
-"""Which schemas, snapshots, tags and branches a table has, and which are the latest; no manifest is opened.
+"""List and load the schemas, snapshots, tags and branches of a table, without opening manifests.
 
 Source for the hints: table-format spec, section 1.
 """
@@ -19,13 +19,13 @@ from bitlake.snapshot.removal_markers import load_line, steadily
 from bitlake.snapshot.table_files import TableFiles
 
 JOURNAL = ".fast-forward"
-"""The file in the snapshot folder of a table whose fast-forward (:mod:`bitlake.snapshot.fast_forward`) is under way."""
+"""The file in the snapshot folder while a fast-forward runs (:mod:`bitlake.snapshot.fast_forward`)."""
 _schemas: Cache[tuple[str, bytes], TableSchema] = Cache(4_000_000)
 _snapshots: Cache[tuple[str, bytes], Snapshot] = Cache(4_000_000)
 
 
 def clear_versions() -> None:
-    """Forget all schemas and snapshots of this process; for tests and measurements."""
+    """Clear the caches of schemas and snapshots; for tests and measurements."""
     _schemas.clear()
     _snapshots.clear()
 
@@ -41,8 +41,8 @@ def snapshot_ids(table: TableFiles) -> list[int]:
 def latest_snapshot_id(table: TableFiles) -> int | None:
     """The last snapshot's id, None before the first.
 
-    The LATEST hint is believed only if its snapshot exists and the next one does not; else the folder is listed.
-    (Paimon believes it without the first check: a hint too high makes a table unreadable there, here it is harmless.)
+    The LATEST hint is used only if its snapshot exists and the next one does not; else the folder is listed.  (Paimon
+    skips the first check, so that a hint that is too high makes a table unreadable there.)
     """
     hint = read_hint(table.store, table.paths.latest_hint)
     if (
@@ -55,7 +55,7 @@ def latest_snapshot_id(table: TableFiles) -> int | None:
 
 
 def earliest_snapshot_id(table: TableFiles) -> int | None:
-    """The first snapshot's id, None if there is none; the EARLIEST hint is believed if its snapshot exists."""
+    """The first snapshot's id, None if there is none; the EARLIEST hint is used if its snapshot exists."""
     hint = read_hint(table.store, table.paths.earliest_hint)
     if hint and table.store.exists(table.paths.snapshot(hint)):
         return hint
@@ -63,7 +63,7 @@ def earliest_snapshot_id(table: TableFiles) -> int | None:
 
 
 def read_hint(store: Store, path: str) -> int | None:
-    """The number in a hint; None without one, and for a file that cannot be one."""
+    """The number in a hint file; None if the file is missing or invalid."""
     try:
         return parse_hint(store.read(path, HINT_BYTES))
     except (NotFound, CorruptError):
@@ -71,7 +71,7 @@ def read_hint(store: Store, path: str) -> int | None:
 
 
 def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
-    """One snapshot; raises :class:`NotFound`, and :class:`CorruptError` for a file of another number's snapshot.
+    """Load a snapshot; raises :class:`NotFound`, and :class:`CorruptError` for a file with another snapshot's id.
 
     The file is read each time and only its parsing is cached, by content: a rollback may reuse its id.
     """
@@ -79,14 +79,14 @@ def load_snapshot(table: TableFiles, snapshot_id: int) -> Snapshot:
     data = table.store.read(path, JSON_BYTES)
     snapshot = _snapshots.get_or((path, data), lambda: Snapshot.from_json(data, path), lambda _: len(data))
     if snapshot.id != snapshot_id:  # a commit would look for its base under another name, again and again
-        raise CorruptError(f"'id' is {snapshot.id}, and the file is of snapshot {snapshot_id}", None, path)
+        raise CorruptError(f"'id' is {snapshot.id}, but the file is snapshot {snapshot_id}'s", None, path)
     return snapshot
 
 
 def latest_snapshot(table: TableFiles) -> Snapshot | None:
-    """The table as it is now; None before the first commit.
+    """The latest snapshot; None before the first commit.
 
-    Believes the hint as :func:`latest_snapshot_id` does; that its snapshot exists shows when it is read.
+    Uses the hint as :func:`latest_snapshot_id` does; reading the snapshot shows that it exists.
     """
     hint = read_hint(table.store, table.paths.latest_hint)
     if hint and not table.store.exists(table.paths.snapshot(hint + 1)):
@@ -117,12 +117,12 @@ def latest_schema_id(table: TableFiles) -> int | None:
 
 
 def has_schema(table: TableFiles) -> bool:
-    """Whether a table or branch exists; what a death in mid-write leaves beside the schemas is none."""
+    """Whether a table or branch exists: it has a schema, not only a temporary file of a killed writer."""
     return latest_schema_id(table) is not None
 
 
 def is_same_table(table: TableFiles, schema: TableSchema) -> bool:
-    """Whether a schema that was read before is still there: the table was not dropped, renamed or replaced since."""
+    """Whether a schema read before still exists: the table was not dropped, renamed or replaced meanwhile."""
     try:
         return load_schema(table, schema.id).is_version(schema)
     except NotFound:
@@ -130,10 +130,10 @@ def is_same_table(table: TableFiles, schema: TableSchema) -> bool:
 
 
 def load_schema(table: TableFiles, schema_id: int) -> TableSchema:
-    """One schema version; raises :class:`NotFound`.
+    """Load a schema version; raises :class:`NotFound`.
 
-    The file is read each time and only its parsing is cached, by content: a table dropped and made anew has other
-    schemas under the same names.
+    The file is read each time and only its parsing is cached, by content: a table that was dropped and created again
+    has other schemas under the same names.
     """
     path = table.paths.schema(schema_id)
     data = table.store.read(path, JSON_BYTES)
@@ -147,9 +147,9 @@ def latest_schema(table: TableFiles) -> TableSchema | None:
 
 
 def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str] = ()) -> str:
-    """Which snapshots there are, for an error about one that is not; ``asked``: said to have expired, if it has."""
+    """Describe the kept snapshots, for an error about a missing one, ``asked``, and whether that one has expired."""
     if not ids:
-        return "it has none"
+        return "it has no snapshots"
     kept = f"snapshots {ids[0]} to {ids[-1]} are kept" if len(ids) > 1 else f"only snapshot {ids[0]} is kept"
     if asked is None or not 0 < asked < ids[0]:
         return kept
@@ -160,7 +160,7 @@ def kept_words(ids: Sequence[int], asked: int | None = None, tags: Sequence[str]
 
 
 def existing_snapshots(table: TableFiles, ids: Iterable[int]) -> Iterator[Snapshot]:
-    """The snapshots of these ids that are still there."""
+    """The snapshots of these ids that still exist."""
     for number in ids:
         with contextlib.suppress(NotFound):
             yield load_snapshot(table, number)

@@ -385,7 +385,7 @@ def test_dynamic_buckets_stay_dynamic(tmp_path: Path) -> None:
 def test_postponed_rows_are_not_left_behind(tmp_path: Path) -> None:
     table = make(tmp_path, bucket="-2", postpone__batch_write_fixed_bucket="false")
     table.upsert(batch({1: 1, 2: 2}))
-    with pytest.raises(InvalidRequest, match="2 rows wait to be given their buckets; compact it"):
+    with pytest.raises(InvalidRequest, match="2 rows are in the postpone bucket; compact the table"):
         table.alter_options({"bucket": "3"})
     table.alter_options({"write-only": "true"})
 

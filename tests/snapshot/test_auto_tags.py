@@ -132,7 +132,7 @@ def test_a_commit_stands_whatever_becomes_of_its_tags(
     table = _table(tmp_path, automatic_creation="process-time", creation_delay="1 d")
     _append(monkeypatch, table, "2024-01-02 10:00")
     assert table.scan().count() == 1 and _tags(table) == {}
-    assert "snapshot 1 is committed, but its tags could not be made" in caplog.text
+    assert "snapshot 1 is committed, but creating its tags failed" in caplog.text
 
 
 def test_missing_days_are_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

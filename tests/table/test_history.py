@@ -61,7 +61,7 @@ def test_a_scan_reads_a_snapshot_a_tag_or_a_time(appended: Table) -> None:
     assert appended.scan(timestamp="9999-12-31 00:00:00").count() == 4
     with pytest.raises(NotFound, match="no snapshot as old as 1970-01-01 .* the first one kept, 1"):
         appended.scan(timestamp="1970-01-01")
-    with pytest.raises(InvalidRequest, match="'soon' is no time"):
+    with pytest.raises(InvalidRequest, match="invalid timestamp 'soon'"):
         appended.scan(timestamp="soon")
     with pytest.raises(InvalidRequest, match="give one of snapshot and tag"):
         appended.scan(snapshot=1, tag="two")
@@ -185,7 +185,7 @@ def test_changes_by_time(appended: Table) -> None:
 
 def test_tags_of_a_table(appended: Table) -> None:
     assert appended.history.create_tag("a", 1) and not appended.history.create_tag("a", 2, if_not_exists=True)
-    with pytest.raises(AlreadyExists, match="has a tag 'a' already"):
+    with pytest.raises(AlreadyExists, match="already has a tag 'a'"):
         appended.history.create_tag("a")
     appended.history.rename_tag("a", "b")
     appended.history.replace_tag("b", 3)

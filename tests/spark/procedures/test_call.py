@@ -89,7 +89,7 @@ def test_consumers(lake: bitlake.Lake) -> None:
     call(lake, "reset_consumer(table => 'T', consumerId => 'myid', nextSnapshotId => 2)")
     call(lake, "reset_consumer(table => 'T', consumerId => 'other', nextSnapshotId => 4)")
     assert rows_of(lake.sql("SELECT * FROM `T$consumers`")) == [["myid", 2], ["other", 4]]
-    with pytest.raises(NotFound, match="cannot go on at snapshot 9"):
+    with pytest.raises(NotFound, match="cannot resume at snapshot 9"):
         call(lake, "reset_consumer(table => 'T', consumerId => 'myid', nextSnapshotId => 9)")
     call(lake, "clear_consumers(table => 'T', includingConsumers => '', excludingConsumers => 'my.*')")
     call(lake, "reset_consumer(table => 'T', consumerId => 'myid')")
