@@ -1,7 +1,7 @@
-"""The one narrow interface between bitlake and the place where a table's files are.
+"""The interface of stores, through which bitlake reads and writes all files.
 
-Paths are strings: absolute local paths, or URIs exactly as the user gave them.  Nothing is percent-decoded, because
-partition folders legitimately hold ``%3A`` and Paimon treats paths as plain text too.
+Paths are strings: absolute local paths, or URIs exactly as the user gave them.  Nothing is percent-decoded: names of
+partition folders may contain ``%3A``, and Paimon treats paths as plain text, too.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any, Protocol
 from bitlake.errors import CorruptError, InvalidRequest, NotFound
 
 WHOLE_FILE_BYTES = 1 << 30
-"""The most that a file read as a whole may take: a manifest, a HASH index."""
+"""The size limit of files that are read whole, such as manifests and HASH indexes, in bytes."""
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*):(//|/)")
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One entry of a folder: its bare name, size in bytes (0 for folders) and modification time (epoch ms).
+    """An entry of a folder: its bare name, size in bytes (0 for folders) and modification time (epoch ms).
 
-    ``is_link``: it is a symbolic link; the other members describe what it leads to.
+    ``is_link``: it is a symbolic link; the other members describe its target.
     """
 
     name: str
@@ -41,19 +41,19 @@ class Store(Protocol):
     """
 
     def read(self, path: str, limit: int = WHOLE_FILE_BYTES) -> bytes:
-        """The whole file; raises ``CorruptError`` if it has more than ``limit`` bytes, without reading them."""
+        """Read a whole file; raises ``CorruptError``, without reading, if it has more than ``limit`` bytes."""
         ...
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes from ``offset``; raises ``CorruptError`` if the file ends before."""
+        """Read exactly ``length`` bytes from ``offset``; raises ``CorruptError`` if the file is shorter."""
         ...
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Several ``(offset, length)`` ranges of one file, in the order asked, each as by :meth:`read_range`."""
+        """Read several ``(offset, length)`` ranges of a file, in the given order, each as :meth:`read_range` does."""
         ...
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first ``length`` bytes of a file (fewer if it is shorter), and its size: one request of a bucket."""
+        """Read the first ``length`` bytes of a file, or fewer if it is shorter, and its size; in one request."""
         ...
 
     def size(self, path: str) -> int:
@@ -61,9 +61,9 @@ class Store(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file is there; ask :meth:`dir_exists` about folders, which object stores do not have.
+        """Whether a file exists; for folders, which object stores do not have, see :meth:`dir_exists`.
 
-        This answer is for the stores that inherit it; a local folder has a size too.
+        The default implementation asks for the size.
         """
         try:
             self.size(path)
@@ -72,7 +72,7 @@ class Store(Protocol):
         return True
 
     def dir_exists(self, path: str) -> bool:
-        """Whether a folder is there; in an object store, whether any file is in it."""
+        """Whether a folder exists; in an object store, whether it contains any file."""
         ...
 
     def list(self, directory: str) -> list[FileInfo]:
@@ -86,58 +86,58 @@ class Store(Protocol):
     def create(self, path: str, data: bytes) -> bool:
         """Create the file if it is absent, as one atomic step: readers see nothing or all of it.
 
-        Returns False, changing nothing, when the file exists already.  Missing parent folders are made.
+        Returns False, without a change, if the file already exists.  Missing parent folders are created.
         """
         ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Write or replace the file as one atomic step; missing parent folders are made."""
+        """Write or replace the file as one atomic step; missing parent folders are created."""
         ...
 
     def delete(self, path: str) -> None:
-        """Delete a file; a missing one is fine."""
+        """Delete a file, if it exists."""
         ...
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Delete many files, with as few requests as the system can; missing ones are fine."""
+        """Delete files, if they exist, with as few requests as possible."""
         ...
 
     def delete_dir(self, path: str) -> None:
-        """Delete a folder with all it holds; a missing one is fine.  Links are removed, and never followed."""
+        """Delete a folder with its contents, if it exists.  Links are removed, never followed."""
         ...
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and its parents; an existing one is fine."""
+        """Create a folder and its parents, if they do not exist."""
         ...
 
     def local_path(self, path: str) -> str | None:
-        """The same file as a path of this machine's file system, or None if it has none."""
+        """The file's path in the local file system; None if it has none."""
         ...
 
     def open_output(self, path: str) -> Any:
-        """A writable binary file (an Arrow ``NativeFile`` or alike) for a new, possibly large file; parents are made.
+        """Open a new, possibly large file for writing: an Arrow ``NativeFile`` or similar; parents are created.
 
-        The file may be visible before it is closed: nothing may refer to it before that.  Where the result has a
-        method ``discard``, it closes without making the file.
+        The file may be visible before it is closed: nothing may refer to it before.  If the result has a method
+        ``discard``, that method closes it without creating the file.
         """
         ...
 
     def open_input(self, path: str, size: int | None = None) -> Any:
-        """An Arrow ``NativeFile`` to read a file from start to end or at random; a context manager.
+        """Open a file for sequential or random reads: an Arrow ``NativeFile``, a context manager.
 
-        ``size``, where it is known, is what a store need not ask for.
+        ``size``: the file's size, if known, which saves the store a request.
         """
         ...
 
     def copy_dir(self, source: str, target: str) -> None:
-        """Copy a folder with all it holds to a name that nobody uses yet, a table's ``schema`` folder last.
+        """Copy a folder with its contents to an unused name, a table's ``schema`` folder last.
 
-        Until that is there, nobody takes the copy for a table.  Raises :class:`NotFound` for a missing source.
+        Before it has that folder, the copy is not a table.  Raises :class:`NotFound` for a missing source.
         """
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Move a file or folder to a name that nobody uses yet; missing parent folders of the target are made.
+        """Move a file or folder to an unused name; missing parent folders of the target are created.
 
         An object store copies and then deletes: see :func:`has_cheap_rename`.
         """
@@ -145,7 +145,7 @@ class Store(Protocol):
 
 
 def check_whole(path: str, size: int, limit: int) -> None:
-    """Raise ``CorruptError`` for a file that is too large to be read as a whole."""
+    """Raise ``CorruptError`` for a file that is too large to be read whole."""
     if size > limit:
         raise CorruptError(f"the file has {size:,} bytes; files of its kind are read up to {limit:,} bytes", None, path)
 
@@ -157,15 +157,15 @@ def scheme_of(uri: str) -> str:
 
 
 def has_cheap_rename(store: Store, path: str) -> bool:
-    """Whether files can be written anywhere and then moved; else writers put them where they belong at once.
+    """Whether a rename is one cheap step; otherwise writers write files to their final place.
 
-    Also whether Spark's JVM finds these files by itself: the plain PySpark wheel has no jar for any object store.
+    Then Spark's JVM can also read these files itself: the plain PySpark wheel has no jar for any object store.
     """
     return store.local_path(path) is not None
 
 
 def number_option(name: str, value: str | None, default: float) -> float:
-    """A storage option that is a number, also of seconds (``30s``); raises :class:`InvalidRequest` for another text."""
+    """Parse a storage option that is a number, or seconds (``30s``); raises :class:`InvalidRequest`."""
     if value is None:
         return default
     try:
@@ -173,7 +173,7 @@ def number_option(name: str, value: str | None, default: float) -> float:
     except ValueError:
         number = -1
     if not 0 <= number < 1e6:
-        raise InvalidRequest(f"the storage option '{name}' takes a number that is not negative, and not '{value}'")
+        raise InvalidRequest(f"the storage option '{name}' must be a non-negative number, not '{value}'")
     return number
 
 
@@ -181,14 +181,14 @@ Range = tuple[int, int]
 
 
 def check_ranges(path: str, ranges: Iterable[Range]) -> None:
-    """Raise :class:`InvalidRequest` for a range that begins before the file or is shorter than nothing."""
+    """Raise :class:`InvalidRequest` for a range with a negative offset or length."""
     for offset, length in ranges:
         if offset < 0 or length < 0:
             raise InvalidRequest(f"range [{offset}, +{length}) of {path} is negative")
 
 
 def check_ends(path: str, ranges: Iterable[Range], size: int) -> None:
-    """Raise :class:`CorruptError` for a range that goes beyond a file of ``size`` bytes."""
+    """Raise :class:`CorruptError` for a range beyond the end of a file of ``size`` bytes."""
     for offset, length in ranges:
         missing = offset + length - size
         if missing > 0:

@@ -1,12 +1,12 @@
-"""Files of this machine's file system.
+"""The store of local files.
 
 Atomic creation: the bytes go to a temporary file in the same folder, which is then hard-linked to its final name:
 ``link`` fails if the name exists, and the name never shows half a file.  Temporary names begin with a dot, which
 Paimon, Spark and this package ignore when listing.  File systems without hard links fall back to an exclusive create
 (``O_EXCL``): still never overwrites, but a crash in the middle may leave a short file.
 
-A crash of the process loses nothing that was created; data is forced to the disk (``fsync``) only with
-``LocalStore(sync=True)``, as Paimon's own local storage does not do it either.
+A crash of the process loses no created file.  As in Paimon's local storage, data is not forced to disk (``fsync``),
+unless with ``LocalStore(sync=True)``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _mapped(action: str, path: str) -> Iterator[None]:
 
 
 def failure(action: str, path: str, error: Exception) -> StorageUnavailable:
-    """bitlake's error for one of the operating system (or Arrow's for it); its type says whether a retry can help."""
+    """Convert an error of the operating system, or Arrow's; its type shows whether a retry can help."""
     number = getattr(error, "errno", None)
     why = os.strerror(number) if number else str(error)
     if number in _FULL:
@@ -79,7 +79,7 @@ def failure(action: str, path: str, error: Exception) -> StorageUnavailable:
 
 
 def _too_long(action: str, path: str) -> InvalidRequest | NotFound:
-    """Of a table, tag or branch that somebody names, of a partition's value, or of damaged metadata."""
+    """The error for a name that is too long: a table's, tag's or branch's, a partition value, or damaged metadata."""
     longest = max(path.split("/"), key=len)
     if action in ("read", "stat", "look at", "list", "delete"):
         return NotFound(f"no file can have a name as long as '{longest[:40]}…': {path}")
@@ -102,7 +102,7 @@ class LocalStore(Store):
         """The whole file."""
         with _mapped("read", path), _opened(path) as (fd, size):
             check_whole(path, size, limit)
-            # One byte more shows the end; a file that grows meanwhile is as it was when it was opened.
+            # One byte more detects the end; of a file that grows meanwhile, the bytes at opening are returned.
             data = os.read(fd, size + 1)
             return data if len(data) == size else _pread(fd, path, 0, size, size)
 
@@ -129,7 +129,7 @@ class LocalStore(Store):
             return os.stat(strip_scheme(path)).st_size
 
     def dir_exists(self, path: str) -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists."""
         try:
             with _mapped("look at", path):
                 return stat.S_ISDIR(os.stat(strip_scheme(path)).st_mode)
@@ -142,7 +142,7 @@ class LocalStore(Store):
         try:
             with _mapped("list", directory), os.scandir(strip_scheme(directory)) as entries:
                 for entry in entries:
-                    # An entry may vanish between being listed and being looked at.
+                    # An entry may be deleted after it was listed.
                     with contextlib.suppress(FileNotFoundError):
                         info = entry.stat()
                         folder = entry.is_dir()
@@ -154,7 +154,7 @@ class LocalStore(Store):
         return sorted(out, key=lambda f: f.name)
 
     def names(self, directory: str) -> builtins.list[str]:
-        """The names of a folder's entries; sizes and times, which are not asked for, take twice as long."""
+        """The names of a folder's entries; without sizes and times, this takes half the time."""
         try:
             with _mapped("list", directory):
                 return os.listdir(strip_scheme(directory))
@@ -192,17 +192,17 @@ class LocalStore(Store):
             self._sync_folder(target)
 
     def delete(self, path: str) -> None:
-        """Delete a file; a missing one is fine."""
+        """Delete a file, if it exists."""
         with contextlib.suppress(NotFound), _mapped("delete", path):
             os.unlink(strip_scheme(path))
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Delete files; missing ones are fine."""
+        """Delete files, if they exist."""
         for path in paths:
             self.delete(path)
 
     def delete_dir(self, path: str) -> None:
-        """Delete a folder with all it holds; a missing one is fine."""
+        """Delete a folder with its contents, if it exists."""
         local = strip_scheme(path).rstrip("/")
         with contextlib.suppress(NotFound), _mapped("delete", path):
             if os.path.islink(local):
@@ -211,7 +211,7 @@ class LocalStore(Store):
                 shutil.rmtree(local)
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and its parents."""
+        """Create a folder and its parents."""
         with _mapped("make folder", path):
             os.makedirs(strip_scheme(path), exist_ok=True)
 
@@ -224,7 +224,7 @@ class LocalStore(Store):
         target = strip_scheme(path)
         with _mapped("create", path):
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            import pyarrow as pa  # slow to load, and whoever looks at metadata only needs none of it
+            import pyarrow as pa  # imported lazily: slow to load, and metadata does not need it
 
             return pa.OSFile(target, "wb")
 
@@ -258,7 +258,7 @@ class LocalStore(Store):
                 self._move_across(strip_scheme(source), to)
 
     def _move_across(self, source: str, target: str) -> None:
-        """Move a file to another file system: the target has its name once it is whole."""
+        """Move a file to another file system: the target gets its name when it is complete."""
         folder, name = os.path.split(target)
         aside = os.path.join(folder, f".{name}.{new_uuid()}.tmp")
         try:
@@ -297,7 +297,7 @@ class LocalStore(Store):
                     f.flush()
                     os.fsync(f.fileno())
         except OSError:
-            # A disk that filled up must not leave half a file under a name somebody may read.
+            # If the disk is full, no partial file may stay under a name that readers use.
             Path(path).unlink(missing_ok=True)
             raise
 

@@ -1,8 +1,8 @@
-"""How to reach an object store: options of several spellings become one set, and secrets stay out of every text.
+"""Options of object stores: several spellings of one option, and secrets that no text may show.
 
 An option may be spelt as Paimon's (``s3.access-key``), as Hadoop's (``fs.s3a.access.key``, also with ``spark.hadoop.``
-before it), or as obstore's own (``access_key_id``, ``aws_access_key_id``).  What is not given is looked for in the
-environment, where each cloud's own tools look.
+before it), or as obstore's own (``access_key_id``, ``aws_access_key_id``).  Missing options are read from the
+environment variables that each cloud's own tools use.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _ENVIRONMENT = {
     },
     "memory": {},
 }
-"""What is taken along to the executors, as Spark does it for its own S3 access."""
+"""Environment variables that are sent to executors, as Spark does for its own S3 access."""
 _AZURE_KEY = re.compile(r"^fs\.azure\.account\.key\.(?P<account>[^.]+)\..+$")
 _SECRET = re.compile(r"key|secret|token|password|credential|sas", re.IGNORECASE)
 _CREDENTIALS = {
@@ -94,14 +94,14 @@ _CREDENTIALS = {
     "azure": ("account_key", "sas_key", "token", "client_id", "client_secret"),
 }
 MAX_RETRIES = 6
-"""Tries after the first one of a request that failed for no lasting reason, with growing waits between them."""
+"""Retries of a request after a transient failure, with exponential backoff."""
 RETRY_SECONDS = 60.0
-"""No retry begins later than this after the first try."""
+"""No retry begins later than this many seconds after the first attempt."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoreOptions:
-    """One store's options under obstore's names.  Its text shows no value, so that no log or error can."""
+    """The options of one store, by obstore's names.  Its ``repr`` shows no value, so that logs and errors cannot."""
 
     kind: str
     values: tuple[tuple[str, str], ...]
@@ -117,13 +117,13 @@ class StoreOptions:
         return dict(self.values).get(name)
 
     def secrets(self) -> Iterator[str]:
-        """Values that no text may show."""
+        """The values that no text may show."""
         for name, value in (*self.values, *self.client):
             if _SECRET.search(name) and value:
                 yield value
 
     def scrubbed(self, text: str) -> str:
-        """The text with stars for what is secret."""
+        """The text with secrets replaced by stars."""
         for value in sorted(self.secrets(), key=len, reverse=True):
             text = text.replace(value, "***")
         return text
@@ -144,8 +144,9 @@ class StoreOptions:
 def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, str] | None = None) -> StoreOptions:
     """The options for the store of ``uri``: ``given`` first, then ``lenient``, then the environment.
 
-    ``given`` may hold nothing unknown; of ``lenient`` (a Spark session's configuration) what is not about this kind of
-    store is passed over.  Raises :class:`InvalidRequest`, which names options and never shows their values.
+    ``given`` must contain known options only; of ``lenient`` (a Spark session's configuration), options that are not
+    for this kind of store are ignored.  Raises :class:`InvalidRequest`, which names options and never shows their
+    values.
     """
     scheme = uri.split(":", 1)[0].lower()
     kind = KINDS[scheme]
@@ -154,16 +155,16 @@ def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, s
         name = _name(kind, key)
         if name is None:
             raise InvalidRequest(
-                f"'{key}' is no storage option for {scheme}://: take {_examples(kind)}"
+                f"unknown storage option '{key}' for {scheme}://; expected {_examples(kind)}"
                 if kind != "memory"
-                else f"memory:// takes no storage options, and '{key}' was given"
+                else f"memory:// takes no storage options; '{key}' was given"
             )
         if not isinstance(value, str):
-            raise InvalidRequest(f"the storage option '{key}' must be a text and is a {type(value).__name__}")
+            raise InvalidRequest(f"the storage option '{key}' must be a string, not {type(value).__name__}")
         found[name] = value
     more = [(_name(kind, key, strict=True), value) for key, value in (lenient or {}).items()]
     more += [(name, os.environ.get(variable, "")) for variable, name in _ENVIRONMENT[kind].items()]
-    # Credentials belong together: a key given here must not be used with a token found elsewhere.
+    # Credentials belong together: a given key must not be combined with a token of the environment.
     own = any(name in found for name in _CREDENTIALS.get(kind, ()))
     for name, value in more:
         if name is not None and value and not (own and name in _CREDENTIALS.get(kind, ())):
@@ -172,7 +173,7 @@ def store_options(uri: str, given: Mapping[str, str], *, lenient: Mapping[str, s
 
 
 def _name(kind: str, key: str, *, strict: bool = False) -> str | None:
-    """obstore's (or our) name for a key; ``strict`` takes only keys that say by their prefix what they are about."""
+    """obstore's (or our) name for a key; ``strict``: only for keys with the prefix of a store."""
     text = key.removeprefix("spark.hadoop.").removeprefix("hadoop.")
     if kind == "azure":
         account = _AZURE_KEY.match(text)

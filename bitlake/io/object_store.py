@@ -2,21 +2,20 @@
 
 What is different from a file system, and what that means here:
 
-* there are no folders: names have slashes in them.  ``list`` shows what looks like one; :meth:`ObjectStore.make_dirs`
-  leaves an empty object ``.folder``, or nobody would see that a database without tables exists;
-* there is no rename: :meth:`ObjectStore.rename` copies, then deletes.  Writers put files where they belong instead;
+* there are no folders: names contain slashes, and ``list`` shows their prefixes as folders.  So that a database without
+  tables is visible, :meth:`ObjectStore.make_dirs` creates an empty object ``.folder``;
+* there is no rename: :meth:`ObjectStore.rename` copies, then deletes.  Writers write files to their final place
+instead;
 * an object appears as a whole when its upload ends.  *Conditional* creation (``If-None-Match: *``) is the atomic step
-  that a commit needs; stores that do not know it answer an error, never an overwrite;
-* an answer may get lost.  Reading, replacing and deleting are simply tried again.  A conditional creation is not: its
-  second try would find what the first one made.  So :meth:`ObjectStore.create` itself tries again, and if a name is
-  then taken, it looks whether these very bytes are there.  Bytes that must be told apart (snapshots) hold a uuid.
+  that a commit needs; stores without it return an error, and never overwrite;
+* a response may get lost.  Reads, replacements and deletions are retried.  A conditional creation is not: its retry
+  would find the object of the first attempt.  So :meth:`ObjectStore.create` retries itself, and if the name is then
+  taken, compares the bytes.  Files that must be distinguishable (snapshots) contain a uuid.
 
-Keys are the text of the path, nothing decoded: partition folders legitimately hold ``%3A``.
+Keys are the text of the path, not decoded: names of partition folders may contain ``%3A``.
 
-What an object store's failures mean, in bitlake's errors and without a secret.
-
-obstore's messages may quote a whole answer of the server, and with it a key id or a signed address.  So none of them
-is shown as it is, and none is kept as the cause: what matters of it is said anew.
+Errors: obstore's messages may quote a whole response of the server, with a key id or a signed address.  So they are
+neither shown nor kept as the cause: bitlake's errors contain the relevant parts, without secrets.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ from bitlake.io.object_options import KINDS, StoreOptions, store_options
 from bitlake.io.remote_files import PART_BYTES, PARTS_AT_A_TIME, RangedFile, UploadFile
 
 FOLDER_MARK = ".folder"
-"""The empty object that makes a folder without files be seen; hidden, as every name with a dot before it is."""
+"""The empty object that makes a folder without files visible; hidden, as all names that begin with a dot."""
 _GAP = 256 << 10
-"""Ranges so many bytes apart are one request.  A connection carries them in 3 ms, and a request takes 20 ms or more;
-but requests go side by side, so a larger gap would save few of them and fetch what page-selective reads left out."""
+"""Ranges at most this many bytes apart are one request.  A connection transfers them in 3 ms, and a request takes 20 ms
+or more; but requests run concurrently, so a larger gap would save few of them, and read pages that were left out."""
 _COPIES = 16
-"""Server-side copies at a time."""
+"""Concurrent server-side copies."""
 _DELETES = 1000
-"""Keys in one bulk request, as many as S3 takes."""
+"""Keys in one bulk request: S3's limit."""
 
 _memories: dict[str, Any] = {}
 """memory://NAME/… by name: one store for the whole process, as a disk is."""
@@ -58,14 +57,14 @@ _memory_lock = threading.Lock()
 
 
 class ObjectStore(Store):
-    """The :class:`~bitlake.io.base.Store` of one kind of object store; all buckets with the same options."""
+    """The :class:`~bitlake.io.base.Store` of one kind of object store; all buckets share the options."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
         self._check(uri)
         self._options = store_options(uri, options or {}, lenient=lenient)
         self._clients: dict[tuple[str, bool], Any] = {}
         self._lock = threading.Lock()
-        self._client(uri.split("://", 1)[1].split("/", 1)[0], True)  # wrong options are told at once
+        self._client(uri.split("://", 1)[1].split("/", 1)[0], True)  # detects wrong options immediately
 
     def __repr__(self) -> str:
         return f"ObjectStore({self._options!r})"
@@ -73,8 +72,8 @@ class ObjectStore(Store):
     def __getstate__(self) -> StoreOptions:
         if self._options.kind == "memory":
             raise InvalidRequest(
-                "memory:// is in this process only: Spark's executors cannot reach it; "
-                "connect to a folder or a bucket to use SQL that runs on them"
+                "memory:// exists in this process only, and Spark's executors cannot read it; "
+                "connect to a folder or a bucket to run SQL on executors"
             )
         return self._options
 
@@ -98,7 +97,7 @@ class ObjectStore(Store):
         return self.read_ranges(path, [(offset, length)])[0]
 
     def read_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> builtins.list[bytes]:
-        """Several ranges, ten requests at a time; one request for ranges that are not far apart."""
+        """Several ranges, by ten concurrent requests; ranges close together share a request."""
         check_ranges(path, ranges)
         full = [r for r in ranges if r[1]]
         if not full:
@@ -117,12 +116,12 @@ class ObjectStore(Store):
         parts = [part.to_bytes() for part in found]
         if any(len(part) != length for part, (_, length) in zip(parts, full)):
             check_ends(path, ranges, self.size(path))
-            raise StorageUnavailable(f"cannot read {path}: the store sent fewer bytes than asked for; try again")
+            raise StorageUnavailable(f"cannot read {path}: the store returned fewer bytes than requested; try again")
         rest = iter(parts)
         return [next(rest) if length else b"" for _, length in ranges]
 
     def read_start(self, path: str, length: int) -> tuple[bytes, int]:
-        """The first bytes, and the size, which every answer to a range tells."""
+        """The first bytes, and the size, which the response to a range contains."""
         client, key = self._at(path)
         with self._mapped("read", path):
             try:
@@ -140,7 +139,7 @@ class ObjectStore(Store):
             return int(obstore.head(client, key)["size"])
 
     def dir_exists(self, path: str) -> bool:
-        """Whether any object's name begins like this folder's."""
+        """Whether any object's name begins with this folder's."""
         client, key = self._at(path)
         with self._mapped("list", path):
             return any(len(chunk) for chunk in obstore.list(client, prefix=key or None, chunk_size=1))
@@ -154,7 +153,7 @@ class ObjectStore(Store):
         out = [FileInfo(name[skip:], 0, True, 0) for name in found["common_prefixes"]]
         for entry in found["objects"]:
             name = entry["path"][skip:]
-            if name:  # Hadoop marks a folder by an object of its own name and a slash
+            if name:  # Hadoop creates an object with the folder's name and a slash
                 out.append(FileInfo(name, entry["size"], False, int(entry["last_modified"].timestamp() * 1000)))
         return sorted(out, key=lambda f: f.name)
 
@@ -168,8 +167,8 @@ class ObjectStore(Store):
     def create(self, path: str, data: bytes) -> bool:
         """Create the object if it is absent, atomically.
 
-        Raises :class:`StorageUnavailable` when the outcome stays unknown, :class:`AccessDenied` and
-        :class:`StorageFull` only when surely nothing was made.
+        Raises :class:`StorageUnavailable` if the outcome is unknown, :class:`AccessDenied` and
+        :class:`StorageFull` only if certainly nothing was created.
         """
         client, key = self._at(path, retries=False)
         options = self._options
@@ -185,9 +184,9 @@ class ObjectStore(Store):
                 failed = self._translated(e, "create", path)
                 if not unknown and isinstance(failed, AccessDenied | InvalidRequest | StorageFull):
                     raise failed from None
-                if isinstance(failed, NotFound) or lacks_bucket(e):  # nor can an object be there
+                if isinstance(failed, NotFound) or lacks_bucket(e):  # so no object can exist
                     raise failed from None
-                # A refusal after an unknown outcome decides nothing about it.
+                # A refusal after an unknown outcome does not decide it.
                 unknown = True
                 if isinstance(failed, AccessDenied | StorageFull):
                     failed = StorageUnavailable(str(failed))
@@ -204,18 +203,18 @@ class ObjectStore(Store):
             obstore.put(client, key, data)
 
     def open_output(self, path: str) -> Any:
-        """A file whose parts are uploaded as they fill; it is there once it is closed."""
+        """Open a file whose parts are uploaded as they fill; closing it creates the object."""
         client, key = self._at(path)
         with self._mapped("write", path):
             writer = obstore.open_writer(client, key, buffer_size=PART_BYTES, max_concurrency=PARTS_AT_A_TIME)
         return UploadFile(writer, lambda: self._mapped("write", path))
 
     def delete(self, path: str) -> None:
-        """Delete an object; a missing one is fine."""
+        """Delete an object, if it exists."""
         self.delete_all([path])
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Delete many objects, a thousand with a request; missing ones are fine."""
+        """Delete objects, if they exist, a thousand per request."""
         by_client: dict[int, tuple[Any, builtins.list[str], str]] = {}
         for path in paths:
             client, key = self._at(path)
@@ -230,15 +229,15 @@ class ObjectStore(Store):
                 with self._mapped("delete", path):
                     obstore.delete(client, part)
             except NotFound:
-                # Stores that miss a missing one may have stopped there: one by one.
+                # Stores that fail for a missing key may have stopped there: delete one by one.
                 for key in part if len(part) > 1 else ():
                     self._delete(client, [key], path)
 
     def delete_dir(self, path: str) -> None:
-        """Delete whatever begins with this folder's name; nothing there is fine."""
+        """Delete all objects whose names begin with this folder's."""
         client, key = self._at(path)
         if not key:
-            raise InvalidRequest(f"'{path}' is a whole bucket: delete it with the tools of its store")
+            raise InvalidRequest(f"'{path}' is a whole bucket; delete it with the store's own tools")
         keys: builtins.list[str] = []
         with self._mapped("list", path):
             for chunk in obstore.list(client, prefix=key):
@@ -246,7 +245,7 @@ class ObjectStore(Store):
         self._delete(client, keys, path)
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder be seen, by an empty object in it."""
+        """Make a folder visible, by an empty object in it."""
         if not self.dir_exists(path):
             self.write(f"{path}/{FOLDER_MARK}", b"")
 
@@ -255,12 +254,12 @@ class ObjectStore(Store):
         return None
 
     def copy_dir(self, source: str, target: str) -> None:
-        """Copy, within the store, whatever begins with this folder's name; its ``schema`` folder last."""
+        """Copy all objects whose names begin with this folder's, within the store; the ``schema`` folder last."""
         first, last = self._keys_in_order(source)
         client, key = self._at(source)
         other, to = self._at(target)
         if other is not client:
-            raise InvalidRequest(f"cannot move {source} to {target}: that is another bucket")
+            raise InvalidRequest(f"cannot move {source} to {target}: they are in different buckets")
         with self._mapped("move", source), ThreadPoolExecutor(_COPIES, "bitlake-copies") as pool:
             for part in (first, last):
                 for _ in pool.map(lambda k: obstore.copy(client, k, to + k[len(key) :]), part):
@@ -269,8 +268,8 @@ class ObjectStore(Store):
     def rename(self, source: str, target: str) -> None:
         """Copy an object, or all of a folder, within the store, then delete the source.  Not one atomic step.
 
-        A table's ``schema`` folder, which makes it be a table, is copied last and deleted first, so that nobody sees
-        a table with half of its files under either name.
+        The ``schema`` folder of a table, without which it is not a table, is copied last and deleted first, so that
+        neither name ever shows a table with half of its files.
         """
         client, key = self._at(source)
         other, to = self._at(target)
@@ -284,7 +283,7 @@ class ObjectStore(Store):
             self._delete(client, part, source)
 
     def _keys_in_order(self, folder: str) -> tuple[builtins.list[str], builtins.list[str]]:
-        """The keys of a folder: of a table all but its schemas, and these."""
+        """The keys of a folder: those outside its ``schema`` folder, and those in it."""
         client, key = self._at(folder)
         with self._mapped("list", folder):
             keys = [entry["path"] for chunk in obstore.list(client, prefix=key) for entry in chunk]
@@ -300,11 +299,11 @@ class ObjectStore(Store):
         host = rest.split("/", 1)[0]
         if not found or scheme.lower() not in KINDS or not host:
             raise InvalidRequest(
-                f"an object store's path is like s3://bucket/folder, and this has no bucket: {scheme}://"
+                f"invalid path of an object store, without a bucket: {scheme}://; expected s3://bucket/folder"
             )
         if ("@" in host or ":" in host) and KINDS[scheme.lower()] != "azure":
             raise InvalidRequest(
-                f"a path may hold no credentials, or they would be shown wherever it is: give {scheme}:// paths "
+                f"a path must not contain credentials, because paths are shown; for {scheme}:// paths give "
                 "storage_options instead"
             )
 
@@ -312,16 +311,16 @@ class ObjectStore(Store):
         """The client of a path's bucket, and the key in it."""
         scheme, found, rest = path.partition("://")
         if not found or KINDS.get(scheme.lower()) != self._options.kind:
-            raise InvalidRequest(f"{path} is not in this store, which is {self._options.kind}")
+            raise InvalidRequest(f"{path} is not in this store, whose kind is {self._options.kind}")
         bucket, _, key = rest.partition("/")
         return self._client(bucket, retries), key.strip("/")
 
     def _client(self, bucket: str, retries: bool) -> Any:
         with self._lock:
-            found = self._clients.get((bucket, retries))
-            if found is None:
-                found = self._clients[bucket, retries] = self._new_client(bucket, retries)
-            return found
+            client = self._clients.get((bucket, retries))
+            if client is None:
+                client = self._clients[bucket, retries] = self._new_client(bucket, retries)
+            return client
 
     def _new_client(self, bucket: str, retries: bool) -> Any:
         options = self._options
@@ -341,7 +340,7 @@ class ObjectStore(Store):
             return stores.AzureStore(bucket.partition("@")[0], **made)
         except FAILURES as e:
             raise InvalidRequest(
-                f"the storage options for '{bucket}' do not fit together: {options.scrubbed(str(e).splitlines()[0])}"
+                f"the storage options for '{bucket}' contradict each other: {options.scrubbed(str(e).splitlines()[0])}"
             ) from None
 
     def _mapped(self, action: str, path: str) -> AbstractContextManager[None]:
@@ -360,7 +359,7 @@ FAILURES = (ob.BaseError, OSError, ValueError)
 
 _CODE = re.compile(r"<Code>([A-Za-z0-9]+)</Code>")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z -]+)")
-_TOLD = re.compile(r"<Message>([^<]{1,200})</Message>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
 _REFUSED = (
     "AccessDenied",
     "AllAccessDisabled",
@@ -378,7 +377,7 @@ _WRITES = ("create", "write", "delete", "move")
 
 
 def translated(error: Exception, action: str, path: str, bucket: str, options: StoreOptions) -> BitlakeError:
-    """bitlake's error for one of obstore's; ``action`` is a verb, ``path`` the whole path."""
+    """Convert an error of obstore; ``action`` is a verb, ``path`` the full path."""
     text = str(error)
     found = _CODE.search(text)
     code = "" if found is None else found.group(1)
@@ -410,13 +409,13 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
 
 
 def lacks_bucket(error: Exception) -> bool:
-    """Whether the store says that there is no such bucket."""
+    """Whether the error means that the bucket does not exist."""
     text = str(error)
     return "NoSuchBucket" in text or "ContainerNotFound" in text or "The specified bucket does not exist" in text
 
 
 def is_short(error: Exception) -> bool:
-    """Whether a range was asked for that begins beyond the end of the file."""
+    """Whether the error means that a range begins beyond the end of the file."""
     text = str(error)
     return "416" in text or "InvalidRange" in text or "out of range" in text.lower() or "range" in text.lower()
 
@@ -426,11 +425,11 @@ def _reason(text: str, code: str) -> str:
     retries = re.search(r"after (\d+) retries", text)
     tries = "" if retries is None else f", after {counted(int(retries.group(1)), 'retry')}"
     if status is not None:
-        told = _TOLD.search(text)
+        message = _MESSAGE.search(text)
         return (
             f"the store answered {status.group(1).strip()}"
             + (f" {code}" if code else "")
-            + (f" ({told.group(1)})" if told is not None else "")
+            + (f" ({message.group(1)})" if message is not None else "")
             + tries
         )
     broken = _BROKEN.search(text)
@@ -444,14 +443,14 @@ def _reason(text: str, code: str) -> str:
             "Timeout": f"{server} did not answer in time",
         }.get(broken.group(1), f"the connection to {server} broke{cause}")
         return f"{what}{tries}; check the endpoint and the network"
-    first = text.strip().splitlines()[0] if text.strip() else "it failed without a reason"
-    # An address may be signed: what follows its question mark goes.
+    first = text.strip().splitlines()[0] if text.strip() else "the store gave no reason"
+    # An address may be signed: its query is removed.
     return re.sub(r"https?://\S+", lambda m: m.group(0).split("?")[0], first)[:300]
 
 
 @contextmanager
 def mapped(action: str, path: str, bucket: str, options: StoreOptions) -> Iterator[None]:
-    """Raise bitlake's errors for obstore's in the block; ``from None``, since the cause may quote secrets."""
+    """Convert obstore's errors in the block; ``from None``, because the cause may quote secrets."""
     try:
         yield
     except FAILURES as e:

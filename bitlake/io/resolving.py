@@ -1,6 +1,6 @@
-"""Several stores behind one: each path is asked of the store of its scheme and bucket (or host), opened when needed.
+"""A store over several stores: each path goes to the store of its scheme and bucket or host, opened when needed.
 
-For tables with files in external paths of another store, and for catalogs whose tables are in several.
+For tables with external paths in another store, and for catalogs with tables in several stores.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _COPY_BYTES = 8 << 20
 
 
 class ResolvingStore(Store):
-    """The :class:`~bitlake.io.base.Store` of whatever is asked for.
+    """The :class:`~bitlake.io.base.Store` of any path.
 
     ``options`` and ``configured`` are as in :func:`bitlake.io.open_store`; with ``home``, a path, the options are
-    for the store of its scheme, and to others they are a configuration of which they take what is about them.
+    for the store of its scheme; other stores take their own options from them, as from ``configured``.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ResolvingStore(Store):
         self._stores: dict[tuple[str, str], Store] = {}
         self._lock = threading.Lock()
         if home is not None:
-            self._at(home)  # wrong options are found at once
+            self._at(home)  # detects wrong options immediately
 
     def __repr__(self) -> str:
         return f"ResolvingStore({self._home!r})"
@@ -47,13 +47,13 @@ class ResolvingStore(Store):
     def _at(self, path: str) -> Store:
         scheme = "file" if path[:1] == "/" else scheme_of(path)
         key = (scheme, "" if scheme == "file" else urlsplit(path).netloc)
-        found = self._stores.get(key)
-        if found is None:
+        store = self._stores.get(key)
+        if store is None:
             with self._lock:
-                found = self._stores.get(key)
-                if found is None:
-                    found = self._stores[key] = self._open(path, scheme)
-        return found
+                store = self._stores.get(key)
+                if store is None:
+                    store = self._stores[key] = self._open(path, scheme)
+        return store
 
     def _open(self, path: str, scheme: str) -> Store:
         if scheme == "file":
@@ -83,11 +83,11 @@ class ResolvingStore(Store):
         return self._at(path).size(path)
 
     def exists(self, path: str) -> bool:
-        """Whether a file is there."""
+        """Whether a file exists."""
         return self._at(path).exists(path)
 
     def dir_exists(self, path: str) -> bool:
-        """Whether a folder is there."""
+        """Whether a folder exists."""
         return self._at(path).dir_exists(path)
 
     def list(self, directory: str) -> builtins.list[FileInfo]:
@@ -124,11 +124,11 @@ class ResolvingStore(Store):
         self._at(path).delete_dir(path)
 
     def make_dirs(self, path: str) -> None:
-        """Make a folder and its parents."""
+        """Create a folder and its parents."""
         self._at(path).make_dirs(path)
 
     def local_path(self, path: str) -> str | None:
-        """The path on this machine, if the file is here."""
+        """The path in the local file system; None if there is none."""
         return self._at(path).local_path(path)
 
     def open_output(self, path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Stores around a store: one counts the calls and bytes, one fails on purpose to test what a commit leaves behind."""
+"""Stores that wrap a store: one counts calls and bytes, one fails on purpose, to test crashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bitlake.io.base import WHOLE_FILE_BYTES, FileInfo, Store
 
 
 class CountingStore:
-    """Passes every call on and counts it.
+    """Counts every call, and passes it on.
 
     ``calls`` maps a method name to the number of calls; ``bytes_read`` and ``bytes_written`` count payload bytes
     (not those written through :meth:`open_output`); ``paths`` lists (method, path) in order.
@@ -236,7 +236,7 @@ class FaultyStore:
         self._call("delete", path, lambda: self.inner.delete(path))
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """May fail, before each file: what deletes many may be stopped at any of them."""
+        """May fail before each file: a deletion of many files can stop at any of them."""
         for path in paths:
             self.delete(path)
 

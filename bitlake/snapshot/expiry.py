@@ -231,7 +231,8 @@ def _check_changelogs(options: opt.Options, paths: TablePaths) -> None:
         if longer is not None and longer > options.of(snapshot):
             raise UnsupportedFeature(
                 f"table {paths.root}: '{changelog.name}' keeps changelogs longer than '{snapshot.name}' keeps "
-                "snapshots, and this expiry would delete them; raise the snapshots' option, unset the changelogs', or let "
+                "snapshots, and this expiry would delete them; raise the snapshots' option, unset the changelogs', or "
+                "let "
                 "Paimon expire this table"
             )
 
@@ -279,8 +280,8 @@ _DEFAULTS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
 def expired_partitions(state: TableState, age: PartitionAge, most: int | None = None) -> list[dict[str, Any]]:
     """The partitions that are too old, the oldest first, as physical values by column; at most ``most``.
 
-    A partition whose values are NULL or not a time does not expire.  Raises :class:`InvalidRequest` for options that do
-    not fit the partition columns.
+    A partition whose values are NULL or not a time does not expire.  Raises :class:`InvalidRequest` for options that
+    do not fit the partition columns.
     """
     schema = state.schema
     if not schema.partition_keys:

@@ -1,17 +1,17 @@
-"""Fast-forward: main becomes what a branch is.
+"""Fast-forward: replace main's history by a branch's.
 
 In the end main has the branch's snapshots, schemas and tags from the branch's first snapshot on, and its own before, as
-after Paimon's ``fastForward``.  Paimon deletes main's and then copies the branch's; a death between leaves neither.
+after Paimon's ``fastForward``.  Paimon deletes main's and then copies the branch's; a crash between leaves neither.
 Here the new rows become visible by one step, and only then is the history replaced:
 
 1. ``snapshot/.fast-forward``, created only if absent, is the journal: the branch, its last snapshot, and what main
-   loses.  The table is looked at afterwards: it must be the one that was opened.  The journal is never written again: a
+   loses.  The table is checked afterwards: it must be the one that was opened.  The journal is never written again: a
    drop of the table deletes it first, and no step creates it again.  How far the
-   fast-forward is, after steps 3 and 4, is in ``snapshot/.fast-forward-progress``.  Paimon passes over both.  While
+   fast-forward is, after steps 3 and 4, is in ``snapshot/.fast-forward-progress``.  Paimon ignores both.  While
    the journal exists, the branch cannot be deleted or renamed, nor main rolled back.  Who deletes or renames a branch
    creates ``branch/.leaving-<millis>-<id>-<name>`` before looking for a journal, and a rollback creates its hold.
-   Fast-forward looks for both after creating the journal: one of the two sees the other and is refused.  What a death
-   leaves of them is ignored after ten minutes.
+   Fast-forward looks for both after creating the journal: one of the two sees the other and is refused.  Left-over
+   markers of killed processes are ignored after ten minutes.
    A hold, as a rollback makes it (:mod:`bitlake.snapshot.rollback`), keeps snapshots from expiring from step 4's f on.
 2. Schemas that only the branch has are copied.  A schema of main that has other columns than the branch's of the same
    id is deleted: its data files fail to be read, instead of being read wrongly, until step 4.
@@ -32,8 +32,8 @@ Here the new rows become visible by one step, and only then is the history repla
 The journal is read again before and after each change of steps 2 to 6.  If it is gone, so is the table, and perhaps
 another one has its name: what was written last is deleted, and nothing more is written.
 
-A death before 3 leaves the old table, a death after it the new one.  Either way ``fast_forward`` of the same branch
-resumes: commits that came after the switch stay.
+A crash before step 3 leaves the old table, a crash after it the new one.  In both cases ``fast_forward`` of the same
+branch resumes: commits that came after the switch stay.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ FORWARDED_TO = "bitlake.forwarded-to"
 """The property of a switch: the branch whose last snapshot it is."""
 _LEAVING = ".leaving-"
 _LEAVING_MS = 600_000
-"""After ten minutes who deletes or renames a branch has died: it takes three calls of the store."""
+"""After ten minutes a process that deletes or renames a branch is dead: it makes three calls of the store."""
 _TRIES = 1000
 _BEGUN, _SWITCHED, _NUMBERED = "begun", "switched", "numbered"
 
 
 def check_no_fast_forward(main: TableFiles, name: str, action: str) -> None:
-    """Raise :class:`InvalidRequest` if a fast-forward of a table was interrupted, or runs now."""
+    """Raise :class:`InvalidRequest` if a fast-forward of a table runs, or was interrupted."""
     journal = _read_journal(main)
     if journal is not None:
         raise InvalidRequest(
@@ -114,9 +114,9 @@ def unfinished_branch(main: TableFiles) -> str | None:
 
 @contextlib.contextmanager
 def leaving(branch: TableFiles, name: str) -> Iterator[None]:
-    """Delete or rename a branch inside of this: refused while a fast-forward to it is under way, and none begins.
+    """The block deletes or renames a branch: refused during a fast-forward to it, which cannot begin meanwhile.
 
-    ``name``: the table's.  The marker that a death leaves is passed over after ten minutes.
+    ``name``: the table's.  A marker that a killed process leaves is ignored after ten minutes.
     """
     marker = f"{branch.paths.root}/branch/{_LEAVING}{_clock.now_ms()}-{_clock.new_uuid()[:8]}-{branch.paths.branch}"
     branch.store.write(marker, b"")
@@ -141,13 +141,13 @@ def _is_leaving(branch: TableFiles) -> bool:
 
 
 def is_switch(snapshot: Snapshot) -> bool:
-    """Whether a fast-forward created a snapshot: its files are the branch's, whatever snapshot is before it."""
+    """Whether a fast-forward created a snapshot: it has the branch's files, whatever snapshot precedes it."""
     return FORWARDED_TO in snapshot.properties
 
 
 @dataclass(frozen=True, slots=True)
 class _Journal:
-    """What a fast-forward has to do, and how far it is."""
+    """The work of a fast-forward, and its progress."""
 
     branch: str
     head: int
@@ -246,7 +246,7 @@ class FastForward:
         return f"{self.main.paths.snapshot_dir}/{JOURNAL}"
 
     def run(self) -> None:
-        """Do it, or complete one that was interrupted; raises :class:`InvalidRequest` beside another branch's."""
+        """Fast-forward, or complete an interrupted one; raises :class:`InvalidRequest` during another branch's."""
         journal = self._resumed() or self._begun()
         ids = snapshot_ids(self.branch)
         if not ids:
@@ -305,7 +305,7 @@ class FastForward:
             self._forget(journal)
             raise CommitConflict(
                 f"table '{self.name}': branch '{journal.branch}' is being deleted or renamed; nothing was changed; if "
-                f"who did that died, try again {_LEAVING_MS // 60_000} minutes later"
+                f"that process died, try again {_LEAVING_MS // 60_000} minutes later"
             )
         if load_line(self.main).has_rollback(journal.uuid):
             self._forget(journal)

@@ -1,6 +1,6 @@
-"""The live files of a snapshot by column, for planning: statistics are decoded when first asked for.
+"""The live files of a snapshot by column, for planning; statistics are decoded when a plan first needs them.
 
-One of these is kept with the live set of its snapshot, so a second plan finds everything decoded.
+The columns are cached with the live files of the snapshot, so that a second plan decodes nothing.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from bitlake.snapshot.manifests import LiveFiles
 from bitlake.types import DataField
 
 _FEW = 4
-"""Statistics of up to one in so many files are decoded for one plan only, instead of all files' for all plans."""
+"""Up to 1/4 of the files, statistics are decoded for one plan only; beyond, those of all files are cached."""
 
 
 @dataclass(slots=True)
 class FileGroup:
-    """Files with one schema and one list of columns that have statistics; mutable: what was decoded is kept."""
+    """Files with one schema and one list of columns with statistics; caches decoded bounds."""
 
     schema_id: int
     columns: tuple[str, ...] | None
     places: Int64s
-    """Where they are among the live files, ascending."""
+    """Their positions among the live files, ascending."""
     _bounds: dict[str, ColumnBounds | None] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def bounds(
         self, entries: Sequence[ManifestEntry], fields: Sequence[DataField], wanted: Sequence[str], of: Int64s
     ) -> dict[str, ColumnBounds | None]:
-        """The wanted columns' statistics of the files at ``of``, which are some of :attr:`places` in their order.
+        """The statistics of the ``wanted`` columns for the files at ``of``, a subset of :attr:`places` in their order.
 
         Raises :class:`CorruptError` and :class:`NotVectorised` as :func:`column_bounds` does.
         """
@@ -58,7 +58,7 @@ class FileGroup:
 
 
 class FileColumns:
-    """Some live files, in their order."""
+    """Live files in their order."""
 
     def __init__(self, entries: Sequence[ManifestEntry]) -> None:
         self.entries = entries
@@ -73,7 +73,7 @@ class FileColumns:
 
     @cached_property
     def total_bytes(self) -> int:
-        """The size of all files together."""
+        """The total size of the files."""
         return sum([e.file.file_size for e in self.entries])
 
     @cached_property
@@ -84,7 +84,7 @@ class FileColumns:
 
     @cached_property
     def partitions(self) -> tuple[list[bytes], Int64s]:
-        """The distinct partition rows, and the place in them of each file's."""
+        """The distinct partition rows, and the index of each file's row among them."""
         seen: dict[bytes, int] = {}
         codes = [seen.setdefault(e.partition, len(seen)) for e in self.entries]
         return list(seen), np.array(codes, np.int64)
@@ -92,7 +92,7 @@ class FileColumns:
     @cached_property
     def groups(self) -> list[FileGroup]:
         """The files by schema and covered columns."""
-        # Lists of columns are shared within a manifest: their identity is cheaper than their hash.
+        # Entries of a manifest share their lists of columns: comparing identities is cheaper than hashing.
         keys = [((f := e.file).schema_id, id(f.value_stats_cols)) for e in self.entries]
         seen: dict[tuple[int, int], int] = {}
         codes = np.array([seen.setdefault(k, len(seen)) for k in keys], np.int64)
@@ -102,15 +102,15 @@ class FileColumns:
             for code, i in enumerate(firsts.tolist()):
                 file = self.entries[i].file
                 by_value.setdefault((file.schema_id, file.value_stats_cols), []).append(code)
-        made = []
+        groups = []
         for (schema_id, columns), same in by_value.items():
             places = np.flatnonzero(np.isin(codes, same)) if len(by_value) > 1 else np.arange(len(codes))
-            made.append(FileGroup(schema_id, columns, places))
-        return made
+            groups.append(FileGroup(schema_id, columns, places))
+        return groups
 
     @cached_property
     def schema_ids(self) -> frozenset[int]:
-        """The schemas that any of the files was written with."""
+        """The ids of the schemas that the files were written with."""
         return frozenset(g.schema_id for g in self.groups)
 
 

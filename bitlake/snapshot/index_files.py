@@ -62,9 +62,9 @@ def write_vectors(
     bucket: int,
     vectors: Mapping[str, DeletionVector],
 ) -> IndexFileEntry:
-    """One new index file of all vectors of a bucket, by data file name; for no vectors, the one-byte empty file.
+    """Write all vectors of a bucket, by data file name, into one new index file; no vectors, a file of one byte.
 
-    Vectors that delete nothing are left out; all get the width that ``deletion-vectors.bitmap64`` asks for.
+    Vectors that delete nothing are left out; all others get the width that ``deletion-vectors.bitmap64`` asks for.
     """
     data, places = encode_index_file(_as_written(schema, vectors))
     name = table_index_name(_clock.new_uuid(), 0)
@@ -78,9 +78,9 @@ def write_vectors_rolling(
     bucket: int,
     vectors: Mapping[str, DeletionVector],
 ) -> tuple[IndexFileEntry, ...]:
-    """New index files of vectors, rolled at ``deletion-vector.index-file.target-size``; none for no vectors.
+    """Write vectors into new index files, rolled at ``deletion-vector.index-file.target-size``; no vectors, no files.
 
-    For append tables without buckets only: elsewhere a bucket has one file.
+    For append tables without buckets only: in other tables a bucket has one file.
     """
     target, writer = schema.opts.of(opt.DV_TARGET_SIZE), _clock.new_uuid()
     return tuple(
@@ -113,7 +113,7 @@ def _write_whole(store: Store, path: str, data: bytes) -> None:
     try:
         store.write(path, data)
     except StorageUnavailable:
-        # It may be there all the same, and nobody else knows its name.
+        # The file may exist nevertheless, and nothing else refers to it.
         discard_files(store, [path])
         raise
 
@@ -126,7 +126,7 @@ def read_vectors(
 ) -> dict[str, DeletionVector]:
     """All vectors of an index file by data file name, of either width.
 
-    ``row_counts`` tells rows of data files, for those that are known: positions are checked against them.  Raises
+    ``row_counts`` are rows by data file, as far as known; positions are checked against them.  Raises
     :class:`CorruptError` naming the file, and :class:`bitlake.errors.NotFound`.
     """
     path = index_path(table.paths, schema, entry)
@@ -135,13 +135,15 @@ def read_vectors(
     data = table.store.read(path)
     try:
         if len(data) != entry.file_size:
-            raise CorruptError(f"the file has {len(data)} bytes, the index manifest says {entry.file_size}")
+            raise CorruptError(f"the file has {len(data)} bytes; the index manifest expects {entry.file_size}")
         found = decode_index_file(data, entry.ranges or (), known.get)
     except CorruptError as e:
         raise e if e.path else e.within(path) from e
     high = next((name for name, vector in found.items() if vector.high), None)
     if high is not None:
-        raise UnsupportedFeature(f"{path}: the vector of {high} has positions from 2^32 on; such files are not read")
+        raise UnsupportedFeature(
+            f"{path}: the vector of {high} has positions of 2^32 and more, which are not supported"
+        )
     return found
 
 
@@ -151,7 +153,7 @@ def read_vectors(
 def write_hashes(
     table: TableFiles, schema: TableSchema, partition: bytes, bucket: int, hashes: Int32s
 ) -> IndexFileEntry:
-    """A new HASH index file of a bucket: int32 hashes of its keys, each once, in the order given."""
+    """Write a new HASH index file of a bucket: the distinct int32 hashes of its keys, in the given order."""
     data = encode_hashes(hashes)
     name = table_index_name(_clock.new_uuid(), 0)
     path, external = new_index_file(table.paths, schema, partition, bucket, name)
@@ -160,9 +162,9 @@ def write_hashes(
 
 
 def read_hashes(table: TableFiles, schema: TableSchema, entry: IndexFileEntry) -> Int32s:
-    """The hashes of a HASH index file in its order, as int32.
+    """The int32 hashes of a HASH index file, in its order.
 
-    Raises :class:`CorruptError` naming the file (a wrong length, a hash twice), and
+    Raises :class:`CorruptError` naming the file (a wrong length, a duplicate hash), and
     :class:`bitlake.errors.NotFound`.
     """
     path = index_path(table.paths, schema, entry)
@@ -175,7 +177,7 @@ def read_hashes(table: TableFiles, schema: TableSchema, entry: IndexFileEntry) -
 
 def _check_type(entry: IndexFileEntry, wanted: str) -> None:
     if entry.index_type != wanted:
-        raise InvalidRequest(f"index file {entry.file_name} is of type {entry.index_type} and not {wanted}")
+        raise InvalidRequest(f"index file {entry.file_name} is of type {entry.index_type}; expected {wanted}")
 
 
 Bucket = tuple[bytes, int]
@@ -186,9 +188,9 @@ Live = Mapping[Bucket, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """What becomes of the table index files of one kind in one bucket.
+    """The change of the table index files of one type in one bucket.
 
-    ``base`` are the snapshot's entries that this change was computed on and replaces; ``new`` take their place.
+    ``base`` are the snapshot's entries that the change was computed from; ``new`` replace them.
     """
 
     partition: bytes
@@ -199,16 +201,16 @@ class IndexChange:
 
     @property
     def slot(self) -> Bucket:
-        """Where it is."""
+        """The partition and bucket."""
         return self.partition, self.bucket
 
 
 @dataclass(slots=True)
 class IndexUpdate:
-    """The index files of the snapshot to be, and what became of files on the way.  Mutable while it is made.
+    """The index files of the next snapshot; mutable while it is built.
 
-    ``written`` are files made here, to be deleted if this is not committed; ``superseded`` are files of the changes
-    that merged ones replace, to be deleted once it is.  ``changed``: whether the entries differ from those before.
+    ``written`` are files to delete if this is not committed; ``superseded`` are files of changes that merged files
+    replace, to delete after the commit.  ``changed``: whether the entries differ from those of the latest snapshot.
     """
 
     entries: list[IndexFileEntry]
@@ -240,9 +242,9 @@ class IndexFiles:
     ) -> IndexUpdate:
         """The index files after ``changes`` on top of ``latest``.
 
-        ``live``: the data files of every bucket in ``changes`` and ``gone``, after the commit.  ``gone``: names of data
-        files that the commit takes out one by one, by bucket.  ``overwritten`` tells partitions whose index files go
-        with their data.  Raises :class:`CommitConflict`.
+        ``live``: the data files of every bucket in ``changes`` and ``gone``, after the commit.  ``gone``: names of the
+        data files that the commit removes individually, by bucket.  ``overwritten``: whether the commit overwrites a
+        partition, with its index files.  Raises :class:`CommitConflict`.
         """
         update = IndexUpdate([e for e in latest if not overwritten(e.partition)])
         update.changed = len(update.entries) != len(latest)
@@ -298,7 +300,7 @@ class IndexFiles:
         live: Mapping[str, int],
         gone: frozenset[str],
     ) -> tuple[IndexFileEntry, ...]:
-        """New index files that hold what the change does to ``base``, done to what is there now instead."""
+        """Apply the difference between ``base`` and ``new`` to the current vectors, in new index files."""
         try:
             base, new, now = (self._read(entries, live) for entries in (change.base, change.new, current))
         except NotFound as e:
@@ -315,10 +317,10 @@ class IndexFiles:
             elif name not in live and after - before:
                 raise self._not_live(name)
         arguments = (TableFiles(self.store, self.paths), self.schema, change.partition, change.bucket, merged)
-        made = (write_vectors(*arguments),) if self.one_per_bucket else write_vectors_rolling(*arguments)
-        update.written += made
+        entries = (write_vectors(*arguments),) if self.one_per_bucket else write_vectors_rolling(*arguments)
+        update.written += entries
         update.superseded += change.new
-        return made
+        return entries
 
     def _merge(self, name: str, base: BitMap, new: BitMap, now: BitMap, gone: frozenset[str]) -> BitMap:
         added, other = new - base, now - base
@@ -361,7 +363,7 @@ class IndexFiles:
         )
 
     def _check_gone(self, entries: Sequence[IndexFileEntry], gone: Mapping[Bucket, frozenset[str]]) -> None:
-        """A replaced data file that still has a vector: whoever rewrote it did not take its deleted rows out."""
+        """Refuse a replaced data file that still has a vector: its rewrite did not apply the deleted rows."""
         if not gone or not self.schema.opts.of(opt.DV_ENABLED):
             return
         for entry in entries:
@@ -373,7 +375,7 @@ class IndexFiles:
                 )
 
     def discard(self, entries: Iterable[IndexFileEntry]) -> None:
-        """Delete index files that no snapshot names, as well as can be."""
+        """Delete uncommitted index files; those that cannot be deleted become orphan files."""
         for entry in entries:
             try:
                 self.store.delete(index_path(self.paths, self.schema, entry))

@@ -1,8 +1,8 @@
 """The manifest reader and writer: the live files of a snapshot, and new manifests at commit.
 
 Live set (table-format spec, section 4): the ADD entries of base and delta manifests whose identity no DELETE entry
-repeats.  Manifests never change once written, so decoded ones are kept in a process-wide cache by full path.  The live
-files of a snapshot are also kept by column for planning (:mod:`bitlake.snapshot.file_columns`, which needs numpy).
+repeats.  Manifests never change once written, so decoded ones are cached by full path.  The live files of a snapshot
+are also cached by column for planning (:mod:`bitlake.snapshot.file_columns`, which needs numpy).
 
 Merging keeps the number of manifests a reader opens small.  *Full*: once small or deleting manifests together reach
 ``manifest.full-compaction-threshold-size``, they are rewritten as ADD-only.  *Minor* otherwise: runs of manifests that
@@ -101,18 +101,18 @@ class LiveFiles(tuple[ManifestEntry, ...]):
 
 T = TypeVar("T")
 _READERS = 8
-"""Manifests fetched at a time."""
+"""Manifests that are read concurrently."""
 MANY_ENTRIES = 5_000
-"""Of a manifest with so many, only the partitions that are asked for are decoded."""
+"""From this many entries on, only the required partitions of a manifest are decoded."""
 
-# About 1 kB an entry: 200 MB at the very most, reached only by tables of that many files.
+# An entry takes about 1 kB: at most 200 MB, for tables of that many files.
 _manifests: Cache[str, tuple[ManifestEntry, ...]] = Cache(200_000)
 _lists: Cache[str, tuple[ManifestFileMeta, ...]] = Cache(100_000)
 _live: Cache[tuple[str, frozenset[bytes] | None], LiveFiles] = Cache(400_000)
 
 
 def clear_caches() -> None:
-    """Forget all cached metadata of this process; for tests and measurements."""
+    """Clear all caches of metadata; for tests and measurements."""
     for cache in (_manifests, _lists, _live):
         cache.clear()
     clear_versions()
@@ -122,16 +122,16 @@ def clear_caches() -> None:
 
 
 def read_manifest_list(table: TableFiles, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
-    """The manifests of a list, cached; ``size``: the bytes that its snapshot says it has, None if unknown.
+    """The manifests of a list, cached; ``size``: its bytes according to the snapshot, None if unknown.
 
     Raises :class:`CorruptError` naming the file.
     """
 
     def decode(data: bytes) -> list[ManifestFileMeta]:
-        found = decode_manifest_list(data)
+        metas = decode_manifest_list(data)
         if size is not None and len(data) != size:
-            raise CorruptError(f"the manifest list has {len(data):,} bytes, and its snapshot says {size:,}")
-        return found
+            raise CorruptError(f"the manifest list has {len(data):,} bytes; its snapshot expects {size:,}")
+        return metas
 
     return _read(table.store, table.paths.manifest(name), _lists, decode)
 
@@ -172,14 +172,14 @@ def _decoded(store: Store, path: str, decode: Callable[[bytes], list[T]]) -> tup
 def read_manifests(
     table: TableFiles, metas: Iterable[ManifestFileMeta], partitions: frozenset[bytes] | None = None
 ) -> list[tuple[ManifestEntry, ...]]:
-    """The entries of several manifests in their order; those not cached are fetched side by side.
+    """The entries of several manifests in their order; uncached manifests are read concurrently.
 
-    Raises :class:`CorruptError` for one that holds other numbers of added and deleted files than its list says.
+    Raises :class:`CorruptError` if the added and deleted files of a manifest are not as many as its list records.
 
-    With ``partitions`` at least their entries: of a large manifest that is not cached no others are decoded.
+    With ``partitions`` at least their entries: of a large uncached manifest, only these are decoded.
     """
-    asked = list(metas)
-    missing = [m for m in asked if _manifests.get(table.paths.manifest(m.file_name)) is None]
+    requested = list(metas)
+    missing = [m for m in requested if _manifests.get(table.paths.manifest(m.file_name)) is None]
 
     def read(meta: ManifestFileMeta) -> tuple[ManifestEntry, ...]:
         some = partitions if meta.num_added_files + meta.num_deleted_files >= MANY_ENTRIES else None
@@ -191,16 +191,16 @@ def read_manifests(
     if len(missing) > 1:
         with ThreadPoolExecutor(min(_READERS, len(missing)), "bitlake-manifests") as pool:
             fetched = dict(zip([m.file_name for m in missing], pool.map(read, missing)))
-        return [fetched[m.file_name] if m.file_name in fetched else read(m) for m in asked]
-    return [read(m) for m in asked]
+        return [fetched[m.file_name] if m.file_name in fetched else read(m) for m in requested]
+    return [read(m) for m in requested]
 
 
 def _check_counts(paths: TablePaths, meta: ManifestFileMeta, entries: tuple[ManifestEntry, ...]) -> None:
-    """Refuse a manifest that was cut between two blocks, or in which an added file became a deleted one."""
+    """Detect a manifest that was truncated between two blocks, or whose entries changed from ADD to DELETE."""
     deleted = sum(e.kind is EntryKind.DELETE for e in entries)
     if (len(entries) - deleted, deleted) != (meta.num_added_files, meta.num_deleted_files):
         raise CorruptError(
-            f"the manifest adds {len(entries) - deleted:,} and deletes {deleted:,} files, and its list says "
+            f"the manifest adds {len(entries) - deleted:,} and deletes {deleted:,} files; its list records "
             f"{meta.num_added_files:,} and {meta.num_deleted_files:,}",
             None,
             paths.manifest(meta.file_name),
@@ -217,19 +217,19 @@ def snapshot_manifests(table: TableFiles, snapshot: Snapshot) -> list[ManifestFi
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilter:
-    """Some of a table's partitions."""
+    """A selection of a table's partitions."""
 
     meets: Callable[[ManifestFileMeta], bool]
     """False only for manifests whose partition statistics, which cover DELETE entries too, exclude all of them."""
     rows: frozenset[bytes] | None = None
-    """The partitions' rows; None: they are not known one by one."""
+    """The partition rows; None if they are not known individually."""
 
 
 def live_files(table: TableFiles, snapshot: Snapshot, partitions: PartitionFilter | None = None) -> LiveFiles:
     """The live files of a snapshot, as ADD entries in manifest order; with ``partitions`` at least theirs.
 
-    This is the very object that is cached, which planning keeps its columns in: a second call for the same snapshot
-    reads nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the file: a missing manifest usually means
+    The result is the cached object, with which planning caches columns: a second call for the same snapshot reads
+    nothing.  Raises :class:`CorruptError` and :class:`NotFound` naming the file: a missing manifest usually means
     that the snapshot has expired meanwhile.
     """
     key = _live_key(table.paths, snapshot)
@@ -249,7 +249,7 @@ def live_files(table: TableFiles, snapshot: Snapshot, partitions: PartitionFilte
 
 
 def is_cached(paths: TablePaths, snapshot: Snapshot) -> bool:
-    """Whether all live files of a snapshot are known without reading anything."""
+    """Whether all live files of a snapshot are cached."""
     return _live.get((_live_key(paths, snapshot), None)) is not None
 
 
@@ -266,14 +266,14 @@ def live_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[ManifestE
             (adds if e.kind is EntryKind.ADD else deletes).append(e)
     if not deletes:
         return adds
-    # File names decide nearly always; the whole identity is made only for names that are in question.
+    # File names nearly always decide; the whole identity is compared only for deleted names.
     names = {d.file.file_name for d in deletes}
-    gone = {d.identity for d in deletes}
-    return [e for e in adds if e.file.file_name not in names or e.identity not in gone]
+    deleted = {d.identity for d in deletes}
+    return [e for e in adds if e.file.file_name not in names or e.identity not in deleted]
 
 
 class ManifestWriter:
-    """Writes the manifest files of one commit and remembers them, to delete what the commit does not need."""
+    """Writes the manifest files of one commit, and can delete those that the commit does not need."""
 
     def __init__(self, table: TableFiles, partition_types: Sequence[DataType], options: Options) -> None:
         self._table = table
@@ -306,15 +306,15 @@ class ManifestWriter:
         return name
 
     def _put(self, name: str, data: bytes) -> None:
-        self._written.append(name)  # before the write: a failed write may have left something
+        self._written.append(name)  # before the write: a failed write may leave a file
         self._table.store.write(self._table.paths.manifest(name), data)
 
     def mark(self) -> int:
-        """A point in the files written, for :meth:`discard`."""
+        """The number of files written so far, for :meth:`discard`."""
         return len(self._written)
 
     def discard(self, since: int = 0) -> None:
-        """Delete what was written after ``since``, as well as can be; what stays is found by orphan cleaning."""
+        """Delete the files written after ``since``; if deleting fails, the files become orphan files."""
         while len(self._written) > since:
             try:
                 self._table.store.delete(self._table.paths.manifest(self._written.pop()))
@@ -348,7 +348,7 @@ class ManifestWriter:
         rewritten = [m for m in metas if m.file_name in small or touched.meets(m)]
         if len(rewritten) <= 1:
             return None
-        # Every DELETE is in a manifest read here, and so is every ADD it can hit: what is live stays, nothing else.
+        # Every DELETE and every ADD that it can match are in the manifests read here, so exactly the live files remain.
         return kept + self.write(live_entries(read_manifests(self._table, rewritten)))
 
     def _merge_minor(self, metas: Sequence[ManifestFileMeta]) -> list[ManifestFileMeta]:
@@ -379,7 +379,7 @@ def merged_entries(manifests: Iterable[Iterable[ManifestEntry]]) -> list[Manifes
 
 
 class PartitionSet:
-    """Some partitions, asked whether a manifest may hold entries of any of them."""
+    """A set of partitions; tests whether a manifest may have entries of any of them."""
 
     def __init__(self, rows: Iterable[bytes], types: Sequence[DataType]) -> None:
         self._types = types
@@ -402,7 +402,7 @@ def _within(value: Any, low: Any, high: Any, nulls: int | None) -> bool:
     if value is None:
         return nulls != 0
     if low is None or high is None:
-        return False  # partition statistics are never cut: no bounds means that every value is NULL
+        return False  # partition statistics are never truncated: without bounds, every value is NULL
     return value != value or not (value < low or value > high)
 
 

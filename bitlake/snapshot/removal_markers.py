@@ -7,30 +7,31 @@ A stray is a snapshot whose base a rollback or fast-forward has removed, and who
 A commit is right only on the base that it was computed from.  Its writer creates the snapshot, then looks at the base
 again, and withdraws the snapshot if that is gone (:mod:`bitlake.write.commit`).  If it dies between these two steps,
 the snapshot stays: after a gap in the ids, or, when later commits reach it, on a snapshot that it does not follow.
-No caller was told that the commit succeeded, and the snapshot lacks later commits.  Readers therefore ignore it:
+No caller saw the commit succeed, and the snapshot lacks later commits.  Readers therefore ignore it:
 
 * each snapshot names its base in the property ``bitlake.base``: the uuid, or the delta manifest list of one without;
 * an operation that removes snapshots whose ids may be used again first writes ``snapshot/.removed-<millis>-<uuid>``, a
   JSON object.  Its ``snapshots`` are the ids and names of the removed ones, and ``by`` is the uuid of the snapshots
   that take their place.  ``returned`` are those that a branch has kept, and that a fast-forward brings back.  Paimon
-  passes over the file;
-* a snapshot is a stray if others removed its base, and neither that one nor the snapshot itself has come back.
+  ignores the file;
+* a snapshot is a stray if others removed its base, and neither that base nor the snapshot itself has returned.
 
 Listings leave strays out.  A commit that needs the id of one deletes it; so do expiry and orphan removal, which also
-delete the records of a day ago: a writer that paused for longer between its two steps is not found out.
-``snapshot/.stray-<hash of the name>``, created only if absent, says that a stray is being deleted: a second deletion
-could meet the commit that took its place.
+delete the records of a day ago: a writer that paused longer between its two steps is not detected.
+``snapshot/.stray-<hash of the name>``, created only if absent, marks a stray that is being deleted: a second deletion
+could delete the commit that takes its place.
 
 Expiring snapshots
 ------------------
 No new reference to a snapshot whose expiry has begun is allowed, and the next expiry continues with it.
 
-``snapshot/.expiring-<end>-<uuid>`` beside the snapshots says that all before ``<end>`` are going; its text is the id of
-the first one that was there.  Each expiry has a file of its own: who gives up takes back no other's word.  It is
-written before tags, branches and consumers are looked at, and deleted after the last of these snapshots.  Whoever makes
-a tag or moves a consumer looks for it *after* writing the tag: so one of the two sees the other, and either the files
-stay or the tag is refused.  A rollback does the same with a *hold*, ``snapshot/.rolling-back-<id>-<millis>-<uuid>``,
-whose text is the snapshot that it goes back to (:mod:`bitlake.snapshot.rollback`).  Paimon passes over both names.
+``snapshot/.expiring-<end>-<uuid>`` beside the snapshots announces that all before ``<end>`` expire; its text is the id
+of the first one at that time.  Each expiry has its own file, so that one that gives up deletes no other's announcement.
+It is written before tags, branches and consumers are read, and deleted after the last of these snapshots.  A call that
+creates a tag or moves a consumer looks for it *after* writing the tag: one of the two sees the other, and either the
+files stay or the tag is refused.  A rollback does the same with a *hold*,
+``snapshot/.rolling-back-<id>-<millis>-<uuid>``, whose text is the snapshot that it goes back to
+(:mod:`bitlake.snapshot.rollback`).  Paimon ignores both names.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ REMOVED = ".removed-"
 _DELETING = ".stray-"
 _KEPT_MS = 86_400_000
 _DEAD_MS = 600_000
-"""After ten minutes who began to delete a stray has died: it takes three calls of the store."""
+"""After ten minutes a process that deletes a stray is dead: it makes three calls of the store."""
 _Named = tuple[int, str]
 """The id and the name of a snapshot."""
 
@@ -69,7 +70,7 @@ def name_of(snapshot: Snapshot) -> str:
 
 
 def is_record(name: str) -> bool:
-    """Whether a file of a snapshot folder tells of strays."""
+    """Whether a file in a snapshot folder records strays."""
     return name.startswith((REMOVED, _DELETING))
 
 
@@ -82,7 +83,7 @@ def on_base(snapshot: Snapshot, base: Snapshot | None) -> Snapshot:
 def create_snapshot(table: TableFiles, snapshot: Snapshot, base: Snapshot | None) -> bool:
     """Create a snapshot's file if it is absent, or a stray's; False if another snapshot has the id.
 
-    ``base``: as the snapshot names it.  Whoever calls this looks at the base again afterwards.
+    ``base``: as the snapshot names it.  The caller checks the base again afterwards.
     """
     path, data = table.paths.snapshot(snapshot.id), snapshot.to_json().encode()
     return table.store.create(path, data) or (_make_room(table, snapshot.id, base) and table.store.create(path, data))
@@ -99,7 +100,7 @@ class RemovalRecord:
         self._returned: set[_Named] = set()
 
     def add(self, removed: Iterable[Snapshot], returned: Iterable[Snapshot] = ()) -> None:
-        """Record that snapshots are going to be removed, or to come back; does nothing for none."""
+        """Record snapshots that are about to be removed, or to return; no snapshots, no record."""
         count = len(self._removed) + len(self._returned)
         self._removed |= {(s.id, name_of(s)) for s in removed}
         self._returned |= {(s.id, name_of(s)) for s in returned}
@@ -110,7 +111,7 @@ class RemovalRecord:
 
 @dataclass(slots=True)
 class _Removals:
-    """What all records of a folder say; mutable."""
+    """The contents of all records in a folder; mutable."""
 
     removed: dict[_Named, set[str]] = field(default_factory=dict)
     """Removed snapshots, and the uuids of the snapshots that took their place."""
@@ -232,7 +233,7 @@ _PAUSE = 0.006  # seconds; all pauses together are a second and a bit
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of snapshots as its folder was: the ids there, ascending, and the expiries that have begun.
+    """A line of snapshots when its folder was listed: the ids, ascending, and the expiries that have begun.
 
     Strays (:mod:`bitlake.snapshot.removal_markers`) are left out.
     """
@@ -241,13 +242,13 @@ class Line:
     markers: tuple[str, ...]
     """The names of their files."""
     holds: tuple[str, ...] = ()
-    """The names of the files of rollbacks that are under way, or died."""
+    """The names of the files of rollbacks that run, or died."""
     records: tuple[str, ...] = ()
-    """The names of the files that tell which snapshots are strays."""
+    """The names of the files that record strays."""
 
     @property
     def held(self) -> int | None:
-        """The first snapshot that a rollback under way needs; None without one."""
+        """The first snapshot that a running rollback needs; None without one."""
         since = _clock.now_ms() - HOLD_MS
         return min((target for target, ms in map(parse_hold, self.holds) if ms > since), default=None)
 
@@ -263,7 +264,7 @@ class Line:
 
     @property
     def end(self) -> int:
-        """The snapshots before this one are going: never the latest one, whatever was announced before a rollback."""
+        """The snapshots before this one expire: never the latest, whatever was announced before a rollback."""
         return min(self.announced, *self.ids[-1:])
 
     @property
@@ -273,7 +274,7 @@ class Line:
 
 
 def load_line(table: TableFiles) -> Line:
-    """The snapshots of a table or branch and what is known of their going, by one listing."""
+    """List the snapshots of a table or branch, with the markers of their expiry and removal."""
     names = table.store.names(table.paths.snapshot_dir)
     ids = sorted(i for i in (parse_id(name, "snapshot-") for name in names) if i is not None)
     files = [name for name in names if name.startswith(".")]
@@ -287,35 +288,35 @@ def load_line(table: TableFiles) -> Line:
 
 
 def has_expired(table: TableFiles, snapshot_id: int | None) -> bool:
-    """Whether a snapshot that was there once is gone, or going: what it names may be missing, with no damage done."""
+    """Whether an earlier snapshot has expired or is expiring, so that its files may be missing without damage."""
     return snapshot_id is not None and snapshot_id not in load_line(table).kept
 
 
 def end_of(name: str) -> int:
-    """The snapshot before which a marker says that all are going; 0 for the name of another file."""
+    """The snapshot before which a marker announces that all expire; 0 for the name of another file."""
     end = parse_id(name.rpartition("-")[0], PREFIX)
     return 0 if end is None else end
 
 
 def new_marker(end: int) -> str:
-    """A name for a file that says that snapshots before ``end`` are going."""
+    """The name of a new marker that announces the expiry of the snapshots before ``end``."""
     return f"{PREFIX}{end}-{_clock.new_uuid()[:8]}"
 
 
 def new_hold(snapshot_id: int, uuid: str) -> str:
-    """A name for the file that holds a snapshot for a rollback."""
+    """The name of a new file that holds a snapshot for a rollback."""
     return f"{HOLD}{snapshot_id}-{_clock.now_ms()}-{uuid}"
 
 
 def parse_hold(name: str) -> tuple[int, int]:
-    """The snapshot that a hold holds, and when it was made (ms since the epoch); (0, 0) for another name."""
+    """The snapshot and the creation time (ms since the epoch) of a hold; (0, 0) for another name."""
     target, _, rest = name.removeprefix(HOLD).partition("-")
     made = rest.partition("-")[0]
     return (int(target), int(made)) if target.isdecimal() and made.isdecimal() else (0, 0)
 
 
 def begun_at(table: TableFiles, markers: tuple[str, ...]) -> int | None:
-    """The first snapshot that expiries which have begun took; None if none has, or they are done by now."""
+    """The first snapshot of the expiries that have begun; None if none has begun, or all are complete."""
     firsts = []
     for name in markers:
         try:

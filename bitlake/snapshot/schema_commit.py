@@ -48,13 +48,14 @@ def write_schema(state: TableState, schema: TableSchema) -> bool:
 
 
 def check_postponed(state: TableState, options: Mapping[str, str]) -> None:
-    """Refuse to change ``bucket`` while the postpone bucket has rows, which nothing would find afterwards."""
+    """Refuse to change ``bucket`` while the postpone bucket has rows: nothing would find them."""
     if state.schema.num_buckets != POSTPONE_BUCKET or opt.Options(options).of(opt.BUCKET) == POSTPONE_BUCKET:
         return
     waiting = sum(e.file.row_count for e in state.entries() if e.bucket == POSTPONE_BUCKET)
     if waiting:
         raise InvalidRequest(
-            f"table '{state.name}': {waiting} rows are in the postpone bucket; compact the table before you change 'bucket'"
+            f"table '{state.name}': {waiting} rows are in the postpone bucket; compact the table before you change "
+            "'bucket'"
         )
 
 

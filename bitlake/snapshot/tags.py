@@ -7,8 +7,8 @@ Automatic tags
 Commits can create tags: one per period, of the first snapshot after its end, or one that every write moves.
 
 The options ``tag.*`` define the period, the tags' names, and how many of these tags are kept.  A commit takes place
-before its tags are created: if that fails, the next commit creates them.  Source: Paimon's TagAutoCreation, TagPeriodHandler,
-TagBatchCreation and TagTimeExpire, and when its commits call them.
+before its tags are created: if that fails, the next commit creates them.  Source: Paimon's TagAutoCreation,
+TagPeriodHandler, TagBatchCreation and TagTimeExpire, and when its commits call them.
 """
 
 from __future__ import annotations

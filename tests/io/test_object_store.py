@@ -238,7 +238,7 @@ def test_secrets_are_in_no_text(s3_endpoint: str) -> None:
         with pytest.raises(InvalidRequest) as e:
             open_store("s3://lake/x", bad)
         texts.append(str(e.value))
-    with pytest.raises(InvalidRequest, match="no credentials") as e:
+    with pytest.raises(InvalidRequest, match="must not contain credentials") as e:
         open_store(f"s3://{s3_server.KEY}:{s3_server.SECRET}@lake/x")
     texts.append(str(e.value))
     for text in texts:
@@ -246,13 +246,13 @@ def test_secrets_are_in_no_text(s3_endpoint: str) -> None:
 
 
 def test_wrong_options_are_told() -> None:
-    with pytest.raises(InvalidRequest, match="no storage option for s3://"):
+    with pytest.raises(InvalidRequest, match="unknown storage option .colour. for s3://"):
         open_store("s3://b/x", {"colour": "red"})
     with pytest.raises(InvalidRequest, match="takes no storage options"):
         open_store("memory://b/x", {"region": "x"})
     with pytest.raises(InvalidRequest, match="local files take no storage options"):
         open_store("/tmp/x", {"region": "x"})
-    with pytest.raises(InvalidRequest, match="must be a text"):
+    with pytest.raises(InvalidRequest, match="must be a string"):
         open_store("s3://b/x", {"region": 5})  # type: ignore[dict-item]
     with pytest.raises(InvalidRequest, match="no bucket"):
         open_store("s3:///x")

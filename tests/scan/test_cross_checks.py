@@ -94,10 +94,10 @@ def test_a_manifest_that_lost_or_turned_an_entry(root: Path) -> None:
     path = root / "manifest" / meta.file_name
     (entry,) = decode_manifest(path.read_bytes())
     path.write_bytes(encode_manifest([]))
-    with pytest.raises(CorruptError, match="adds 0 and deletes 0 files, and its list says 1 and 0"):
+    with pytest.raises(CorruptError, match="adds 0 and deletes 0 files; its list records 1 and 0"):
         read(root)
     path.write_bytes(encode_manifest([replace(entry, kind=EntryKind.DELETE)]))
-    with pytest.raises(CorruptError, match="adds 0 and deletes 1 files, and its list says 1 and 0"):
+    with pytest.raises(CorruptError, match="adds 0 and deletes 1 files; its list records 1 and 0"):
         read(root)
 
 
@@ -107,5 +107,5 @@ def test_a_list_that_is_cut_between_two_blocks(root: Path) -> None:
     sync = data[-16:]
     path.write_bytes(data[: data.index(sync) + 16])
     assert decode_manifest_list(path.read_bytes()) == []
-    with pytest.raises(CorruptError, match="and its snapshot says"):
+    with pytest.raises(CorruptError, match="its snapshot expects"):
         read(root)

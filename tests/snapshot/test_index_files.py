@@ -130,7 +130,7 @@ def test_hashes(tmp_path: Path) -> None:
     assert read_hashes(TableFiles(STORE, paths), schema, made).tolist() == hashes.tolist()
     with pytest.raises(InvalidRequest, match="every hash once"):
         write_hashes(TableFiles(STORE, paths), schema, EMPTY_ROW, 1, np.array([5, 5], np.int32))
-    with pytest.raises(InvalidRequest, match="HASH and not DELETION_VECTORS"):
+    with pytest.raises(InvalidRequest, match="HASH; expected DELETION_VECTORS"):
         read_vectors(TableFiles(STORE, paths), schema, made)
 
 
