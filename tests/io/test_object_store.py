@@ -254,7 +254,7 @@ def test_wrong_options_are_told() -> None:
         open_store("/tmp/x", {"region": "x"})
     with pytest.raises(InvalidRequest, match="must be a string"):
         open_store("s3://b/x", {"region": 5})  # type: ignore[dict-item]
-    with pytest.raises(InvalidRequest, match="no bucket"):
+    with pytest.raises(InvalidRequest, match="without a bucket"):
         open_store("s3:///x")
     with pytest.raises(InvalidRequest, match="not in this store"):
         open_store("s3://b/x", {"skip_signature": "true"}).read("/tmp/x")
