@@ -14,8 +14,8 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
+from bitlake.scan.column_reader import forget_footers
 from bitlake.scan.index_reader import forget_all
-from bitlake.scan.reader import forget_footers
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader

@@ -31,7 +31,8 @@ from bitlake.merge.keys import Key, SortedKeys, match
 from bitlake.mergetree.bucket_reader import POSITION, BucketReader
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan.column_reader import footer_of, has_pages
-from bitlake.scan.index_reader import has_index, open_for
+from bitlake.scan.index_location import has_index
+from bitlake.scan.index_reader import open_for
 from bitlake.types import AtomicType, Root
 
 log = logging.getLogger("bitlake")

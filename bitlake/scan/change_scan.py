@@ -23,11 +23,11 @@ from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
 from bitlake.merge.keys import group_rows, same_values
 from bitlake.metadata.schema import TableSchema
-from bitlake.scan.column_reader import FileTask
+from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.metadata_only import Answers
 from bitlake.scan.plan import Plan
 from bitlake.scan.read_ahead import read_in_order
-from bitlake.scan.reader import ReadCounts, ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
+from bitlake.scan.reader import ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.scan.split_planner import key_condition
 from bitlake.schema.merge_spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND

@@ -26,7 +26,8 @@ from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
 from bitlake.scan.column_reader import FileTask, footer_of, stored_bytes
-from bitlake.scan.index_reader import IndexAnswer, has_index, keep_answer, known_answer, open_for
+from bitlake.scan.index_location import has_index
+from bitlake.scan.index_reader import IndexAnswer, keep_answer, known_answer, open_for
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.schema.evolution import MappedPredicate
 

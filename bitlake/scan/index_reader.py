@@ -10,9 +10,7 @@ from bitlake.io import Store
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Cache
-from bitlake.scan.index_location import INDEX_SUFFIX as INDEX_SUFFIX
-from bitlake.scan.index_location import has_index as has_index
-from bitlake.scan.index_location import index_name as index_name
+from bitlake.scan.index_location import index_name
 
 _open: Cache[tuple[str, str], FileIndexReader] = Cache(256 * 1024 * 1024)
 _START = 32 * 1024

@@ -1,6 +1,13 @@
-"""Reading a planned file: the chosen rows (or all) of the wanted columns, as Arrow in the table's types.
+"""Read planned files: the chosen rows of the requested columns, as Arrow in the table's types.
 
-The predicate is always applied to what was read: pruning saves work, it never decides.
+A :class:`FileTask` goes one of three ways:
+
+* rows chosen by an exact index, or no predicate: all requested columns at once, by pages if the rows are few;
+* rows to be filtered: the predicate's columns first, then of the others what survives (late materialisation);
+* files merged by key: each file's rows as they are stored, merged, then filtered.  Memory holds the requested columns
+  of one section, that is, of files of one bucket whose key ranges overlap.
+
+The predicate is always applied to what was read: pruning saves work, it never decides the result.
 """
 
 from __future__ import annotations
@@ -35,7 +42,6 @@ from bitlake.scan.column_reader import (
     Rows,
     fetch_parts,
     footer_of,
-    forget_footers,
     has_pages,
     stream,
     stream_whole,
@@ -56,6 +62,8 @@ from bitlake.schema.merge_spec import (
 )
 from bitlake.types import DataField, arrow_field, arrow_type
 
+log = logging.getLogger("bitlake")
+
 FILE_PATH = "__paimon_file_path"
 ROW_INDEX = "__paimon_row_index"
 PARTITION = "__paimon_partition"
@@ -64,24 +72,26 @@ STORED_SYSTEM = {VALUE_KIND: pa.int8(), SEQUENCE_NUMBER: pa.int64()}
 """What files of primary-key tables store beside the columns.  Asked for, merging keeps deleted rows; rows of append
 tables are +I, and have no number."""
 
-# Above this share of a file's rows nearly every page holds a chosen one: reading all of it in order is cheaper than
-# picking (scattered rows reach every page far earlier; the reader then touches all of them anyway).
 WHOLE_FILE_SHARE = 0.25
+"""Above this share of a file's rows nearly every page holds a chosen one, so the file is read in order, not by pages
+(scattered rows reach every page far earlier; the reader then touches all of them anyway)."""
 _LATE_PAGES = 0.5
+"""Up to this share of a run's pages, survivors are fetched by pages; above it the run is streamed."""
 _RUN_ROWS = 1 << 19
+"""Rows of neighbouring row groups that are filtered together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What to return of each file: output columns in order (metadata columns too) of rows that match the predicate."""
+    """What to return of each file: output columns in order, metadata columns too, of rows that match the predicate."""
 
     schema: TableSchema
     columns: tuple[str, ...]
     predicate: Predicate | None
     timezone: str = "UTC"
-    """Where TIMESTAMP and TIMESTAMP_LTZ meet, in columns that changed from one to the other."""
+    """Converts between TIMESTAMP and TIMESTAMP_LTZ, in columns that changed from one to the other."""
     ignored: IgnoredFiles | None = None
-    """Which files are left out if they cannot be read; queries only."""
+    """Which unreadable files are left out; queries only."""
 
 
 def metadata_fields(partition_fields: Sequence[DataField]) -> dict[str, pa.Field]:
@@ -108,18 +118,18 @@ def _schemas(schema: TableSchema) -> Callable[[tuple[str, ...]], pa.Schema]:
     """From columns to the Arrow schema of a scan of them."""
 
     @lru_cache(64)
-    def made(columns: tuple[str, ...]) -> pa.Schema:
+    def of_columns(columns: tuple[str, ...]) -> pa.Schema:
         extra = metadata_fields(schema.partition_fields) if _METADATA.intersection(columns) else {}
         return pa.schema([extra[c] if c in extra else arrow_field(schema.field(c)) for c in columns])
 
-    return made
+    return of_columns
 
 
 _nullable = by_identity(nullable)
 
 
 def read_file(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
-    """Yield the wanted rows of a file, in file order, as tables of :func:`output_schema` (but nullable)."""
+    """Yield the matching rows of a file, in file order, as tables of :func:`output_schema` with nullable columns."""
     if request.ignored is None or task.merge is not None:
         return _read_file(store, task, request, counts)
     return request.ignored.guard(store, task, counts, lambda: _read_file(store, task, request, counts))
@@ -155,7 +165,7 @@ def _few(chosen: int, task: FileTask) -> bool:
 
 
 def _late(task: FileTask, request: ReadRequest) -> _Late | None:
-    """How to read the predicate's columns first, where that can save anything: no index is sure of the rows."""
+    """How to read the predicate's columns first; None where that saves nothing, as for rows known exactly."""
     if request.predicate is None or task.selection.exact or not has_pages(task):
         return None
     judged = sorted(sources_of(request.predicate))
@@ -166,9 +176,9 @@ def _late(task: FileTask, request: ReadRequest) -> _Late | None:
 
 @dataclass(frozen=True, slots=True)
 class _Late:
-    """Late materialisation: the predicate's columns are read and judged, then of the others only what survives.
+    """Late materialisation: read and evaluate the predicate's columns, then read of the others only what survives.
 
-    Row groups are taken in runs of about ``_RUN_ROWS`` rows; memory holds the survivors' judged columns of one run.
+    Row groups are taken in runs of about ``_RUN_ROWS`` rows; memory holds the filtered columns of one run.
     Survivors in few pages, and those of few rows that an index chose, are read by pages; else the run is streamed.
     Measured on 4M orders in one file (136 MB, 7 columns), all columns, 2 busy cores: 6 scattered rows
     2,080 → 256 ms, 4,000 clustered rows 2,220 → 249 ms, no row 2,210 → 435 ms; where all survive, no slower.
@@ -179,7 +189,7 @@ class _Late:
     rest: _FileColumns
 
     def read(self, store: Store, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
-        """Yield the wanted rows in file order."""
+        """Yield the matching rows in file order."""
         if _few(self.task.selection.count(self.task.row_count), self.task):
             yield from self._by_pages(store, request, counts, self.task.selection.positions(self.task.row_count))
             return
@@ -197,60 +207,48 @@ class _Late:
             return
         picked = None if self.task.selection.rows is None else self.task.selection.positions(self.task.row_count)
         for groups in _runs(footer):
-            judged, survivors = self._judge(store, request, counts, groups, picked)
+            batches = stream(store, self.task, self.first.names, counts, groups, picked)
+            filtered, survivors = self._filtered(batches, request, counts)
             if not len(survivors):
                 continue
-            at = 0
-            for rows, positions in self._others(store, footer, counts, groups, survivors):
-                other = self.rest.table(rows, positions)
-                known = judged.slice(at, len(positions))
-                at += len(positions)
-                columns = [known.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
-                yield pa.table(columns, names=list(request.columns))
+            yield from self._joined(filtered, self._others(store, footer, counts, groups, survivors), request)
 
     def _by_pages(self, store: Store, request: ReadRequest, counts: ReadCounts, positions: Ints) -> Iterator[pa.Table]:
-        """As :meth:`read`, of few rows: those of pages that can hold a wanted one."""
-        assert request.predicate is not None
+        """As :meth:`read`, for few rows: those of pages that can hold a matching one."""
         if not len(positions):
             return
-        counts.add(rows_read=len(positions))
-        kept: list[pa.Table] = []
-        places: list[Ints] = []
-        for rows, part in fetch_parts(store, self.task, positions, self.first.names, counts):
-            judged = self.first.table(rows, part)
-            with counts.filtering():
-                true = evaluate(request.predicate, judged, request.schema.fields).fill_null(False)
-            if true.true_count:
-                kept.append(judged.filter(true))
-                places.append(part[true.to_numpy(zero_copy_only=False)])
-        if not kept:
-            return
-        known, survivors, at = pa.concat_tables(kept), np.concatenate(places), 0
-        for rows, part in fetch_parts(store, self.task, survivors, self.rest.names, counts):
-            other = self.rest.table(rows, part)
-            mine = known.slice(at, len(part))
-            at += len(part)
-            columns = [mine.column(c) if c in self.first.needed else other.column(c) for c in request.columns]
-            yield pa.table(columns, names=list(request.columns))
+        parts = fetch_parts(store, self.task, positions, self.first.names, counts)
+        filtered, survivors = self._filtered(parts, request, counts)
+        if len(survivors):
+            rest = fetch_parts(store, self.task, survivors, self.rest.names, counts)
+            yield from self._joined(filtered, rest, request)
 
-    def _judge(
-        self, store: Store, request: ReadRequest, counts: ReadCounts, groups: Sequence[int], picked: Ints | None
-    ) -> tuple[pa.Table, Ints]:
-        """The predicate's columns of the rows for which it is TRUE, and where these are in the file."""
+    def _filtered(self, batches: Iterator[Rows], request: ReadRequest, counts: ReadCounts) -> tuple[pa.Table, Ints]:
+        """The predicate's columns of the rows for which it is TRUE, and the positions of these in the file."""
         assert request.predicate is not None
-        kept: list[pa.Table] = []
-        places: list[Ints] = []
-        for rows, positions in stream(store, self.task, self.first.names, counts, groups, picked):
+        tables: list[pa.Table] = []
+        survivors: list[Ints] = []
+        for rows, positions in batches:
             counts.add(rows_read=len(positions))
             table = self.first.table(rows, positions)
             with counts.filtering():
                 true = evaluate(request.predicate, table, request.schema.fields).fill_null(False)
             if true.true_count:
-                kept.append(table.filter(true))
-                places.append(positions[true.to_numpy(zero_copy_only=False)])
-        if not kept:
+                tables.append(table.filter(true))
+                survivors.append(positions[true.to_numpy(zero_copy_only=False)])
+        if not tables:
             return pa.table({}), np.zeros(0, np.int64)
-        return pa.concat_tables(kept), np.concatenate(places)
+        return pa.concat_tables(tables), np.concatenate(survivors)
+
+    def _joined(self, filtered: pa.Table, rest: Iterator[Rows], request: ReadRequest) -> Iterator[pa.Table]:
+        """The requested columns: the predicate's from ``filtered``, the others from ``rest``, of the same rows."""
+        at = 0
+        for rows, positions in rest:
+            others = self.rest.table(rows, positions)
+            first = filtered.slice(at, len(positions))
+            at += len(positions)
+            columns = [first.column(c) if c in self.first.needed else others.column(c) for c in request.columns]
+            yield pa.table(columns, names=list(request.columns))
 
     def _others(
         self, store: Store, footer: Footer, counts: ReadCounts, groups: Sequence[int], survivors: Ints
@@ -264,7 +262,7 @@ class _Late:
 
 
 def _runs(footer: Footer) -> Iterator[list[int]]:
-    """Neighbouring row groups, so many at a time that a run is worth opening the file for."""
+    """Runs of neighbouring row groups, each of enough rows to be worth opening the file for."""
     run: list[int] = []
     rows = 0
     for number, group in enumerate(footer.row_groups):
@@ -278,7 +276,7 @@ def _runs(footer: Footer) -> Iterator[list[int]]:
 
 
 class _FileColumns:
-    """Makes the table's columns from a file's: mapped by id, cast, constant for partitions, or generated."""
+    """Builds the table's columns from a file's: mapped by id, cast, constant for partitions, or generated."""
 
     def __init__(self, task: FileTask, request: ReadRequest, needed: Sequence[str]) -> None:
         schema = request.schema
@@ -288,26 +286,26 @@ class _FileColumns:
         self.needed = needed
         self._mapping = map_fields(schema.fields, task.file_schema.fields)
         self._constants = dict(zip(schema.partition_keys, task.partition, strict=True))
-        wanted = [
+        stored = [
             f.name
             for c in needed
             if c in self._mapping.fields and c not in self._constants
             for f in [self._mapping.fields[c]]
             if f is not None
         ]
-        stored = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
-        self.names = list(dict.fromkeys([*wanted, *stored]))
-        self._as_stored = self._mapping.identical and not self._constants and len(wanted) == len(needed) > 0
+        system = [c for c in needed if c in STORED_SYSTEM] if task.file_schema.primary_keys else []
+        self.names = list(dict.fromkeys([*stored, *system]))
+        self._as_stored = self._mapping.identical and not self._constants and len(stored) == len(needed) > 0
 
     def source(self, name: str) -> DataField | None:
-        """The file's column that holds a column of the table as it was written; None for any other."""
+        """The file's column that stores a column of the table; None for partition columns and columns added later."""
         return None if name in self._constants else self._mapping.fields.get(name)
 
     def table(self, rows: pa.Table | pa.RecordBatch, positions: np.ndarray) -> pa.Table:
         if self._as_stored and rows.schema.names == self.needed:
-            wanted = _nullable(output_schema(self._schema, self.needed))
-            if rows.schema.types == wanted.types:
-                return pa.Table.from_arrays(rows.columns, schema=wanted)
+            schema = _nullable(output_schema(self._schema, self.needed))
+            if rows.schema.types == schema.types:
+                return pa.Table.from_arrays(rows.columns, schema=schema)
         count = len(positions)
         arrays: list[Any] = []
         fields: list[pa.Field] = []
@@ -358,10 +356,10 @@ class _FileColumns:
 def generated(
     task: FileTask, request: ReadRequest, columns: Sequence[str], positions: np.ndarray
 ) -> dict[str, pa.Array]:
-    """Those of the columns that are metadata columns (but not stored), for rows at these positions."""
-    known = metadata_fields(request.schema.partition_fields).keys() - STORED_SYSTEM
-    maker = _FileColumns(task, request, [])
-    return {c: maker.metadata(c, positions) for c in columns if c in known}
+    """The metadata columns among ``columns`` that files do not store, for rows at these positions."""
+    names = metadata_fields(request.schema.partition_fields).keys() - STORED_SYSTEM
+    file_columns = _FileColumns(task, request, [])
+    return {c: file_columns.metadata(c, positions) for c in columns if c in names}
 
 
 def _repeat(field_: DataField, value: Any, count: int) -> pa.Array:
@@ -371,7 +369,7 @@ def _repeat(field_: DataField, value: Any, count: int) -> pa.Array:
 
 
 def _no_columns(count: int) -> pa.Table:
-    """A table of no columns that still has a number of rows, for counting."""
+    """A table without columns that has a number of rows, for counting."""
     return pa.table({"": pa.nulls(count)}).select([])
 
 
@@ -412,55 +410,32 @@ def tasks_of(files: Sequence[Any], schemas: Mapping[int, TableSchema]) -> list[F
 
 
 def bytes_to_read(task: FileTask) -> int:
-    """About how many bytes of files a task reads: by the share of its rows, or all of what it merges."""
+    """Estimate the bytes that a task reads: its share of the file's rows, or all files that it merges."""
     if task.merge is not None:
         return sum(map(bytes_to_read, task.merge.files))
     return int(task.size * task.selection.count(task.row_count) / max(1, task.row_count))
 
 
-__all__ = [
-    "BUCKET",
-    "FILE_PATH",
-    "PARTITION",
-    "ROW_INDEX",
-    "STORED_SYSTEM",
-    "FileTask",
-    "ReadCounts",
-    "ReadRequest",
-    "bytes_to_read",
-    "forget_footers",
-    "metadata_fields",
-    "output_schema",
-    "read_file",
-    "tasks_of",
-]
-
-
-# --- ignored_files ---
-# Data files that a query may do without: ``scan.ignore-corrupt-files`` and ``scan.ignore-lost-files``.
-#
-# As in Paimon, a file that cannot be read ends where it breaks: rows before that were returned.  Only queries ask for
-# this: what is read to be written again (compaction, DELETE, UPDATE) must be whole, and a deletion vector is never
-# ignored.  A store that does not answer stays an error.
-
-log = logging.getLogger("bitlake")
-
-
 @dataclass(frozen=True, slots=True)
 class IgnoredFiles:
-    """Which data files that cannot be read are left out of a query."""
+    """Which unreadable data files a query leaves out: ``scan.ignore-corrupt-files``, ``scan.ignore-lost-files``.
+
+    As in Paimon, a file that cannot be read ends where it breaks: rows before that were returned.  Only queries ignore
+    files: what is read to be written again (compaction, DELETE, UPDATE) must be whole, and a deletion vector is never
+    ignored.  A store that does not answer stays an error.
+    """
 
     corrupt: bool
     lost: bool
 
     @staticmethod
     def of(options: Mapping[str, str]) -> IgnoredFiles | None:
-        """What a table's options say; None, as nearly always, if every file must be read."""
+        """The setting in a table's options; None, as nearly always, if every file must be readable."""
         if opt.SCAN_IGNORE_CORRUPT.name not in options and opt.SCAN_IGNORE_LOST.name not in options:
             return None
         parsed = opt.Options(options)
-        made = IgnoredFiles(parsed.of(opt.SCAN_IGNORE_CORRUPT), parsed.of(opt.SCAN_IGNORE_LOST))
-        return made if made.corrupt or made.lost else None
+        ignored = IgnoredFiles(parsed.of(opt.SCAN_IGNORE_CORRUPT), parsed.of(opt.SCAN_IGNORE_LOST))
+        return ignored if ignored.corrupt or ignored.lost else None
 
     def guard(
         self, store: Store, task: FileTask, counts: ReadCounts, read: Callable[[], Iterator[pa.Table]]
@@ -478,26 +453,20 @@ class IgnoredFiles:
 
 
 def warn_ignored(path: str, error: object, lost: bool) -> None:
-    """Log a file that a query does without."""
+    """Log a file that a query leaves out."""
     option = (opt.SCAN_IGNORE_LOST if lost else opt.SCAN_IGNORE_CORRUPT).name
     log.warning("data file %s is ignored ('%s'): %s", path, option, error)
 
 
-# --- merge_read ---
-# Reading files that must be merged by key: each one's rows as they are stored, merged, then filtered.
-#
-# Memory holds the wanted columns of one section, that is, of files of one bucket whose key ranges overlap.
-
-
 def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: ReadCounts) -> Iterator[pa.Table]:
-    """Yield the wanted rows of the merged files, as :func:`bitlake.scan.reader.read_file` does."""
+    """Yield the matching rows of files that are merged by key, as :func:`read_file` does."""
     assert task.merge is not None
     schema = task.merge.schema or request.schema
     spec = MergeSpec.of(schema)
     names = {f.name for f in schema.fields}
-    asked = [*request.columns, *(sorted(sources_of(request.predicate)) if request.predicate is not None else ())]
-    # The keys are always among them, so that the number of rows is never lost.
-    columns = tuple(dict.fromkeys([*spec.keys, *(c for c in asked if c in names)]))
+    requested = [*request.columns, *(sorted(sources_of(request.predicate)) if request.predicate is not None else ())]
+    # The keys are always read, so that the number of rows is never lost.
+    columns = tuple(dict.fromkeys([*spec.keys, *(c for c in requested if c in names)]))
     inner = replace(request, schema=_extended(schema), columns=spec.needed(columns), predicate=task.merge.predicate)
     costs = [ReadCounts() for _ in task.merge.files]
     tables: list[pa.Table] = []
@@ -513,11 +482,11 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
         together = pa.concat_tables(tables)
         if by_level:
             together = LevelGroups.of(spec.keys, together).chunk
-        stored = not STORED_SYSTEM.keys().isdisjoint(asked)
-        # Places among merged rows are told, and chosen by, in key order only, as rows are stored, and of live rows.
-        placed = ROW_INDEX in asked or task.selection.rows is not None
-        merged = merge_rows(spec, together, columns, keep_deletes=stored or placed)
-        if placed and not stored:
+        stored = not STORED_SYSTEM.keys().isdisjoint(requested)
+        # Positions count the live rows among merged ones, in key order.
+        positioned = ROW_INDEX in requested or task.selection.rows is not None
+        merged = merge_rows(spec, together, columns, keep_deletes=stored or positioned)
+        if positioned and not stored:
             merged = merged.filter(pa.array(alive(merged.column(VALUE_KIND).to_numpy())))
     except InvalidRequest as e:
         raise InvalidRequest(f"{e} (merging {_folder(task.path)})") from e
@@ -535,15 +504,15 @@ def read_merged(store: Store, task: FileTask, request: ReadRequest, counts: Read
 
 
 def _output(task: FileTask, request: ReadRequest, merged: pa.Table, positions: np.ndarray) -> pa.Table:
-    made: dict[str, pa.Array] = generated(task, request, request.columns, positions)
-    if not made:
+    metadata: dict[str, pa.Array] = generated(task, request, request.columns, positions)
+    if not metadata:
         return merged.select(list(request.columns))
-    arrays: Sequence[pa.Array] = [made[c] if c in made else merged.column(c) for c in request.columns]
+    arrays: Sequence[pa.Array] = [metadata[c] if c in metadata else merged.column(c) for c in request.columns]
     return pa.table(arrays, names=list(request.columns))
 
 
 def alive(kinds: np.ndarray) -> np.ndarray:
-    """Whether rows of these kinds are there for readers."""
+    """Whether readers see rows of these kinds: neither deletes nor the old values of updates."""
     live: np.ndarray = (kinds != UPDATE_BEFORE) & (kinds != DELETE)
     return live
 

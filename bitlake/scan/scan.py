@@ -18,20 +18,13 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
 from bitlake.representation import render
 from bitlake.runtime import Recorder, by_identity
+from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
 from bitlake.scan.metadata_only import Answers
 from bitlake.scan.plan import Plan
 from bitlake.scan.planner import ScanRequest, plan_table
 from bitlake.scan.read_ahead import read_in_order
-from bitlake.scan.reader import (
-    IgnoredFiles,
-    ReadCounts,
-    ReadRequest,
-    metadata_fields,
-    output_schema,
-    read_file,
-    tasks_of,
-)
+from bitlake.scan.reader import IgnoredFiles, ReadRequest, metadata_fields, output_schema, read_file, tasks_of
 from bitlake.scan.sort_order import Order, OrderItem, parse_order
 from bitlake.scan.top_n_planner import FileRanges
 from bitlake.scan.top_n_reader import Ranking, TooManyRows, read_top_n

@@ -1,10 +1,10 @@
-"""Planning ``ORDER BY … LIMIT n``: which files, and which of their rows, can hold one of the first n rows.
+"""Plan ``ORDER BY … LIMIT n``: which files, and which of their rows, can be among the first n rows.
 
 Files are taken best first, by the bound of the first order column that partition values and statistics give.  Every
-file taken promises rows (so many at least as good as its worst bound, or, through an index that ranks rows, its n best
-values themselves); once n rows are promised, files whose best bound is no better are left out, with all after them.
-With a filter, rows are promised only where the selection is exact, for only then the chosen rows surely match; of the
-other files rows are read best first, until n have passed the filter (:mod:`bitlake.scan.top_n_reader`).
+file taken promises rows: its chosen rows at the place of its worst bound, or its n best values themselves where an
+index ranks rows.  Once n rows are promised, files whose best bound is no better are skipped.  With a filter, rows are
+promised only where the selection is exact, for only then do the chosen rows surely match.  Rows of the other files are
+read best first, until n have passed the filter (:mod:`bitlake.scan.top_n_reader`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
-from bitlake.scan.index_reader import has_index, open_for
+from bitlake.scan.index_location import has_index
+from bitlake.scan.index_reader import open_for
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.scan.sort_order import BEST, WORST, Order, Place
 from bitlake.schema.evolution import map_fields, stored_alike
@@ -35,13 +36,13 @@ from bitlake.types import AtomicType, DataField
 from bitlake.types.datatypes import Root
 
 MAX_INDEXED = 10_000
-"""Of more rows than this, an index no longer looks up the values: reading the column is as fast."""
+"""An index looks up the values of at most this number of rows: for more, reading the column is as fast."""
 _FLOATS = (Root.FLOAT, Root.DOUBLE)
 
 
 @dataclass(frozen=True, slots=True)
 class TopNRequest:
-    """The first ``n`` rows by ``orders``; ``filtered``: a predicate leaves out rows."""
+    """The first ``n`` rows by ``orders``; ``filtered``: there is a predicate."""
 
     orders: tuple[Order, ...]
     n: int
@@ -50,7 +51,7 @@ class TopNRequest:
 
 
 class Promised:
-    """The best places that rows are known to have; tells where the n-th stands."""
+    """The best places that rows are known to have, and the n-th of these."""
 
     def __init__(self, n: int) -> None:
         self._n = n
@@ -73,7 +74,7 @@ class Promised:
 
 
 class FileRanges:
-    """Where the rows of files can stand by one order column."""
+    """The places that the rows of files can have by one order column."""
 
     def __init__(self, order: Order, schema: TableSchema, schemas: Mapping[int, TableSchema], paths: Any) -> None:
         self.order = order
@@ -84,18 +85,18 @@ class FileRanges:
         self._sources: dict[int, tuple[DataField | None, bool]] = {}
 
     def source(self, schema_id: int) -> tuple[DataField | None, bool]:
-        """The file's column (None: not there, every row is NULL), and whether its bounds and indexes can be used."""
-        found = self._sources.get(schema_id)
-        if found is None:
+        """The file's column (None: every row is NULL), and whether its bounds and indexes can be used."""
+        source = self._sources.get(schema_id)
+        if source is None:
             file_schema = self._schemas[schema_id]
             mapping = map_fields(self._schema.fields, file_schema.fields)
             column = mapping.fields[self.field.name]
             usable = column is not None and stored_alike(self.field.type, column.type)
-            found = self._sources[schema_id] = (column, usable)
-        return found
+            source = self._sources[schema_id] = (column, usable)
+        return source
 
     def stats(self, file: PlannedFile) -> ColumnStats | None:
-        """What is known of the column in a file; None: nothing."""
+        """The column's statistics in a file; None if unknown."""
         if self.field.name in self._schema.partition_keys:
             return self._partitions.stats(file.entry.partition)[self.field.name]
         column, usable = self.source(file.entry.file.schema_id)
@@ -103,34 +104,33 @@ class FileRanges:
             return ColumnStats(None, None, file.row_count)
         if not usable:
             return None
-        known: ColumnStats | None = column_stats(file.entry.file, self._schemas[file.entry.file.schema_id].fields).get(
-            column.name
-        )
-        return known
+        fields = self._schemas[file.entry.file.schema_id].fields
+        stats: ColumnStats | None = column_stats(file.entry.file, fields).get(column.name)
+        return stats
 
     def best(self, file: PlannedFile) -> Place:
         """No row of the file stands before this."""
-        known = self.stats(file)
-        if known is None:
+        stats = self.stats(file)
+        if stats is None:
             return BEST
-        nulls = self.nulls(known, file)
+        nulls = self.nulls(stats, file)
         if nulls == file.row_count or (self.order.nulls_first and nulls != 0):
             return self.order.null_place
-        bounds = bounds_of(known)
+        bounds = bounds_of(stats)
         bound = bounds.high if self.order.descending else bounds.low
-        # NaN, which no bound tells of, is the greatest number.
+        # NaN, which is in no bound, is the greatest number.
         return BEST if bound is None or (self.order.descending and self._floating) else self.order.place(bound)
 
     def promise(self, file: PlannedFile, rows: int, promised: Promised, whole: bool) -> None:
         """Promise ``rows`` matching rows of a file; ``whole``: they are all its rows."""
-        known = self.stats(file)
-        if known is None:
+        stats = self.stats(file)
+        if stats is None:
             return
-        nulls = self.nulls(known, file)
+        nulls = self.nulls(stats, file)
         if nulls == file.row_count:
             promised.add(self.order.null_place, rows)
             return
-        bounds = bounds_of(known)
+        bounds = bounds_of(stats)
         bound = bounds.low if self.order.descending else bounds.high
         unsure = bound is None or (not self.order.descending and self._floating)
         worst = WORST if unsure else self.order.place(bound)
@@ -144,14 +144,14 @@ class FileRanges:
 
     @property
     def constant(self) -> bool:
-        """Whether it is a partition column: one value in all rows of a file."""
+        """Whether the column is a partition column, with one value in all rows of a file."""
         return self.field.name in self._schema.partition_keys
 
-    def nulls(self, known: ColumnStats, file: PlannedFile) -> int | None:
-        """NULLs in the file: a partition's count is of one row."""
+    def nulls(self, stats: ColumnStats, file: PlannedFile) -> int | None:
+        """The number of NULLs in the file; statistics of a partition are those of one row."""
         if self.field.name in self._schema.partition_keys:
-            return file.row_count if known.null_count else 0
-        return known.null_count
+            return file.row_count if stats.null_count else 0
+        return stats.null_count
 
     @property
     def _floating(self) -> bool:
@@ -167,7 +167,7 @@ class PlacedRows:
     places: Sequence[Place]
 
     def at(self, chosen: Sequence[bool]) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The positions, ascending, of the rows at the places that are chosen."""
+        """The positions, ascending, of the rows at chosen places."""
         if not len(self.positions):
             return self.positions
         return np.sort(self.positions[np.array(chosen, bool)[self.ranks]])
@@ -268,7 +268,7 @@ def ranking_index(
 
 
 def placed_rows(index: FileIndexReader, column: str, rows: BitMap, order: Order) -> PlacedRows | None:
-    """Where rows of a file stand, by an index that ranks them; None if it cannot tell."""
+    """The places of rows of a file, by an index that ranks them; None if it does not."""
     ranked = index.ranked(column, rows)
     if ranked is None:
         return None

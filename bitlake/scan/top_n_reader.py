@@ -20,19 +20,26 @@ from bitlake.formats.column_bounds import physical_values
 from bitlake.formats.conform import nullable, retyped
 from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
+from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.plan import PlannedFile, ScanMetrics
-from bitlake.scan.reader import ROW_INDEX, ReadCounts, ReadRequest, output_schema, read_file, tasks_of
+from bitlake.scan.reader import ROW_INDEX, ReadRequest, output_schema, read_file, tasks_of
 from bitlake.scan.sort_order import Order, Place, best_rows
 from bitlake.scan.top_n_planner import MAX_INDEXED, FileRanges, placed_rows, ranking_index
 
 _FEW_ROWS = 1000
 _FEW_PER_N = 10
-"""Up to so many chosen rows (or ten times n) are read with all columns at once."""
+"""Up to this number of chosen rows, or ten times n, all columns are read at once."""
+_FIRST, _PER_N = 32, 4
+"""A first round takes 32 rows, or four times n."""
+_GROWTH = 8
+"""Once n rows are found, each round takes this many times the rows of the one before."""
+_FIRST_SHARE, _SHARE = 256, 64
+"""A first round takes at most 1/256 of the rows, another 1/64: scattered, these lie on every page (of 4,096 rows)."""
 _FILE = "__bitlake_file"
 
 
 class TooManyRows(Exception):
-    """More rows would have to be read than were allowed."""
+    """More rows would have to be read than the caller allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +64,8 @@ def read_top_n(
 ) -> pa.Table:
     """The first ``n`` rows, in order, with the request's columns (nullable, as :func:`read_file` gives them).
 
-    ``counts``: of each file, to be added to.  Raises :class:`TooManyRows` if the order column of more than ``at_most``
-    rows would have to be read.
+    ``counts`` has one entry for each file, which is added to.  Raises :class:`TooManyRows` if the order column of more
+    than ``at_most`` rows would have to be read.
     """
     orders, n = ranking.orders, ranking.n
     sorting = tuple(o.column for o in orders)
@@ -92,7 +99,7 @@ def _parts(
     ranking: Ranking,
     best: Callable[[], pa.Table],
 ) -> Iterator[PlannedFile]:
-    """The file, or where a filter leaves it open how many rows must be read, some of its rows after the others.
+    """The file, or in rounds its best rows, where a filter leaves it open how many must be read.
 
     ``best``: the best rows so far.
     """
@@ -114,7 +121,7 @@ def _parts(
 
 
 def _nth(best: pa.Table, n: int, order: Order, schema: TableSchema) -> Place | None:
-    """Where the last of n rows stands; None if there are fewer."""
+    """The place of the last of n rows; None if there are fewer."""
     if not 0 < n <= best.num_rows:
         return None
     last = best.column(order.column).slice(n - 1, 1)
@@ -139,43 +146,35 @@ def _others(
     best: pa.Table,
     counts: Sequence[ReadCounts],
 ) -> pa.Table:
-    """The winners' rows, read by their places."""
+    """Read the requested columns of the first n rows, by file and position."""
     numbers = best.column(_FILE).to_numpy().astype(np.int64)
-    places = best.column(ROW_INDEX).to_numpy().astype(np.int64)
-    wanted = replace(request, predicate=None)
+    positions = best.column(ROW_INDEX).to_numpy().astype(np.int64)
+    unfiltered = replace(request, predicate=None)
     tables = []
     for number in np.unique(numbers).tolist():  # ascending, as lexsort takes them below
-        rows = np.sort(places[numbers == number])
+        rows = np.sort(positions[numbers == number])
         chosen = replace(files[number], selection=Selection.of(bitmap_of(rows), True))
         for task in tasks_of([chosen], schemas):
-            tables += list(read_file(store, task, wanted, counts[number]))
+            tables += list(read_file(store, task, unfiltered, counts[number]))
     if not tables:
         return _empty(request).select(list(request.columns))
-    order = np.empty(len(places), np.int64)
-    order[np.lexsort((places, numbers))] = np.arange(len(places))
+    order = np.empty(len(positions), np.int64)
+    order[np.lexsort((positions, numbers))] = np.arange(len(positions))
     return pa.concat_tables(tables).take(pa.array(order))
 
 
-# --- topn_rounds ---
-# The rows of a file in the order of an index that ranks them, some at a time.
-#
-# Where a filter must still run over the rows that were chosen, nobody knows how many of the best of them survive it.
-# So the best few are read first, and as many more as their survivors let expect; rows behind the n-th survivor are not
-# read. If none survives, or too many rows would be needed, the rest is read in order, whatever its place.
-#
-# Measured: top 10 of 1M rows in two files, all columns, with a filter that no index answers, against reading the
-# filter's
-# and the order's columns of all rows.  Half of the rows survive: 173 → 42 ms, 17 %: 342 → 131 ms; next to none: one
-# round in vain, 311 → 350 ms.
-
-_FIRST, _PER_N = 32, 4
-_GROWTH = 8
-_FIRST_SHARE, _SHARE = 256, 64
-"""A first round takes at most 1/256 of the rows, another 1/64: scattered, these lie on every page (of 4,096 rows)."""
-
-
 class BestFirst:
-    """The chosen rows of one file, best first.  ``single``: rows that tie with the n-th best need not be read."""
+    """The chosen rows of one file in rounds, best first, by an index that ranks them.
+
+    Where a filter must still run over the chosen rows, it is unknown how many of the best survive it.  So the best few
+    are read first, then as many more as the share of survivors predicts; rows behind the n-th survivor are not read.
+    If none survives, or too many rows would be needed, the rest is read in file order.  ``single``: there is one order
+    column, so rows that tie with the n-th best need not be read.
+
+    Measured: top 10 of 1M rows in two files, all columns, with a filter that no index answers, against reading the
+    filter's and the order's columns of all rows.  Half of the rows survive: 173 → 42 ms, 17 %: 342 → 131 ms; next to
+    none: one round in vain, 311 → 350 ms.
+    """
 
     def __init__(
         self,
@@ -207,27 +206,27 @@ class BestFirst:
     def take(self, bound: Place | None, survivors: int) -> BitMap | None:
         """The next rows to read, or None when no further row can be among the best.
 
-        ``bound``: where the n-th best row so far stands, None while there are fewer.  ``survivors``: how many rows
-        there are by now.
+        ``bound`` is the place of the n-th best row so far, None while there are fewer; ``survivors`` is the number of
+        rows so far.
         """
         if self._over or (bound is not None and self._worst is not None and self._worst >= bound):
             return None
         if self._worst is not None:
-            found = survivors - self._before
-            expected = 2 * self._n * len(self._seen) // found if found > 0 else self._file.chosen_rows
+            new = survivors - self._before
+            expected = 2 * self._n * len(self._seen) // new if new > 0 else self._file.chosen_rows
             self._rows = self._rows * _GROWTH if bound is not None else max(2 * self._rows, expected)
         else:
             self._before = survivors
         small = self._rows <= MAX_INDEXED and self._rows * _SHARE <= self._file.chosen_rows
         rows = self._ranked(bound) if small else None
-        if rows is None:  # too many, or the index cannot tell
+        if rows is None:  # too many, or not ranked by the index
             self._over = True
             chosen = self._file.selection.rows
             rows = (BitMap(range(self._file.row_count)) if chosen is None else chosen) - self._seen
         return rows
 
     def _ranked(self, bound: Place | None) -> BitMap | None:
-        """The next rows that can be among the best, by the index; None if it cannot tell."""
+        """The next rows that can be among the best, by the index; None if it does not rank them."""
         assert self._index is not None
         index, column, _ = self._index
         order = self._ranges.order

@@ -15,7 +15,8 @@ from bitlake.fileindex.capabilities import IndexReader, ValueLister
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.runtime import LocalRunner
-from bitlake.scan.index_reader import index_name, open_for
+from bitlake.scan.index_location import index_name
+from bitlake.scan.index_reader import open_for
 from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState

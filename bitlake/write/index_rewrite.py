@@ -33,7 +33,7 @@ from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.progress import of_items, say
 from bitlake.runtime import Runner
-from bitlake.scan.index_reader import INDEX_SUFFIX, index_name
+from bitlake.scan.index_location import INDEX_SUFFIX, index_name
 from bitlake.schema.evolution import map_fields
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import bitlake
-from bitlake.scan.reader import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.scan.column_reader import ReadCounts
+from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 
 
 def test_a_file_is_read_as_often_as_it_is_asked_for(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from bitlake.fileindex.container import encode_container, read_header
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan import index_pruning
+from bitlake.scan.column_reader import forget_footers
 from bitlake.scan.index_reader import forget_all
-from bitlake.scan.reader import forget_footers
 from bitlake.snapshot import manifests
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan

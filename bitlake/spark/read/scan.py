@@ -35,19 +35,9 @@ from bitlake.io.base import scheme_of
 from bitlake.metadata import options as opt
 from bitlake.runtime import Cache, LocalRunner
 from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
+from bitlake.scan.column_reader import FileTask, ReadCounts
 from bitlake.scan.plan import Plan, PlannedFile
-from bitlake.scan.reader import (
-    BUCKET,
-    FILE_PATH,
-    PARTITION,
-    ROW_INDEX,
-    FileTask,
-    ReadCounts,
-    ReadRequest,
-    bytes_to_read,
-    read_file,
-    tasks_of,
-)
+from bitlake.scan.reader import BUCKET, FILE_PATH, PARTITION, ROW_INDEX, ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.schema.evolution import map_fields
 from bitlake.spark.hadoop_path import file_uri, hadoop_path, is_hidden

@@ -21,8 +21,8 @@ from bitlake.errors import InvalidRequest, reading_table
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.scan.change_scan import ChangeScan, ChangeTask, read_changes
-from bitlake.scan.column_reader import FileTask
-from bitlake.scan.reader import ReadCounts, ReadRequest, bytes_to_read, read_file, tasks_of
+from bitlake.scan.column_reader import FileTask, ReadCounts
+from bitlake.scan.reader import ReadRequest, bytes_to_read, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.snapshot.time_travel import When
 from bitlake.spark.runner import TARGET_BYTES, dumps, loads

@@ -22,9 +22,10 @@ from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Runner
-from bitlake.scan.column_reader import has_pages
-from bitlake.scan.index_reader import forget_all, has_index
-from bitlake.scan.reader import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.scan.column_reader import ReadCounts, has_pages
+from bitlake.scan.index_location import has_index
+from bitlake.scan.index_reader import forget_all
+from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.system_tables.indexes import FILE_INDEXES
 from bitlake.tools.advise.advice import (

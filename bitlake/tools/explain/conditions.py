@@ -13,7 +13,8 @@ from bitlake.fileindex.selection import Selection
 from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
-from bitlake.scan.index_reader import has_index, open_for
+from bitlake.scan.index_location import has_index
+from bitlake.scan.index_reader import open_for
 from bitlake.scan.plan import Plan, StepName
 from bitlake.schema.evolution import map_fields, map_predicate
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 from bitlake.errors import BitlakeError, reading_table
 from bitlake.io import Store
 from bitlake.io.base import WHOLE_FILE_BYTES
-from bitlake.scan.column_reader import FileTask, footer_of, has_pages
+from bitlake.scan.column_reader import FileTask, ReadCounts, footer_of, has_pages
 from bitlake.scan.plan import Plan, StepName
-from bitlake.scan.reader import ReadCounts, ReadRequest, read_file, tasks_of
+from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.scan.top_n_planner import FileRanges
 from bitlake.scan.top_n_reader import Ranking, read_top_n

@@ -31,7 +31,8 @@ from bitlake.metadata.index_manifest import DELETION_VECTORS, vectors_by_file
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
-from bitlake.scan.index_reader import has_index, open_for
+from bitlake.scan.index_location import has_index
+from bitlake.scan.index_reader import open_for
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
 from bitlake.snapshot.index_manifest import index_entries

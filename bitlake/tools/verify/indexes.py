@@ -35,7 +35,7 @@ from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import DataFileMeta
 from bitlake.metadata.schema import TableSchema
-from bitlake.scan.index_reader import index_name
+from bitlake.scan.index_location import index_name
 from bitlake.schema.merge_spec import key_fields
 from bitlake.tableindex.deletion_vectors import EMPTY_FILE, FIRST_OFFSET, decode_frame, decode_vector, frame_bytes
 from bitlake.tableindex.hash_index import decode_hashes

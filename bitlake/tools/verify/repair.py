@@ -25,7 +25,7 @@ from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
 from bitlake.metadata.paths import TablePaths
 from bitlake.runtime import Runner
-from bitlake.scan.index_reader import INDEX_SUFFIX
+from bitlake.scan.index_location import INDEX_SUFFIX
 from bitlake.snapshot.index_files import IndexChange, read_hashes, write_hashes
 from bitlake.snapshot.index_manifest import index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
