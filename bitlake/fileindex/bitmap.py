@@ -257,7 +257,7 @@ class BitmapReader:
         if keys is None:
             raise InvalidRequest(f"a bitmap index cannot hold values of {kind}")
         self.keys = keys
-        self._window = LazyBytes(fetch, length)
+        self._payload = LazyBytes(fetch, length)
         self.row_count = row_count
         self._open = False
         self._values = 0
@@ -322,7 +322,7 @@ class BitmapReader:
             return self._rows_of(np.array([[offset, length]], np.int64))
         at = self._body + offset
         try:
-            return deserialize(self._window.view(at, length), self.row_count)[0]
+            return deserialize(self._payload.view(at, length), self.row_count)[0]
         except CorruptError as e:
             raise CorruptError(e.what, at + (e.offset or 0)) from e
 
@@ -421,15 +421,15 @@ class BitmapReader:
     def _cardinalities(self, places: Int64s) -> Int64s:
         if len(places) > _HEADERS_APART:
             end = int(places.sum(axis=1).max())
-            return cardinalities(self._window.view(self._body, end), places[:, 0])
+            return cardinalities(self._payload.view(self._body, end), places[:, 0])
         return np.array([self._cardinality(int(o), int(n)) for o, n in places], np.int64)
 
     def _cardinality(self, offset: int, length: int) -> int:
         at = self._body + offset
         size = min(length, 8 + 4 * (self.row_count // 65536 + 2) + self.row_count // 65536 // 8)
-        counted = cardinality(self._window.view(at, size, ahead=0), at)
+        counted = cardinality(self._payload.view(at, size, ahead=0), at)
         if counted is None:
-            counted = cardinality(self._window.view(at, length), at)
+            counted = cardinality(self._payload.view(at, length), at)
         if counted is None:
             raise CorruptError("a bitmap of an index ends inside its header", at)
         return counted
@@ -472,13 +472,13 @@ class BitmapReader:
     def _block(self, i: int) -> _Entries:
         if i not in self._blocks:
             start, end = self._block_bounds[i], self._block_bounds[i + 1]
-            self._window.view(start, end - start, ahead=0)  # in one request, and nothing beyond
-            count = Reader(self._window.view(start, 4), start).i4()
+            self._payload.view(start, end - start, ahead=0)  # in one request, and nothing beyond
+            count = Reader(self._payload.view(start, 4), start).i4()
             if self.keys.width:
-                keys, places, stop = read_fixed(self.keys, self._window, start + 4, count, 2)
+                keys, places, stop = read_fixed(self.keys, self._payload, start + 4, count, 2)
                 self._blocks[i] = _Entries(keys, places)
             else:
-                names, places, stop = read_variable(self._window, start + 4, count, 2, end)
+                names, places, stop = read_variable(self._payload, start + 4, count, 2, end)
                 self._blocks[i] = _Entries(names, places)
             if stop > end:
                 raise CorruptError("a block of a bitmap index is longer than its place", start)
@@ -524,8 +524,8 @@ class BitmapReader:
     # Headers ------------------------------------------------------------------------------------------------------
 
     def _read_header(self) -> None:
-        window = self._window
-        reader = Reader(window.view(0, _READ_HEAD))
+        payload = self._payload
+        reader = Reader(payload.view(0, _READ_HEAD))
         version, rows, values, has_nulls = reader.u1(), reader.i4(), reader.i4(), reader.u1()
         if version > 2:
             raise UnsupportedFeature(f"bitmap index version {version} is not known, only 1 and 2")
@@ -539,21 +539,21 @@ class BitmapReader:
         (self._read_v1 if version == 1 else self._read_v2)(bool(has_nulls))
 
     def _read_v1(self, has_nulls: bool) -> None:
-        window, at = self._window, _READ_HEAD
+        payload, at = self._payload, _READ_HEAD
         null_offset = None
         if has_nulls:
-            null_offset = Reader(window.view(at, 4), at).i4()
+            null_offset = Reader(payload.view(at, 4), at).i4()
             at += 4
         keys: list[bytes] | Int64s
         if self.keys.width:
-            keys, tails, body = read_fixed(self.keys, window, at, self._values, 1)
+            keys, tails, body = read_fixed(self.keys, payload, at, self._values, 1)
         else:
-            keys, tails, body = read_variable(window, at, self._values, 1)
+            keys, tails, body = read_variable(payload, at, self._values, 1)
         # No lengths are stored: a bitmap ends where the next one starts, the last one with the payload.
         offsets = tails[:, 0]
         stored = offsets[offsets >= 0]
         every = stored if null_offset is None or null_offset < 0 else np.concatenate(([null_offset], stored))
-        stops = np.append(every, window.length - body)
+        stops = np.append(every, payload.length - body)
         lengths = np.diff(stops)
         if np.any(lengths <= 0):
             raise CorruptError("the bitmaps of a bitmap index are not in the order of its header", at)
@@ -571,27 +571,27 @@ class BitmapReader:
             self._block_bounds = [at, at]
 
     def _read_v2(self, has_nulls: bool) -> None:
-        window, at = self._window, _READ_HEAD
+        payload, at = self._payload, _READ_HEAD
         if has_nulls:
-            reader = Reader(window.view(at, 8), at)
+            reader = Reader(payload.view(at, 8), at)
             self._null_place = (reader.i4(), reader.i4())
             at += 8
-        count = Reader(window.view(at, 4), at).i4()
+        count = Reader(payload.view(at, 4), at).i4()
         at += 4
         if not 0 <= count <= self._values:
             raise CorruptError(f"a bitmap index of {self._values} values cannot have {count} blocks", at - 4)
         if self.keys.width:
             listed = count * (self.keys.width + 4) + 4
-            window.view(at, min(listed, window.length - at), ahead=0)  # with the number that follows, in one request
-            keys, tails, at = read_fixed(self.keys, window, at, count, 1)
+            payload.view(at, min(listed, payload.length - at), ahead=0)  # with the number that follows, in one request
+            keys, tails, at = read_fixed(self.keys, payload, at, count, 1)
             first: list[Key] = self.keys.order(keys.astype(self.keys.dtype)).tolist()
         else:
-            names, tails, at = read_variable(window, at, count, 1)
+            names, tails, at = read_variable(payload, at, count, 1)
             first = list(names)
-        size = Reader(window.view(at, 4), at).i4()
+        size = Reader(payload.view(at, 4), at).i4()
         at += 4
         bounds = [*tails[:, 0].tolist(), size]
-        if not 0 <= size <= window.length - at or bounds[0] != 0 or any(b - a < 4 for a, b in pairwise(bounds)):
+        if not 0 <= size <= payload.length - at or bounds[0] != 0 or any(b - a < 4 for a, b in pairwise(bounds)):
             raise CorruptError("the blocks of a bitmap index do not follow each other", at)
         if any(b <= a for a, b in pairwise(first)):  # type: ignore[operator]
             raise CorruptError("the blocks of a bitmap index are not in order", at)

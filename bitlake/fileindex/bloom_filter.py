@@ -195,7 +195,7 @@ class BloomReader:
         if keys is None:
             raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self._keys = keys
-        self._window = LazyBytes(fetch, length, _WHOLE)
+        self._payload = LazyBytes(fetch, length, _WHOLE)
         self._bits = 8 * (length - 4)
         self._hash_functions = 0
 
@@ -225,16 +225,16 @@ class BloomReader:
         hashes = self._keys.bloom_hashes(self._keys.array_of(keys))
         positions = np.stack(_positions(hashes, self._bits, self._hash_functions), axis=1).astype(np.int64)
         where = positions >> 3
-        if self._window.length <= _WHOLE or where.size > _FEW_PROBES:
-            body = np.frombuffer(self._window.view(4, self._window.length - 4), np.uint8)
+        if self._payload.length <= _WHOLE or where.size > _FEW_PROBES:
+            body = np.frombuffer(self._payload.view(4, self._payload.length - 4), np.uint8)
             found = body[where]
         else:
-            found = np.array([[self._window.view(4 + b, 1, ahead=1)[0] for b in row] for row in where.tolist()])
+            found = np.array([[self._payload.view(4 + b, 1, ahead=1)[0] for b in row] for row in where.tolist()])
         return bool(np.any(np.all(found >> (positions & 7) & 1, axis=1)))
 
     def _open(self) -> None:
-        ahead = None if self._window.length <= _WHOLE else 4
-        hash_functions = _I4.unpack(self._window.view(0, 4, ahead))[0]
+        ahead = None if self._payload.length <= _WHOLE else 4
+        hash_functions = _I4.unpack(self._payload.view(0, 4, ahead))[0]
         _check_shape(self._bits, hash_functions)
         self._hash_functions = hash_functions
 

@@ -120,7 +120,7 @@ class BsiReader:
         self.keys = keys
         self.row_count = row_count
         # The payload does not state where a slice starts, so it is read whole.
-        self._window = LazyBytes(fetch, length, length)
+        self._payload = LazyBytes(fetch, length, length)
         self._parts: tuple[_Part, _Part] | None = None
 
     def test(self, leaf: Leaf) -> Selection | None:
@@ -167,7 +167,7 @@ class BsiReader:
 
     def _read(self) -> tuple[_Part, _Part]:
         if self._parts is None:
-            reader = Reader(self._window.view(0, self._window.length))
+            reader = Reader(self._payload.view(0, self._payload.length))
             version, rows = reader.u1(), reader.i4()
             if version > _VERSION:
                 raise UnsupportedFeature(f"bsi version {version} is not known, only {_VERSION}")

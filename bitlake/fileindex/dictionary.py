@@ -207,7 +207,7 @@ def _fixed(rows: npt.NDArray[np.integer]) -> pa.Array:
 
 
 def read_variable(
-    window: LazyBytes, at: int, n: int, tail: int, end: int | None = None
+    payload: LazyBytes, at: int, n: int, tail: int, end: int | None = None
 ) -> tuple[list[bytes], Int64s, int]:
     """Read ``n`` records of variable-width keys from ``at``: (keys, tails as an (n, tail) array, end offset).
 
@@ -215,11 +215,11 @@ def read_variable(
     Raises :class:`CorruptError` when it does not end by then.
     """
     least = 4 + 4 * tail
-    limit = window.length if end is None else end
+    limit = payload.length if end is None else end
     if n < 0 or at > limit or n * least > limit - at:
         raise CorruptError(f"an index cannot have {n} values here", at)
     size = limit - at if end is not None else min(limit - at, max(4096, n * (least + 16)))
-    view = window.view(at, size)
+    view = payload.view(at, size)
     while True:
         found = _walk(view, at, n, tail)
         if found is not None:
@@ -229,7 +229,7 @@ def read_variable(
         if more == 0:
             raise CorruptError("an index ends inside its values", at)
         # Only the missing bytes: the list may be as long as everything else that a lookup reads.
-        view = memoryview(b"".join((view, window.view(at + size, more))))
+        view = memoryview(b"".join((view, payload.view(at + size, more))))
         size += more
 
 
@@ -264,10 +264,10 @@ def _walk(view: memoryview, base: int, n: int, tail: int) -> tuple[list[bytes], 
     return values, numbers, at
 
 
-def read_fixed(keys: Keys, window: LazyBytes, at: int, n: int, tail: int) -> tuple[npt.NDArray[np.int64], Int64s, int]:
+def read_fixed(keys: Keys, payload: LazyBytes, at: int, n: int, tail: int) -> tuple[npt.NDArray[np.int64], Int64s, int]:
     """Read ``n`` records of fixed-width keys from ``at``: (keys as int64, tails as an (n, tail) array, end offset)."""
     record = np.dtype([("key", keys.dtype.newbyteorder(">")), ("tail", ">i4", (tail,))])
-    if n < 0 or at + n * record.itemsize > window.length:
+    if n < 0 or at + n * record.itemsize > payload.length:
         raise CorruptError(f"an index cannot have {n} values here", at)
-    rows = np.frombuffer(window.view(at, n * record.itemsize), record)
+    rows = np.frombuffer(payload.view(at, n * record.itemsize), record)
     return rows["key"].astype(np.int64), rows["tail"].astype(np.int64), at + n * record.itemsize

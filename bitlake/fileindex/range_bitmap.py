@@ -155,7 +155,7 @@ class RangeBitmapReader:
             raise InvalidRequest(f"{ACCEPTS}; not {kind}")
         self.keys = keys
         self.row_count = row_count
-        self._window = LazyBytes(fetch, length)
+        self._payload = LazyBytes(fetch, length)
         self._cardinality = -1
         self._dictionary: Dictionary | None = None
         self._present: BitMap | None = None
@@ -252,7 +252,7 @@ class RangeBitmapReader:
 
     def _bounds(self) -> bytes:
         """Rows, distinct values, smallest and largest key: the part of the header that no option changes."""
-        return bytes(self._window.view(4, Reader(self._window.view(0, 4)).i4() - 4))
+        return bytes(self._payload.view(4, Reader(self._payload.view(0, 4)).i4() - 4))
 
     def _ranked(self, rows: BitMap) -> tuple[Int64s, Int64s, pa.Array]:
         """Of ``rows`` that are not NULL: their positions, each one's place in, and the keys of, their distinct keys.
@@ -327,7 +327,7 @@ class RangeBitmapReader:
         if not self._slices and len(self._directory):  # all at once: they lie together, after the rows not NULL
             start = self._slices_at - (0 if self._present else self._present_length)
             end = self._slices_at + int(self._directory.sum(axis=1).max())
-            self._window.view(start, end - start, ahead=0)
+            self._payload.view(start, end - start, ahead=0)
         for i, (offset, length) in enumerate(self._directory.tolist()):
             if i not in self._slices:
                 self._slices[i] = self._bitmap(self._slices_at + offset, length)
@@ -335,18 +335,18 @@ class RangeBitmapReader:
 
     def _bitmap(self, at: int, length: int) -> BitMap:
         try:
-            return deserialize(self._window.view(at, length), self.row_count)[0]
+            return deserialize(self._payload.view(at, length), self.row_count)[0]
         except CorruptError as e:
             raise CorruptError(e.what, at + (e.offset or 0)) from e
 
     def _open(self) -> None:
         if self._cardinality >= 0:
             return
-        window = self._window
-        length = Reader(window.view(0, 4)).i4()
-        if not 13 <= length <= window.length - 4:
+        payload = self._payload
+        length = Reader(payload.view(0, 4)).i4()
+        if not 13 <= length <= payload.length - 4:
             raise CorruptError(f"a range-bitmap cannot have a header of {length} bytes", 0)
-        reader = Reader(window.view(4, length), 4)
+        reader = Reader(payload.view(4, length), 4)
         version, rows, cardinality = reader.u1(), reader.i4(), reader.i4()
         if version != _VERSION:
             raise UnsupportedFeature(f"range-bitmap version {version} is not known, only {_VERSION}")
@@ -357,15 +357,15 @@ class RangeBitmapReader:
         for _ in range(2 if cardinality else 0):  # smallest and largest key: the dictionary has them too
             reader.take(self.keys.width or reader.i4())
         dictionary, at = reader.i4(), 4 + length
-        if not 0 <= dictionary <= window.length - at:
+        if not 0 <= dictionary <= payload.length - at:
             raise CorruptError(f"a dictionary of {dictionary} bytes does not fit its range-bitmap", at)
         self._open_slices(at + dictionary, cardinality)
         if cardinality:
-            self._dictionary = Dictionary(self.keys, window, at, dictionary, cardinality)
+            self._dictionary = Dictionary(self.keys, payload, at, dictionary, cardinality)
         self._cardinality = cardinality
 
     def _open_slices(self, at: int, cardinality: int) -> None:
-        reader = Reader(self._window.view(at, _SLICES.size), at)
+        reader = Reader(self._payload.view(at, _SLICES.size), at)
         length, version, count, present, directory = (
             reader.i4(),
             reader.u1(),
@@ -380,10 +380,10 @@ class RangeBitmapReader:
         if cardinality and count < (cardinality - 1).bit_length():
             raise CorruptError(f"{count} slices cannot hold {cardinality} values", at)
         at += _SLICES.size
-        self._directory = np.frombuffer(self._window.view(at, directory), ">i4").astype(np.int64).reshape(-1, 2)
+        self._directory = np.frombuffer(self._payload.view(at, directory), ">i4").astype(np.int64).reshape(-1, 2)
         self._present_length = present
         self._slices_at = at + directory + present
-        if self._slices_at > self._window.length:
+        if self._slices_at > self._payload.length:
             raise CorruptError("the slices of a range-bitmap are outside of it", at)
 
 
@@ -449,8 +449,8 @@ def _variable(keys: Keys, values: pa.Array, chunk_size: int) -> tuple[Int64s, by
 class Dictionary:
     """Finds the codes of keys in the dictionary at ``[start, start + length)`` of a payload, reading what it needs."""
 
-    def __init__(self, keys: Keys, window: LazyBytes, start: int, length: int, cardinality: int) -> None:
-        reader = Reader(window.view(start, _DICTIONARY_HEAD.size), start)
+    def __init__(self, keys: Keys, payload: LazyBytes, start: int, length: int, cardinality: int) -> None:
+        reader = Reader(payload.view(start, _DICTIONARY_HEAD.size), start)
         head, version, chunks = reader.i4(), reader.u1(), reader.i4()
         offsets_length, headers_length = reader.i4(), reader.i4()
         if version != _VERSION:
@@ -463,7 +463,7 @@ class Dictionary:
         if not good or not 0 < chunks <= cardinality or self._areas > self._end:
             raise CorruptError("the header of a range-bitmap's dictionary contradicts itself", start)
         self._keys = keys
-        self._window = window
+        self._payload = payload
         self._chunks = chunks
         self._cardinality = cardinality
         self._headers_length = headers_length
@@ -518,9 +518,9 @@ class Dictionary:
         if self._keys.width:
             if length != size * self._keys.width:
                 raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
-            others = np.frombuffer(self._window.view(at, length), self._keys.dtype.newbyteorder(">"))
+            others = np.frombuffer(self._payload.view(at, length), self._keys.dtype.newbyteorder(">"))
             return pa.concat_arrays([head, pa.array(others.astype(self._keys.dtype), self._keys.arrow)])
-        area = self._window.view(at, 4 * size + length)
+        area = self._payload.view(at, 4 * size + length)
         offsets = np.frombuffer(area[: 4 * size], ">i4").astype(np.int64)
         values = np.frombuffer(area[4 * size :], np.uint8)
         ends = np.append(offsets[1:], length) if size else offsets
@@ -546,14 +546,14 @@ class Dictionary:
     def _in_fixed(self, key: Key, at: int, size: int, length: int) -> tuple[int, bool]:
         if length != size * self._keys.width:
             raise CorruptError("a chunk of a range-bitmap's dictionary contradicts itself", at)
-        others = np.frombuffer(self._window.view(at, length), self._keys.dtype.newbyteorder(">"))
+        others = np.frombuffer(self._payload.view(at, length), self._keys.dtype.newbyteorder(">"))
         ordered = self._keys.order(others.astype(self._keys.dtype))
         place = int(np.searchsorted(ordered, self._order(key)))
         return place, place < size and int(others[place]) == key
 
     def _in_variable(self, key: Key, at: int, size: int, length: int) -> tuple[int, bool]:
         assert isinstance(key, bytes)
-        area = self._window.view(at, 4 * size + length)
+        area = self._payload.view(at, 4 * size + length)
         offsets = np.frombuffer(area[: 4 * size], ">i4")
         values = area[4 * size :]
         low, high = 0, size
@@ -573,11 +573,11 @@ class Dictionary:
     def _chunk(self, i: int) -> tuple[Key, int, int, int, int]:
         """Return (first key, its code, offset of the keys, number of other keys, length of the keys)."""
         if i not in self._read:
-            offset = _I4.unpack(self._window.view(self._offsets + 4 * i, 4))[0]
+            offset = _I4.unpack(self._payload.view(self._offsets + 4 * i, 4))[0]
             at = self._headers + offset
             if not 0 <= offset < self._headers_length:
                 raise CorruptError("a chunk of a range-bitmap's dictionary is out of place", at)
-            self._read[i] = self._parse(self._window.view(at, min(4096, self._areas - at), ahead=0), at)
+            self._read[i] = self._parse(self._payload.view(at, min(4096, self._areas - at), ahead=0), at)
         return self._read[i]
 
     def _parse(self, view: memoryview, at: int) -> tuple[Key, int, int, int, int]:
@@ -590,7 +590,7 @@ class Dictionary:
         else:
             n = reader.i4()
             if 0 <= n < self._areas - at and n + 25 > len(view) and len(view) == 4096:
-                return self._parse(self._window.view(at, min(n + 25, self._areas - at), ahead=0), at)
+                return self._parse(self._payload.view(at, min(n + 25, self._areas - at), ahead=0), at)
             first = bytes(reader.take(n))
         code, keys_at, size = reader.i4(), reader.i4(), reader.i4()
         if self._keys.width:

@@ -39,8 +39,8 @@ _AHEAD = 16 * 1024
 class FileIndexReader:
     """Reads the indexes of one data file; :func:`open_index` makes one.  Keeps readers and the bytes they fetched."""
 
-    def __init__(self, window: LazyBytes, fields: Sequence[DataField], row_count: int, strict: bool) -> None:
-        self._window = window
+    def __init__(self, container: LazyBytes, fields: Sequence[DataField], row_count: int, strict: bool) -> None:
+        self._container = container
         self._fields = tuple(fields)
         self._row_count = row_count
         self._strict = strict
@@ -57,7 +57,7 @@ class FileIndexReader:
     @property
     def bytes_read(self) -> int:
         """Bytes fetched so far."""
-        return self._window.bytes_read
+        return self._container.bytes_read
 
     def evaluate(self, predicate: Predicate) -> Selection:
         """Return the rows for which a bound predicate can be TRUE.
@@ -237,11 +237,11 @@ class FileIndexReader:
         return selection
 
     def _header(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
-        prefix = self._window.view(0, FIXED_LENGTH)
+        prefix = self._container.view(0, FIXED_LENGTH)
         length = header_length(prefix)
-        header = read_header(self._window.view(0, length), self._window.length)
+        header = read_header(self._container.view(0, length), self._container.length)
         if header.checksums is not None:
-            self._window.check(header.checksums)
+            self._container.check(header.checksums)
         return header.columns
 
     def _open(self, column: str, index_type: str, start: int, length: int) -> IndexReader | None:
@@ -251,10 +251,10 @@ class FileIndexReader:
             raise CorruptError(f"index type '{index_type}' is not known")
         if known is None:
             raise CorruptError(f"the file has no column '{column}'")
-        window = self._window
+        container = self._container
 
         def fetch(offset: int, n: int) -> memoryview:
-            return window.view(start + offset, n, ahead=0)
+            return container.view(start + offset, n, ahead=0)
 
         return index.reader(known[2], fetch, length, self._row_count)
 
