@@ -53,6 +53,7 @@ from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
 from bitlake.write.commit import OutcomeUnknown, commit
 from bitlake.write.commit_plan import CommitPlan, Once, Overwrite, SequenceTaken
+from bitlake.write.writable_table import WritableTable
 
 log = logging.getLogger("bitlake")
 Item = TypeVar("Item")
@@ -304,15 +305,15 @@ class Publisher:
             raise
 
 
-class Publishing(Protocol):
-    """A table that :func:`publish` commits to."""
+class MergeTreeTable(WritableTable, Protocol):
+    """A table whose buckets are written and compacted."""
 
     def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
         """Return the publisher that commits to the table."""
 
 
 def publish(
-    table: Publishing,
+    table: MergeTreeTable,
     state: TableState,
     changes: Iterable[BucketChange],
     *,

@@ -21,15 +21,13 @@ off all of them must be rewritten.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Protocol
 
 from pyroaring import BitMap
 
 from bitlake.errors import CommitConflict
 from bitlake.fileindex.selection import Selection
-from bitlake.io import Store
 from bitlake.merge.interval_partition import KeyRanges, interval_partition
-from bitlake.mergetree.commit import Publisher
+from bitlake.mergetree.commit import MergeTreeTable
 from bitlake.metadata import options as opt
 from bitlake.metadata.index_manifest import DELETION_VECTORS, IndexFileEntry, vectors_by_file
 from bitlake.metadata.manifest import FileSource, ManifestEntry
@@ -58,23 +56,7 @@ _PATIENT = 5
 """Tries that wait for other writers to leave level 0 empty; later ones hide its rows from readers for a moment."""
 
 
-class Switchable(Protocol):
-    """A table whose deletion vectors can be switched on or off."""
-
-    name: str
-    store: Store
-
-    def stored_state(self) -> TableState:
-        """Return the current state, under the table's own options."""
-
-    def compact(self, full: bool = False) -> Any:
-        """Compact the table; ``full``: merge all files."""
-
-    def publisher(self, state: TableState) -> Publisher:
-        """Return the publisher that commits to the table."""
-
-
-def switch_deletion_vectors(table: Switchable, on: bool) -> TableSchema:
+def switch_deletion_vectors(table: MergeTreeTable, on: bool) -> TableSchema:
     """Switch deletion vectors on or off; returns the schema, unchanged if they were switched already.
 
     Raises :class:`bitlake.errors.InvalidRequest` if the table's other options do not allow it, and
@@ -98,7 +80,7 @@ def switch_deletion_vectors(table: Switchable, on: bool) -> TableSchema:
     )
 
 
-def _settle(table: Switchable, state: TableState) -> None:
+def _settle(table: MergeTreeTable, state: TableState) -> None:
     if state.schema.primary_keys:
         table.compact(full=True)
         return
@@ -129,7 +111,7 @@ def is_settled(state: TableState, *, level_0: bool = False) -> bool:
     return all(len(interval_partition(files, ranges)) == len(files) for files in buckets.values())
 
 
-def _drop_stale_vectors(table: Switchable, state: TableState) -> None:
+def _drop_stale_vectors(table: MergeTreeTable, state: TableState) -> None:
     """Drop vectors left from a time when they were switched on: readers would apply them again."""
     names = {e.file.file_name for e in state.entries()}
     stale: dict[Bucket, list[IndexFileEntry]] = {}
@@ -142,7 +124,7 @@ def _drop_stale_vectors(table: Switchable, state: TableState) -> None:
         commit(table.store, state.paths, CommitPlan("COMPACT", index=changes), state.schema, user)
 
 
-def _finish(table: Switchable, before: TableState, new: TableSchema) -> bool:
+def _finish(table: MergeTreeTable, before: TableState, new: TableSchema) -> bool:
     """Close the table to the old mode after the switch to ``new``; False if it had to be switched back."""
     if _latest_id(before) is None:
         return True

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from bitlake.codec.roaring import deserialize, positions_of, serialize
 from bitlake.errors import CommitConflict, InvalidRequest, reading_table
 from bitlake.io import Store
 from bitlake.mergetree.bucket_states import bucket_states, merge_tree_context
-from bitlake.mergetree.commit import Publisher, compact_buckets, discard_changes
+from bitlake.mergetree.commit import MergeTreeTable, Publisher, compact_buckets, discard_changes
 from bitlake.mergetree.commit_message import BucketChange, MergeTreeContext
 from bitlake.mergetree.key_value_file import KeyValueWriter
 from bitlake.mergetree.postpone_bucket import postponed_files, read_postponed, schema_with_buckets
@@ -79,20 +79,8 @@ _TRIES = 20
 """Attempts of a write while other writers keep extending the same dynamic buckets."""
 
 
-class Target(Protocol):
-    """A primary-key table that statements write to."""
-
-    name: str
-
-    def state(self) -> TableState:
-        """Return the current state."""
-
-    def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
-        """Return the publisher that commits to the table."""
-
-
 def upsert(
-    table: Target,
+    table: MergeTreeTable,
     rows: Rows,
     kinds: Any = None,
     *,
@@ -125,7 +113,7 @@ def upsert(
 
 
 def _write(
-    table: Target,
+    table: MergeTreeTable,
     state: TableState,
     batches: Iterable[pa.Table],
     operation: str,
@@ -188,13 +176,13 @@ def check_assignable(table: str, schema: TableSchema, columns: Iterable[str]) ->
         )
 
 
-def delete(table: Target, scan: Scan) -> int:
+def delete(table: MergeTreeTable, scan: Scan) -> int:
     """Write a -D row for every row that a scan selects; returns their number."""
     check_primary_key(table.name, scan.state.schema)
     return delete_planned(table, scan.select(scan.state.schema.field_names))
 
 
-def delete_planned(table: Target, scan: Scan) -> int:
+def delete_planned(table: MergeTreeTable, scan: Scan) -> int:
     """Delete like :func:`delete`, by a planned scan of all columns.
 
     Whole rows are written, as in Paimon: the audit log and change streams show the deleted rows.
@@ -202,7 +190,7 @@ def delete_planned(table: Target, scan: Scan) -> int:
     return _write_kind(table, scan, DELETE, "DELETE", None)
 
 
-def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
+def update(table: MergeTreeTable, scan: Scan, values: Mapping[str, Any]) -> int:
     """Write a +U row with new values for every row that a scan selects; returns their number.
 
     Raises :class:`InvalidRequest` for columns that UPDATE cannot set, and for merge engines that do not replace rows.
@@ -215,7 +203,7 @@ def update(table: Target, scan: Scan, values: Mapping[str, Any]) -> int:
     return _write_kind(table, scan.select(schema.field_names), UPDATE_AFTER, "UPDATE", assignments)
 
 
-def _write_kind(table: Target, scan: Scan, kind: int, operation: str, values: Mapping[str, Any] | None) -> int:
+def _write_kind(table: MergeTreeTable, scan: Scan, kind: int, operation: str, values: Mapping[str, Any] | None) -> int:
     state, count = scan.state, 0
     check_row_kinds(table.name, state.schema)
 
@@ -238,7 +226,7 @@ def _write_kind(table: Target, scan: Scan, kind: int, operation: str, values: Ma
 
 
 def compact(
-    table: Target,
+    table: MergeTreeTable,
     state: TableState,
     entries: Sequence[ManifestEntry],
     full: bool,
@@ -291,7 +279,7 @@ def deletes_by_rewrite(state: TableState) -> bool:
 
 
 def delete_by_rewrite(
-    table: Target,
+    table: MergeTreeTable,
     state: TableState,
     scan_of: Callable[[TableState], Scan],
     runner: Runner,
@@ -305,7 +293,7 @@ def delete_by_rewrite(
     return deletion.rows
 
 
-def complete_changelog(table: Target, state: TableState) -> TableState:
+def complete_changelog(table: MergeTreeTable, state: TableState) -> TableState:
     """Compact the files whose changes the changelog does not show yet, before a rewrite merges them.
 
     Returns the state after that.

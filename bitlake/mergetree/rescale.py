@@ -11,20 +11,15 @@ Cost: reads and writes every row of the table, or of the partitions rescaled.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
 
 import pyarrow as pa
 
 from bitlake.errors import CommitConflict, InvalidRequest
-from bitlake.io import Store
 from bitlake.mergetree import dml
-from bitlake.mergetree.commit import Publisher
+from bitlake.mergetree.commit import MergeTreeTable
 from bitlake.metadata import options as opt
-from bitlake.metadata.manifest import ManifestEntry
-from bitlake.metadata.schema import TableSchema
-from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
 from bitlake.scan.scan import Scan
 from bitlake.snapshot.state import TableState
 from bitlake.write.commit_plan import Overwrite
@@ -33,38 +28,11 @@ from bitlake.write.writer import write_rows
 _TRIES = 10
 
 
-class Rescalable(Protocol):
-    """A table that can be rescaled."""
-
-    name: str
-    store: Store
-
-    def state(self) -> TableState:
-        """Return the current state."""
-
-    def scan_of(self, state: TableState) -> Scan:
-        """Return a scan of all rows."""
-
-    def alter_options(self, set: Mapping[str, str]) -> TableSchema:
-        """Change options."""
-
-    def partition_files(self, state: TableState, where: str | None) -> list[ManifestEntry]:
-        """Return the live files of partitions."""
-
-    def publisher(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> Publisher:
-        """Return the publisher that commits to the table."""
-
-    def commit_files(
-        self, state: TableState, files: Sequence[ManifestEntry], operation: str, overwrite: Overwrite | None = None
-    ) -> Snapshot | None:
-        """Commit files of an append table."""
-
-
 Rewrite = Callable[[TableState, Overwrite], object]
 """Overwrites a state with its own rows and commits that; raises :class:`CommitConflict`."""
 
 
-def rescale(table: Rescalable, buckets: int, rewrite: Rewrite | None = None) -> None:
+def rescale(table: MergeTreeTable, buckets: int, rewrite: Rewrite | None = None) -> None:
     """Rescale a table to ``buckets`` buckets; does nothing if it has that number.
 
     ``rewrite`` writes the rows (default: in this process).  Raises :class:`InvalidRequest` for tables without fixed
@@ -89,7 +57,7 @@ def _overwrite_of(state: TableState, *, dynamic: bool = False) -> Overwrite:
     return Overwrite(dynamic=dynamic, computed_on=state.snapshot_id, computed_uuid=uuid)
 
 
-def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rewrite) -> None:
+def rescale_partitions(table: MergeTreeTable, buckets: int, where: str, rewrite: Rewrite) -> None:
     """Rescale the partitions that satisfy a condition to ``buckets`` buckets; the option ``bucket`` stays.
 
     Each partition's files record its number of buckets.  Rows can be written to it only while the option has the same
@@ -106,7 +74,7 @@ def rescale_partitions(table: Rescalable, buckets: int, where: str, rewrite: Rew
     _repeat_until_spread(spread, table, buckets)
 
 
-def _repeat_until_spread(spread: Callable[[TableState], bool], table: Rescalable, buckets: int) -> None:
+def _repeat_until_spread(spread: Callable[[TableState], bool], table: MergeTreeTable, buckets: int) -> None:
     """Call ``spread`` with the latest state until it returns that nothing is left to do."""
     if buckets < 1:
         raise InvalidRequest(f"table '{table.name}' cannot have {buckets} buckets")
@@ -123,7 +91,7 @@ def _repeat_until_spread(spread: Callable[[TableState], bool], table: Rescalable
     raise CommitConflict(f"table '{table.name}': other writers committed first {_TRIES} times while it was rescaled")
 
 
-def _rewrite_here(table: Rescalable) -> Rewrite:
+def _rewrite_here(table: MergeTreeTable) -> Rewrite:
     def rewrite(state: TableState, overwrite: Overwrite) -> object:
         batches = _tables(table.scan_of(state).with_level_0())
         if state.schema.primary_keys:

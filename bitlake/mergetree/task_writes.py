@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, overload
+from typing import overload
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from bitlake.deletion import discard_files
 from bitlake.errors import CorruptError, InvalidRequest, StorageUnavailable
 from bitlake.io import Store
 from bitlake.mergetree import dml
-from bitlake.mergetree.commit import discard_changes
+from bitlake.mergetree.commit import MergeTreeTable, discard_changes
 from bitlake.mergetree.commit_message import BucketChange
 from bitlake.mergetree.writer import prepare_rows, write_changes
 from bitlake.metadata import options as opt
@@ -111,22 +111,8 @@ def _checked(job: TaskJob, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             yield table
 
 
-class CommitTarget(dml.Target, Protocol):
-    """A table to which the files of tasks are committed."""
-
-    def commit_files(
-        self,
-        state: TableState,
-        files: Sequence[ManifestEntry],
-        operation: str,
-        overwrite: Overwrite | None = None,
-        identifier: int = BATCH_IDENTIFIER,
-    ) -> Snapshot | None:
-        """Commit new data files of an append table in one snapshot."""
-
-
 def commit_tasks(
-    table: CommitTarget,
+    table: MergeTreeTable,
     job: TaskJob,
     results: Sequence[TaskResult],
     overwrite: Overwrite | None = None,
@@ -159,7 +145,7 @@ def staged_rows(state: TableState, results: Iterable[TaskResult]) -> StagedRows:
     return StagedRows(state.store, tuple(f for r in ordered for f in r.staged))
 
 
-def compact_touched(table: dml.Target, results: Sequence[TaskResult], identifier: int) -> Snapshot | None:
+def compact_touched(table: MergeTreeTable, results: Sequence[TaskResult], identifier: int) -> Snapshot | None:
     """Run pending compactions of the buckets that tasks wrote to; a failure is left to the next writer."""
     state = table.state()
     if state.schema.opts.of(opt.WRITE_ONLY) or not state.schema.primary_keys:

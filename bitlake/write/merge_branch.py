@@ -9,7 +9,6 @@ every snapshot since then; no data file is read.  Source: Paimon's FileSystemBra
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 from bitlake.errors import InvalidRequest, NotFound
 from bitlake.metadata import options as opt
@@ -24,23 +23,12 @@ from bitlake.snapshot.versions import load_schema, load_snapshot, snapshot_ids
 from bitlake.write.append_dml import retrying
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
+from bitlake.write.writable_table import WritableTable
 
 _ADDING = ("APPEND", "ANALYZE")
 
 
-class Branched(Protocol):
-    """A table whose branches can be merged."""
-
-    name: str
-
-    def state(self) -> TableState:
-        """Return the current state."""
-
-    def commit_user(self) -> str:
-        """Return the user named by commits."""
-
-
-def merge_branch(table: Branched, source: str, target: str = MAIN) -> Snapshot | None:
+def merge_branch(table: WritableTable, source: str, target: str = MAIN) -> Snapshot | None:
     """Add the files of branch ``source`` that ``target`` lacks; returns the new snapshot, None if none are missing.
 
     Raises :class:`NotFound` for an unknown branch, and :class:`InvalidRequest` where a merge could restore deleted rows
@@ -68,7 +56,7 @@ def merge_branch(table: Branched, source: str, target: str = MAIN) -> Snapshot |
     return retrying(lambda: _branch(table, target), step)
 
 
-def _branch(table: Branched, name: str) -> TableState:
+def _branch(table: WritableTable, name: str) -> TableState:
     state = table.state()
     branch = state.table_files.on_branch(None) if name == MAIN else find_branch(state, name)
     branch_state = load_state(f"{table.name}$branch_{name}" if name != MAIN else table.name, branch)
