@@ -18,7 +18,7 @@ from bitlake.errors import AlreadyExists, BitlakeError, CommitConflict, InvalidR
 from bitlake.expressions.tree import IsNull, Predicate
 from bitlake.io import Store
 from bitlake.mergetree import dml
-from bitlake.mergetree.commit import Publisher, once_of
+from bitlake.mergetree.commit import Publisher, stream_batch
 from bitlake.metadata import options as opt
 from bitlake.metadata.evolve import evolve
 from bitlake.metadata.locations import check_roots
@@ -57,7 +57,7 @@ from bitlake.snapshot.tag_files import Tag, load_tag
 from bitlake.snapshot.time_travel import Moment, Time, When, epoch_millis, snapshot_at_time, state_of
 from bitlake.snapshot.versions import branch_names, has_schema, snapshot_ids, tag_names
 from bitlake.write.append_compaction import compact_append
-from bitlake.write.append_dml import RowsGone, discard_all, retrying
+from bitlake.write.append_dml import RowDeletion, discard_statement, retrying
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan, Overwrite
 from bitlake.write.index_rewrite import Rewritten, backfill
@@ -385,25 +385,25 @@ class FileStoreTable:
             self.expire_due(state, identifier)
             return None
         kind = "APPEND" if overwrite is None else "OVERWRITE"
-        once = once_of(state, self.commit_user(state), identifier)
-        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite, once=once)
+        batch = stream_batch(state, self.commit_user(state), identifier)
+        plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite, batch=batch)
         made = self._commit(state, plan, operation, files, identifier)
         if operation != "TRUNCATE":  # expiry drops partitions by it, and in Paimon it expires none either
             self.expire_due(state, identifier)
         return made
 
     def commit_rows(
-        self, state: TableState, gone: RowsGone, operation: str, files: Sequence[ManifestEntry] = ()
+        self, state: TableState, deletion: RowDeletion, operation: str, files: Sequence[ManifestEntry] = ()
     ) -> Snapshot | None:
-        """Publish rows taken out of an append table and new files in one snapshot; on failure all of it is deleted."""
+        """Commit a deletion of rows and new files in one snapshot; on failure the files of both are deleted."""
         made = commit(
             self.store,
             state.paths,
-            gone.plan(state.schema, files),
+            deletion.plan(state.schema, files),
             state.schema,
             self.commit_user(state),
             operation=operation,
-            on_failure=lambda: discard_all(state, gone, files),
+            on_failure=lambda: discard_statement(state, deletion, files),
         )
         self.expire_due(state)
         return made

@@ -52,7 +52,7 @@ from bitlake.snapshot.index_files import IndexFiles
 from bitlake.snapshot.partitions import discard_entries
 from bitlake.snapshot.state import TableState
 from bitlake.write.commit import OutcomeUnknown, commit
-from bitlake.write.commit_plan import CommitPlan, Once, Overwrite, SequenceTaken
+from bitlake.write.commit_plan import CommitPlan, Overwrite, SequenceTaken, StreamBatch
 from bitlake.write.writable_table import WritableTable
 
 log = logging.getLogger("bitlake")
@@ -218,7 +218,7 @@ class Publisher:
                 sequences=_first_sequences(adds) if overwrite is None else {},
                 alone_since=state.snapshot_id or 0 if overwrite is None and is_cross_partition(state.schema) else None,
                 read_uuid=None if state.snapshot is None else state.snapshot.uuid,
-                once=once_of(state, self.user, self.identifier),
+                batch=stream_batch(state, self.user, self.identifier),
             )
             renumbered: list[ManifestEntry] | None = None
             try:
@@ -327,9 +327,9 @@ def publish(
     return publisher.publish(state, changes, operation=operation, overwrite=overwrite, renumber=renumber)
 
 
-def once_of(state: TableState, user: str, identifier: int) -> Once | None:
+def stream_batch(state: TableState, user: str, identifier: int) -> StreamBatch | None:
     """Return a stream's batch that was searched for in ``state``, for the commit to check; None for other writes."""
-    return None if identifier == BATCH_IDENTIFIER else Once(user, identifier, state.snapshot_id or 0)
+    return None if identifier == BATCH_IDENTIFIER else StreamBatch(user, identifier, state.snapshot_id or 0)
 
 
 def _first_sequences(adds: Iterable[ManifestEntry]) -> dict[Slot, int]:

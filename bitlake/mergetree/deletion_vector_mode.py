@@ -41,7 +41,7 @@ from bitlake.snapshot.schema_commit import write_schema
 from bitlake.snapshot.state import TableState
 from bitlake.snapshot.versions import existing_snapshots, latest_snapshot_id
 from bitlake.write.append_dml import (
-    RowsGone,
+    RowDeletion,
     discard_index_files,
     read_vectors_of,
     replaced_index_files,
@@ -201,7 +201,7 @@ def drop_all_vectors(state: TableState, runner: Runner, user: str) -> Snapshot |
     except BaseException:
         discard_index_files(state, [e for c in changes for e in c.new])
         raise
-    deletion = RowsGone({}, tuple(marked), tuple(adds), tuple(changes))
+    deletion = RowDeletion({}, tuple(marked), tuple(adds), tuple(changes))
     return commit(
         state.store,
         state.paths,

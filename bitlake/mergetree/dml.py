@@ -63,7 +63,7 @@ from bitlake.snapshot.state import TableState
 from bitlake.write.append_dml import (
     CommitRows,
     Hits,
-    RowsGone,
+    RowDeletion,
     find_hits,
     resolve_assignments,
     updated_batches,
@@ -313,7 +313,7 @@ def position_scan(scan: Scan) -> Scan:
     return scan.select([ROW_INDEX])
 
 
-def write_table_deletion(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
+def write_table_deletion(state: TableState, hits: Hits, runner: Runner) -> RowDeletion:
     """Write a deletion of hits in any table, like :func:`bitlake.write.append_dml.write_deletion` or by rewriting."""
     if not deletes_by_rewrite(state):
         return write_deletion(state, hits, runner)
@@ -333,7 +333,7 @@ def write_table_deletion(state: TableState, hits: Hits, runner: Runner) -> RowsG
     if error is not None:
         discard_entries(state.table_files, state.schema, adds)
         raise error
-    return RowsGone(unit_hits, tuple(e for f in units for e in _files(f)), tuple(adds))
+    return RowDeletion(unit_hits, tuple(e for f in units for e in _files(f)), tuple(adds))
 
 
 def _files(unit: PlannedFile) -> Sequence[ManifestEntry]:

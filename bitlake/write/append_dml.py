@@ -270,7 +270,7 @@ def _hit_selection(entry: ManifestEntry, hits: Hits) -> Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class RowsGone:
+class RowDeletion:
     """A deletion of rows, written but not committed: files removed, files that replace them, changes of vectors.
 
     ``hits`` are the rows that were still live.  ``adds`` and the new index files of ``index`` exist already.
@@ -307,7 +307,7 @@ def discard_index_files(state: TableState, entries: Sequence[IndexFileEntry]) ->
     discard_files(state.store, [index_path(state.paths, state.schema, e) for e in entries])
 
 
-def write_deletion(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
+def write_deletion(state: TableState, hits: Hits, runner: Runner) -> RowDeletion:
     """Write a deletion of rows: as deletion vectors, or by copying the other rows of the files hit."""
     if state.schema.opts.of(opt.DV_ENABLED):
         return mark_deleted(state, hits)
@@ -316,10 +316,10 @@ def write_deletion(state: TableState, hits: Hits, runner: Runner) -> RowsGone:
     copied = [files[n] for n, rows in touched.items() if len(rows) < files[n].file.row_count]
     kept_rows = {e.file.file_name: Selection.all().minus(hits[e.file.file_name], e.file.row_count) for e in copied}
     copies = rewrite(state, [(e,) for e in copied], kept_rows, runner, FileSource.APPEND)
-    return RowsGone(touched, tuple(files[n] for n in touched), tuple(e for entries in copies for e in entries))
+    return RowDeletion(touched, tuple(files[n] for n in touched), tuple(e for entries in copies for e in entries))
 
 
-def mark_deleted(state: TableState, hits: Hits) -> RowsGone:
+def mark_deleted(state: TableState, hits: Hits) -> RowDeletion:
     """Add hits to the deletion vectors of their files, except those that are in them already."""
     buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in state.entries():
@@ -356,7 +356,7 @@ def mark_deleted(state: TableState, hits: Hits) -> RowsGone:
     except BaseException:
         discard_index_files(state, [e for c in changes for e in c.new])
         raise
-    return RowsGone(new_hits, tuple(deletes), (), tuple(changes))
+    return RowDeletion(new_hits, tuple(deletes), (), tuple(changes))
 
 
 def is_bucket_unaware(schema: TableSchema) -> bool:
@@ -399,7 +399,7 @@ def vector_change(
 
 NewValue = Any
 """A Python value, an Arrow scalar, or a function that maps the old rows (a table of all columns) to a column."""
-CommitRows = Callable[[TableState, RowsGone, str, Sequence[ManifestEntry]], Any]
+CommitRows = Callable[[TableState, RowDeletion, str, Sequence[ManifestEntry]], Any]
 """Commits a deletion and new files under an operation's name: ``commit(state, deletion, operation, files)``."""
 Result = TypeVar("Result")
 
@@ -454,7 +454,7 @@ def update_rows(scan: Scan, values: Mapping[str, NewValue], runner: Runner, comm
     return deletion.rows
 
 
-def discard_all(state: TableState, deletion: RowsGone, files: Sequence[ManifestEntry]) -> None:
+def discard_statement(state: TableState, deletion: RowDeletion, files: Sequence[ManifestEntry]) -> None:
     """Delete the files that a statement wrote and no commit will name."""
     deletion.discard(state)
     discard_entries(state.table_files, state.schema, files)

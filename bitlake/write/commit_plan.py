@@ -43,7 +43,7 @@ class BatchCommitted(CommitConflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class StreamBatch:
     """A stream's batch that must be committed exactly once: its commit user and identifier.
 
     ``since`` is the id of the snapshot (0: none yet) up to which it has been searched for.
@@ -107,7 +107,7 @@ class CommitPlan:
     read_uuid: str | None = None
     statistics: str | None = None
     """The name of the statistics file that a snapshot of kind ANALYZE publishes."""
-    once: Once | None = None
+    batch: StreamBatch | None = None
     shared: bool = False
 
     @property
@@ -200,7 +200,7 @@ class PlanResolver:
                 f"snapshot {latest.id} of {self.paths.root} was committed after {read}, whose rows were to be "
                 "rewritten; read the table again and retry"
             )
-        self._check_once(latest)
+        self._check_batch(latest)
         self._check_alone(latest)
         bucketed = any(e.total_buckets > 0 for e in plan.adds)
         if not (plan.checked or bucketed or plan.sequences or plan.shared):
@@ -338,18 +338,18 @@ class PlanResolver:
         except NotFound:
             return None
 
-    def _check_once(self, latest: Snapshot | None) -> None:
-        once = self.plan.once
-        if once is None or latest is None:
+    def _check_batch(self, latest: Snapshot | None) -> None:
+        batch = self.plan.batch
+        if batch is None or latest is None:
             return
-        for number in range(once.since + 1, latest.id + 1):
+        for number in range(batch.since + 1, latest.id + 1):
             try:
                 snapshot = load_snapshot(self.table_files, number)
             except NotFound:
                 continue
-            if snapshot.commit_user == once.user and snapshot.commit_identifier == once.identifier:
+            if snapshot.commit_user == batch.user and snapshot.commit_identifier == batch.identifier:
                 raise BatchCommitted(
-                    f"batch {once.identifier} of {once.user} is in {self.paths.root} already, as snapshot {number}"
+                    f"batch {batch.identifier} of {batch.user} is in {self.paths.root} already, as snapshot {number}"
                 )
 
     def _check_alone(self, latest: Snapshot | None) -> None:

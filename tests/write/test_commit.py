@@ -23,7 +23,7 @@ from bitlake.snapshot import manifests
 from bitlake.snapshot.table_files import TableFiles
 from bitlake.types import parse_type
 from bitlake.write.commit import commit
-from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Once, Overwrite
+from bitlake.write.commit_plan import BatchCommitted, CommitPlan, Overwrite, StreamBatch
 
 STORE = LocalStore()
 FAST = {"commit.min-retry-wait": "1 ms", "commit.max-retry-wait": "1 ms"}
@@ -437,7 +437,7 @@ def test_a_batch_is_committed_once_wherever_it_was(tmp_path: Path) -> None:
     for since in range(5):
         for identifier in range(1, 6):
             for user in ("user-0", "user-1"):
-                plan = CommitPlan("APPEND", (entry("new"),), once=Once(user, identifier, since))
+                plan = CommitPlan("APPEND", (entry("new"),), batch=StreamBatch(user, identifier, since))
                 there = since < identifier < 5 and user == f"user-{identifier % 2}"
                 if there:
                     with pytest.raises(BatchCommitted, match=f"as snapshot {identifier}$"):
@@ -448,7 +448,7 @@ def test_a_batch_is_committed_once_wherever_it_was(tmp_path: Path) -> None:
                 manifests.clear_caches()
     STORE.delete(paths.snapshot(2))  # expired since
     manifests.clear_caches()
-    again = CommitPlan("APPEND", (entry("x"),), once=Once("user-1", 3, 1))
+    again = CommitPlan("APPEND", (entry("x"),), batch=StreamBatch("user-1", 3, 1))
     with pytest.raises(BatchCommitted, match="as snapshot 3$"):
         commit(STORE, paths, again, schema, "user-1", identifier=3)
 

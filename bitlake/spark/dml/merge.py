@@ -61,7 +61,7 @@ from bitlake.spark.runner import SparkRunner
 from bitlake.spark.write.append import write_frame
 from bitlake.spark.write.merge_schema import evolution, merged_state, merging
 from bitlake.sql import statements as st
-from bitlake.write.append_dml import discard_all, write_deletion
+from bitlake.write.append_dml import discard_statement, write_deletion
 
 _RANDOM = re.compile(r"\b(rand|randn|random|uuid|shuffle|uniform|randstr|monotonically_increasing_id)\s*\(", re.I)
 _CLOCK = re.compile(r"\b(current_\w+|now|localtimestamp|curdate|unix_timestamp)\b", re.I)
@@ -164,7 +164,7 @@ class _Merge:
                 if not self.missing:
                     self._check(files, expected)
             except BaseException:
-                discard_all(state, gone, files)
+                discard_statement(state, gone, files)
                 raise
         if gone.rows:
             table.commit_rows(state, gone, "MERGE", files)
