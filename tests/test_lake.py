@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +95,23 @@ def test_arguments_of_another_kind_say_what_is_wanted(tmp_path: Path, call: Any,
     with pytest.raises(InvalidRequest, match=message):
         call(lake, table)
     assert lake.tables() == ["t"] and table.scan().to_arrow().num_rows == 2
+
+
+def test_each_returned_value_shows_itself_in_one_line(tmp_path: Path) -> None:
+    lake = bitlake.connect(str(tmp_path))
+    table = lake.create_table("t", pa.schema([("id", pa.int64()), *((f"column_{i}", pa.string()) for i in range(40))]))
+    for i in range(30):
+        table.append(pa.table({"id": [i]}))
+    scan = table.scan(where="id IN (" + ", ".join(map(str, range(200))) + ")")
+    table.history.create_tag("a\nb".replace("\n", "_"))
+    values = [
+        lake, table, table.schema, table.snapshot, scan, scan.plan(), scan.explanation(), table.history.tags()["a_b"],
+        table.maintenance.expire_snapshots(retain_max=1, retain_min=1, older_than=timedelta(0), dry_run=True),
+        table.maintenance.verify(), table.maintenance.repair(), table.maintenance.report(),
+        table.maintenance.inspect("snapshot-1"), table.indexes.advise(),
+        *table.indexes.rebuild(), *table.indexes.list(),
+    ]  # fmt: skip
+    for value in values:
+        shown = repr(value)
+        assert len(shown) <= 300 and "\n" not in shown and type(value).__name__ in shown, shown
+    assert repr(table.snapshot).startswith("Snapshot(30: APPEND at ") and repr(scan.plan()).endswith("30 of 30 rows)")

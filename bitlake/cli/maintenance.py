@@ -32,19 +32,19 @@ def compact(run: Run, table: str, full: bool, where: str | None) -> None:
     For very large tables, CALL sys.compact does the same on Spark.
     """
     target = run.table(table)
-    before = _size(target)
+    before = _size(run.state(table))
     snapshot = target.maintenance.compact(full=full, where=where)
     document = {
         "table": target.name,
         "snapshot": None if snapshot is None else snapshot.id,
         "before": before,
-        "after": before if snapshot is None else _size(target),
+        "after": before if snapshot is None else _size(run.state(table)),
     }
     run.out.result(document, lambda screen: _show_compaction(screen, document, full))
 
 
-def _size(table: Any) -> dict[str, int]:
-    entries = table.state().entries()
+def _size(state: TableState) -> dict[str, int]:
+    entries = state.entries()
     return {"files": len(entries), "bytes": sum(e.file.file_size for e in entries)}
 
 

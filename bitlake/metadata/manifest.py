@@ -103,6 +103,10 @@ class ManifestEntry:
     total_buckets: int
     file: DataFileMeta
 
+    def __repr__(self) -> str:
+        file = self.file
+        return f"ManifestEntry({self.kind.name} {file.file_name}: bucket {self.bucket}, {file.row_count:,} rows)"
+
     @property
     def identity(self) -> Identity:
         """What an ADD and its DELETE share, exactly."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from bitlake import _clock
 from bitlake.errors import CorruptError, InvalidRequest, NotFound, UnsupportedFeature
+from bitlake.formatting import one_line
 from bitlake.metadata.java_json import check_members, dumps, load_object
 from bitlake.metadata.names import Names
 from bitlake.metadata.options import BUCKET, BUCKET_KEY, Options
@@ -43,6 +44,12 @@ class TableSchema:
     comment: str | None = None
     time_millis: int = 0
     version: int = VERSION
+
+    def __repr__(self) -> str:
+        columns = ", ".join(f"{f.name} {f.type}" for f in self.fields)
+        key = f", primary key {', '.join(self.primary_keys)}" if self.primary_keys else ""
+        partition = f", partitioned by {', '.join(self.partition_keys)}" if self.partition_keys else ""
+        return one_line(f"TableSchema({self.id}: {columns}{key}{partition})", 200)
 
     @property
     def opts(self) -> Options:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.errors import CorruptError, UnsupportedFeature
+from bitlake.formatting import time_words
 from bitlake.metadata.java_json import check_members, dumps, load_object
 from bitlake.metadata.paths import check_file_names
 
@@ -92,6 +93,10 @@ class Snapshot:
     properties: dict[str, str] = field(default_factory=dict, hash=False)
     next_row_id: int | None = None
     operation: str | None = None
+
+    def __repr__(self) -> str:
+        rows = f"{self.total_record_count or 0:,} rows"
+        return f"Snapshot({self.id}: {self.commit_kind} at {time_words(self.time_millis)}, {rows})"
 
     def to_json(self) -> str:
         """The file's text, as Jackson writes it."""

@@ -342,6 +342,10 @@ class Plan:
     order: tuple[Order, ...] = ()
     steps: tuple[PlanStep, ...] = ()
 
+    def __repr__(self) -> str:
+        files, rows = self.metrics.files, self.metrics.rows
+        return f"Plan({self.table}: {len(self.files):,} of {files:,} files, {self.chosen_rows:,} of {rows:,} rows)"
+
     @property
     def skipped(self) -> Sequence[SkippedFile]:
         """The files that no step kept, step by step."""

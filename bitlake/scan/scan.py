@@ -11,8 +11,10 @@ import pyarrow as pa
 
 from bitlake.errors import CorruptError, InvalidRequest, reading_table
 from bitlake.expressions.binder import bind
+from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Constant, Predicate
 from bitlake.formats.conform import retyped
+from bitlake.formatting import one_line
 from bitlake.io import Store
 from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import paused
@@ -62,6 +64,12 @@ class Scan:
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: Recorder | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        columns = ", ".join(self.columns)
+        where = "" if self.predicate is None else f", where {to_sql(self.predicate, self.state.schema.fields)}"
+        limit = "" if self.row_limit is None else f", limit {self.row_limit:,}"
+        return one_line(f"Scan({self.state.name}: {columns}{where}{limit})", 200)
 
     def _repr_html_(self) -> str:
         return str(render("scan html", self))

@@ -31,6 +31,7 @@ from typing import Any
 from bitlake import _clock
 from bitlake.deletion import check_history, delete_files
 from bitlake.errors import BitlakeError, InvalidRequest, UnsupportedFeature
+from bitlake.formatting import counted
 from bitlake.metadata import expiry_options as xo
 from bitlake.metadata import mergetree_options as mo
 from bitlake.metadata import options as opt
@@ -81,6 +82,10 @@ class Expiry:
     snapshots: tuple[int, ...] = ()
     data_files: tuple[str, ...] = ()
     metadata_files: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        files = len(self.data_files) + len(self.metadata_files)
+        return f"Expiry({counted(len(self.snapshots), 'snapshot')} before {self.end}, {counted(files, 'file')})"
 
 
 def plan_expiry(table: TableFiles, schema: TableSchema, retention: Retention) -> Expiry:

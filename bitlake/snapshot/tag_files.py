@@ -29,6 +29,9 @@ class Tag:
     created_ms: int | None = None
     retained_ms: int | None = None
 
+    def __repr__(self) -> str:
+        return f"Tag({self.name}: snapshot {self.snapshot.id})"
+
     def expired(self, now_local_ms: int) -> bool:
         """Whether its retention is over; ``now_local_ms`` is as :func:`bitlake._clock.local_ms` gives it."""
         return (

@@ -82,6 +82,10 @@ class Rewritten:
     index_bytes: int = 0
     problems: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        outcome = "unchanged" if self.new is None else ", ".join(self.built) or "index dropped"
+        return f"Rewritten({self.old.file.file_name}: {outcome})"
+
 
 def plan_rewrite(state: TableState, entries: Sequence[ManifestEntry]) -> list[RewriteTask]:
     """Return the tasks for data files, with the indexes that the table's options declare."""

@@ -154,6 +154,11 @@ class Advice:
         default=None, repr=False, compare=False
     )
 
+    def __repr__(self) -> str:
+        changes = len(self.set_options) + len(self.unset_options)
+        layout = counted(len(self.layout), "layout change")
+        return f"Advice({self.table}: {counted(changes, 'option')} to change, {layout})"
+
     @property
     def index_bytes(self) -> int:
         """Of all indexes that should be added."""

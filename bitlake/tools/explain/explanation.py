@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bitlake.formatting import counted, human_bytes, printable
+from bitlake.formatting import counted, human_bytes, one_line, printable
 from bitlake.representation import render
 from bitlake.scan.plan import Plan, SkipReason
 from bitlake.scan.scan import Scan
@@ -61,6 +61,9 @@ class Explanation:
     leaves_left_out: int
     files: tuple[FileMap, ...]
     advice: tuple[Advice, ...]
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.plan!r})"
 
     @property
     def files_left_out(self) -> int:
@@ -163,6 +166,9 @@ class QueryExplanation:
     query: str
     scans: tuple[Explanation, ...]
     spark: str
+
+    def __repr__(self) -> str:
+        return f"QueryExplanation({counted(len(self.scans), 'scan')}: {one_line(self.query, 120)})"
 
     def text(self) -> str:
         """All of it for people."""

@@ -170,6 +170,9 @@ class Inspection:
     rows: tuple[ValueRows, ...] = ()
     hex: HexView | None = None
 
+    def __repr__(self) -> str:
+        return f"Inspection({self.path}: {self.kind}, {self.size:,} bytes)"
+
     @property
     def faults(self) -> list[Fault]:
         """What is broken; empty for a sound file, as far as it was looked at."""

@@ -379,6 +379,9 @@ class TableReport:
     thresholds: Thresholds
     actions: tuple[Action, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"TableReport({self.name})"
+
     def to_dict(self) -> dict[str, object]:
         """The report as plain values."""
         return asdict(self)

@@ -285,6 +285,9 @@ class VerifyReport:
     orphans: tuple[int, int] | None = None
     last: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"VerifyReport({self.table}: {counted(len(self.findings), 'finding')})"
+
     @property
     def errors(self) -> tuple[Finding, ...]:
         """The findings that make readers fail or answer wrongly."""

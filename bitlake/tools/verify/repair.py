@@ -19,7 +19,7 @@ from bitlake import _clock
 from bitlake.deletion import check_history, discard_files
 from bitlake.errors import BitlakeError, InvalidRequest
 from bitlake.fileindex.container import encode_container
-from bitlake.formatting import printable
+from bitlake.formatting import counted, printable
 from bitlake.io import Store
 from bitlake.metadata.index_manifest import HASH, IndexFileEntry
 from bitlake.metadata.manifest import EntryKind, ManifestEntry
@@ -69,6 +69,11 @@ class Repair:
     left: tuple[Finding, ...]
     done: bool = False
     snapshot: int | None = None
+
+    def __repr__(self) -> str:
+        what = "done" if self.done else "planned"
+        left = counted(len(self.left), "finding")
+        return f"Repair({self.table}: {counted(len(self.actions), 'action')} {what}, {left} left)"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
