@@ -27,8 +27,8 @@ from bitlake.fileindex.registry import IndexBuilder, parse_index_options
 from bitlake.metadata.manifest import EMPTY_STATS, DataFileMeta, EntryKind, FileSource, ManifestEntry, decode_manifest
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import build_stats, stats_modes
+from bitlake.scan import index_reader
 from bitlake.snapshot import manifests as live
-from bitlake.table import index_access
 
 if TYPE_CHECKING:
     from bench.cases import Bench
@@ -135,7 +135,7 @@ def measure(table: bitlake.Table, files: int, rounds: int = 3) -> Times:
     for _ in range(rounds):
         row = [cpu(lambda: [decode_manifest(m) for m in manifests])]
         live.clear_caches()
-        index_access.forget_all()
+        index_reader.clear_index_caches()
         gc.collect()
         state = table.state()
         state.entries()
@@ -151,7 +151,7 @@ def measure(table: bitlake.Table, files: int, rounds: int = 3) -> Times:
         row += [plan(_INDEX, 0), plan(_INDEX, 0)]
         for where, left in ((stats, files // 100), (_INDEX, 0)):
             live.clear_caches()
-            index_access.forget_all()
+            index_reader.clear_index_caches()
             row += [plan(where, left), plan(where, left)]
         row.append(plan(_HIT, files))
         found.append(row)

@@ -169,11 +169,10 @@ def _head(source: pq.ParquetFile, rows: int) -> pa.RecordBatchReader:
 
 
 def _forget() -> None:
-    from bitlake.table.index_access import forget_all
-    from bitlake.table.read import forget_footers
-
+    from bitlake.scan.column_reader import clear_footers
+    from bitlake.scan.index_reader import clear_index_caches
     from bitlake.snapshot import manifests
 
     manifests.clear_caches()
-    forget_footers()
-    forget_all()
+    clear_footers()
+    clear_index_caches()

@@ -27,8 +27,8 @@ from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
 from bitlake.codec.binary_row import encode_row_with_arity
 from bitlake.metadata.manifest import ManifestEntry
+from bitlake.scan import index_reader
 from bitlake.snapshot import manifests as live
-from bitlake.table import index_access
 
 if TYPE_CHECKING:
     from bench.cases import Bench
@@ -66,7 +66,7 @@ def make_table(folder: Path, files: int, partitions: int) -> bitlake.Table:
 
 def _forget() -> None:
     live.clear_caches()
-    index_access.forget_all()
+    index_reader.clear_index_caches()
     gc.collect()
 
 

@@ -32,8 +32,8 @@ from bitlake.runtime import LocalRunner, Recorder, Runner
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.fallback_branch import check_branch_option
 from bitlake.scan.incremental import (
-    Between,
     FilesState,
+    SnapshotRange,
     changed_files,
     check_range,
     differing_files,
@@ -222,13 +222,13 @@ class FileStoreTable:
             last_id = ids[0] - 1  # all snapshots are younger: nothing had been committed yet
         else:
             last_id = ids[-1] if last is None else last.id
-        between = Between(ids[0] - 1 if first is None else first.id, last_id)
+        between = SnapshotRange(ids[0] - 1 if first is None else first.id, last_id)
         if between.end < between.start:
             raise InvalidRequest(f"table '{self.name}': changes run from an earlier time to a later one")
         return self.changes_between(state, between, mode, kinds=kinds, packed=packed)
 
     def changes_between(
-        self, state: TableState, between: Between, mode: str, *, kinds: bool, packed: bool = False
+        self, state: TableState, between: SnapshotRange, mode: str, *, kinds: bool, packed: bool = False
     ) -> Scan:
         """The changes between two moments of a state's table."""
         how = mode_of(state, between, mode)
@@ -268,13 +268,13 @@ class FileStoreTable:
             return base  # merging leaves out what was deleted, and indexes may help
         return ChangeScan.of(base, None if before is None else self.scan_of(before), kinded=kinds, packed=packed)
 
-    def _between(self, state: TableState, start: Moment, end: Moment | None) -> Between:
+    def _between(self, state: TableState, start: Moment, end: Moment | None) -> SnapshotRange:
         names = set(tag_names(state.table_files))
         if isinstance(start, str) and isinstance(end, str) and start in names and end in names:
             old, new = load_tag(state, start).snapshot, load_tag(state, end).snapshot
-            return Between(old.id, new.id, (old, new))
+            return SnapshotRange(old.id, new.id, (old, new))
         last = state.snapshot_id or 0
-        return Between(self._snapshot_id(state, start), last if end is None else self._snapshot_id(state, end))
+        return SnapshotRange(self._snapshot_id(state, start), last if end is None else self._snapshot_id(state, end))
 
     def _snapshot_id(self, state: TableState, moment: Moment) -> int:
         if isinstance(moment, Tag):

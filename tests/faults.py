@@ -14,8 +14,8 @@ from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import FaultyStore
-from bitlake.scan.column_reader import forget_footers
-from bitlake.scan.index_reader import forget_all
+from bitlake.scan.column_reader import clear_footers
+from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot import manifests
 from bitlake.snapshot.index_manifest import clear_index_manifests, index_entries, index_path
 from bitlake.snapshot.partitions import PartitionReader
@@ -95,8 +95,8 @@ def forget() -> None:
     """Clear every cache of this process."""
     manifests.clear_caches()
     clear_index_manifests()
-    forget_footers()
-    forget_all()
+    clear_footers()
+    clear_index_caches()
 
 
 def strays(table: Table) -> set[str]:

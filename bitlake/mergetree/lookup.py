@@ -32,7 +32,7 @@ from bitlake.mergetree.bucket_reader import POSITION, BucketReader
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan.column_reader import footer_of, has_pages
 from bitlake.scan.index_location import has_index
-from bitlake.scan.index_reader import open_for
+from bitlake.scan.index_reader import open_file_index
 from bitlake.types import AtomicType, Root
 
 log = logging.getLogger("bitlake")
@@ -146,7 +146,7 @@ class KeyLookup:
             return Selection.all(True)
         schema = reader.file_schema(entry)
         try:
-            index = open_for(reader.store, reader.path(entry), entry.file, schema)
+            index = open_file_index(reader.store, reader.path(entry), entry.file, schema)
         except BitlakeError as e:
             log.warning("%s: its file index cannot be read, so it is searched without (%s)", entry.file.file_name, e)
             return Selection.all(True)

@@ -24,12 +24,12 @@ from bitlake.io import Store
 from bitlake.merge.keys import group_rows, same_values
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.column_reader import FileTask, ReadCounts
-from bitlake.scan.metadata_only import Answers
+from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan
 from bitlake.scan.read_ahead import read_in_order
 from bitlake.scan.reader import ReadRequest, bytes_to_read, output_schema, read_file, tasks_of
 from bitlake.scan.scan import Scan
-from bitlake.scan.split_planner import key_condition
+from bitlake.scan.split_planner import key_predicate
 from bitlake.schema.merge_spec import ADD, DELETE, SEQUENCE_NUMBER, UPDATE_AFTER, VALUE_KIND
 from bitlake.types import ArrayType, DataField
 from bitlake.types.datatypes import parse_type
@@ -122,7 +122,7 @@ class ChangeScan(Scan):
         condition = all_of(pushed) if pushed else None
         if self.before is not None:
             # A row that changed would look new or gone if a condition held for only one of its versions.
-            condition = key_condition(base.state.schema, condition)
+            condition = key_predicate(base.state.schema, condition)
         asked = frozenset(self.columns) | (frozenset() if self.predicate is None else sources_of(self.predicate))
         compared = self.before is not None
         columns = [c for c in base.state.schema.field_names if compared or c in asked]
@@ -171,7 +171,7 @@ class ChangeScan(Scan):
         """Whether there is a row at all."""
         return any(t.num_rows for t in self._tables())
 
-    def answers(self, may_read: bool = True) -> Answers:
+    def aggregates(self, may_read: bool = True) -> ScanAggregates:
         """Raises: no metadata knows what kinds rows have."""
         raise InvalidRequest(f"table '{self.state.name}': read the rows of changes, and aggregate those")
 

@@ -135,7 +135,7 @@ def footer_of(store: Store, task: FileTask) -> Footer:
     return _footers.get_or(task.path, load)
 
 
-def forget_footers() -> None:
+def clear_footers() -> None:
     """Drop every cached footer (tests that break files on purpose need it)."""
     _footers.clear()
 

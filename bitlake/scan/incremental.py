@@ -59,7 +59,7 @@ def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
+class SnapshotRange:
     """Two moments: what was committed after ``start`` up to ``end``.  ``start`` 0: from the first snapshot on.
 
     ``tags``: both were given as tags.
@@ -70,7 +70,7 @@ class Between:
     tags: tuple[Snapshot, Snapshot] | None = None
 
 
-def mode_of(state: TableState, between: Between, mode: str) -> str:
+def mode_of(state: TableState, between: SnapshotRange, mode: str) -> str:
     """``delta``, ``changelog`` or ``diff`` for what was asked; raises :class:`InvalidRequest` for other words."""
     if mode not in MODES:
         raise InvalidRequest(f"table '{state.name}': '{mode}' is no incremental mode; there are {', '.join(MODES)}")
@@ -81,7 +81,7 @@ def mode_of(state: TableState, between: Between, mode: str) -> str:
     return "delta" if state.schema.opts.of(opt.CHANGELOG_PRODUCER) == "none" else "changelog"
 
 
-def changed_files(state: TableState, between: Between, mode: str) -> list[ManifestEntry]:
+def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[ManifestEntry]:
     """The files of the snapshots between two moments, by ``delta`` or ``changelog``.
 
     Raises :class:`NotFound` for snapshots that have expired, naming those that are kept.
@@ -106,7 +106,7 @@ def changed_files(state: TableState, between: Between, mode: str) -> list[Manife
     return [e for entries in manifests for e in entries if e.kind is EntryKind.ADD]
 
 
-def _ids_between(state: TableState, between: Between, ids: Sequence[int]) -> list[int]:
+def _ids_between(state: TableState, between: SnapshotRange, ids: Sequence[int]) -> list[int]:
     """The snapshots of ``ids`` after one up to another; raises :class:`NotFound` if one is missing."""
     expected = between.start + 1
     if expected > between.end:
@@ -122,7 +122,7 @@ def _ids_between(state: TableState, between: Between, ids: Sequence[int]) -> lis
     raise NotFound(f"table '{state.name}': snapshot {expected} is missing, or expired meanwhile; read again")
 
 
-def check_range(state: TableState, between: Between) -> list[int]:
+def check_range(state: TableState, between: SnapshotRange) -> list[int]:
     """All snapshots; raises :class:`NotFound` unless those between are kept, :class:`InvalidRequest` for a range
     backwards.
     """

@@ -27,7 +27,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import LocalRunner
 from bitlake.scan.column_reader import FileTask, footer_of, stored_bytes
 from bitlake.scan.index_location import has_index
-from bitlake.scan.index_reader import IndexAnswer, keep_answer, known_answer, open_for
+from bitlake.scan.index_reader import IndexResult, cache_result, cached_result, open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.schema.evolution import MappedPredicate
 
@@ -122,7 +122,7 @@ class _Answered(NamedTuple):
 def _needs_storage(planned: PlannedFile, question: _Question) -> bool:
     file = planned.entry.file
     try:
-        return file.embedded_index is None and known_answer(planned.path, file, question.key) is None
+        return file.embedded_index is None and cached_result(planned.path, file, question.key) is None
     except CorruptError:
         return False  # asking reports it, as for every index that cannot be read
 
@@ -133,11 +133,11 @@ def _ask(planned: PlannedFile, question: _Question, store: Store, strict: bool) 
     problems: Sequence[str] = ()
     size = 0
     try:
-        answer = known_answer(planned.path, file, question.key)
-        if answer is None:
-            answer, problems, size = _evaluate(planned, question, store)
+        result = cached_result(planned.path, file, question.key)
+        if result is None:
+            result, problems, size = _evaluate(planned, question, store)
             if not problems:
-                keep_answer(planned.path, file, question.key, answer)
+                cache_result(planned.path, file, question.key, result)
     except BitlakeError as e:
         if strict:
             raise _refused(planned.path, str(e)) from e
@@ -145,38 +145,38 @@ def _ask(planned: PlannedFile, question: _Question, store: Store, strict: bool) 
     if strict and problems:
         raise _refused(planned.path, problems[0])
     # Mostly all rows of the file are left, so that there is nothing to intersect with.
-    selection = answer.selection if planned.selection.rows is None else answer.selection.both(planned.selection)
+    selection = result.selection if planned.selection.rows is None else result.selection.both(planned.selection)
     narrowed = PlannedFile(
         planned.entry,
         planned.path,
         planned.partition,
         selection if question.mapped.exact else selection.inexact(),
-        answer.used,
+        result.used,
         place,
-        answer.spared,
+        result.unused,
     )
     return _Answered(narrowed, [_unreadable(planned.path, p) for p in problems] if problems else (), size)
 
 
-def _evaluate(planned: PlannedFile, question: _Question, store: Store) -> tuple[IndexAnswer, Sequence[str], int]:
+def _evaluate(planned: PlannedFile, question: _Question, store: Store) -> tuple[IndexResult, Sequence[str], int]:
     """Open a file's index and evaluate the predicate: the answer, what could not be read, and the bytes read."""
     file, predicate = planned.entry.file, question.mapped.predicate
-    index = open_for(store, planned.path, file, question.schema)
+    index = open_file_index(store, planned.path, file, question.schema)
     assert index is not None  # only files with an index are asked
     before = index.bytes_read
     policy = _cost_policy(store, planned.path, file, question.schema, question.exact)
-    selection, spared = index.evaluate_at_cost(predicate, policy)
+    selection, unused = index.evaluate_at_cost(predicate, policy)
     if _too_many(selection, file.row_count) and not question.exact:
         many = f"{selection.count(file.row_count):,} rows are too many to be picked, so all are read"
-        selection, spared = Selection.all(), (*spared, many)
+        selection, unused = Selection.all(), (*unused, many)
     used = tuple(
         f"{kind}({column})"
         for column in sorted(columns_of(predicate))
         for kind in index.columns.get(column, ())
-        if not any(s.startswith(f"{kind}({column}):") for s in spared)
+        if not any(s.startswith(f"{kind}({column}):") for s in unused)
     )
     # Parts are read when they are first needed, so problems are known only after the evaluation.
-    return IndexAnswer(selection, used, spared), tuple(index.problems), index.bytes_read - before
+    return IndexResult(selection, used, unused), tuple(index.problems), index.bytes_read - before
 
 
 def _skip(file: PlannedFile, question: _Question) -> SkippedFile:

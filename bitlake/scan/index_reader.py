@@ -1,4 +1,8 @@
-"""Opening a data file's index, wherever it is kept; what a predicate does not need is not read."""
+"""Open the file index of a data file, embedded in the manifest or beside the data, and keep what it answered.
+
+Only the parts of an index that a predicate needs are read.  Data files and their indexes never change, so open indexes
+(256 MB) and the results of predicates (128 MB) stay cached: the next plan with the same predicate opens no index.
+"""
 
 from __future__ import annotations
 
@@ -14,80 +18,84 @@ from bitlake.scan.index_location import index_name
 
 _open: Cache[tuple[str, str], FileIndexReader] = Cache(256 * 1024 * 1024)
 _START = 32 * 1024
-"""Bytes of an index file fetched with its size: its header, and many a small index as a whole.  To a disk that is
-nothing; of a bucket it saves a request for the size, one for the header's length and one for the header."""
+"""Bytes of an index file fetched together with its size: its header, and all of a small index.  On an object store this
+saves the requests for the size, the header's length and the header; on a disk it costs nothing."""
 _OPENED = 8 * 1024
-"""Bytes that an open index takes beside its own, about: of 100,000 small ones that is far more than these."""
-_answers: Cache[tuple[str, str, str], IndexAnswer] = Cache(128 * 1024 * 1024)
-_ANSWER = 512
+"""An estimate of the memory of an open index beside its own bytes; for 100,000 small ones this is most of it."""
+_results: Cache[tuple[str, str, str], IndexResult] = Cache(128 * 1024 * 1024)
+_RESULT = 512
+"""An estimate of the memory of a result beside its rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class IndexAnswer:
-    """What a file's index said of a predicate, which indexes it has of its columns, and which were not worth it."""
+class IndexResult:
+    """The rows that a file's index selects for a predicate, the indexes used, and why others were not read."""
 
     selection: Selection
     used: tuple[str, ...]
-    spared: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
-def open_for(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema) -> FileIndexReader | None:
+def open_file_index(store: Store, data_path: str, file: DataFileMeta, schema: TableSchema) -> FileIndexReader | None:
     """Open the index of a data file written with ``schema``; None if it has none.
 
-    What was opened and read stays cached, because neither a data file nor its index ever changes; one that had problems
-    is opened anew, so that a storage failure passes and a lasting problem shows up in every plan that it concerns.
-    Raises :class:`bitlake.errors.BitlakeError` for an index file that is not there or cannot be asked for its size.
+    Open indexes stay cached.  An index with problems is opened again each time, so that a storage failure passes and a
+    lasting problem shows up in every plan that it concerns.  Raises :class:`bitlake.errors.BitlakeError` for an index
+    file that does not exist or whose size cannot be read.
     """
     if file.embedded_index is not None:
-        content = file.embedded_index
-        # Small ones are quicker to parse again than the garbage collector is to look through all of them.
-        small = len(content) < _OPENED
-        key = (data_path, _place(file))
-        found = None if small else _open.get(key)
-        if found is None or found.problems:
-            found = open_index(
-                lambda offset, length: content[offset : offset + length], len(content), schema.fields, file.row_count
-            )
-            if not small:
-                _open.put(key, found, len(content) + _OPENED)
-        return found
+        return _open_embedded(data_path, file, file.embedded_index, schema)
     name = index_name(file)
     if name is None:
         return None
     path = f"{data_path.rsplit('/', 1)[0]}/{name}"
     key = (path, "")
-    found = _open.get(key)
-    if found is None or found.problems:
+    index = _open.get(key)
+    if index is None or index.problems:
         start, length = store.read_start(path, _START)
 
         def fetch(offset: int, size: int) -> bytes:
             inside = offset >= 0 and offset + size <= len(start)
             return start[offset : offset + size] if inside else store.read_range(path, offset, size)
 
-        found = open_index(fetch, length, schema.fields, file.row_count)
-        _open.put(key, found, length + _OPENED)
-    return found
+        index = open_index(fetch, length, schema.fields, file.row_count)
+        _open.put(key, index, length + _OPENED)
+    return index
 
 
-def _place(file: DataFileMeta) -> str:
-    """Which index of a data file: rewriting it leaves the data file's name as it is."""
+def _open_embedded(data_path: str, file: DataFileMeta, content: bytes, schema: TableSchema) -> FileIndexReader:
+    # Small ones are quicker to parse again than the garbage collector is to look through all of them.
+    small = len(content) < _OPENED
+    key = (data_path, _identity(file))
+    index = None if small else _open.get(key)
+    if index is None or index.problems:
+        index = open_index(
+            lambda offset, length: content[offset : offset + length], len(content), schema.fields, file.row_count
+        )
+        if not small:
+            _open.put(key, index, len(content) + _OPENED)
+    return index
+
+
+def _identity(file: DataFileMeta) -> str:
+    """Tells the indexes of a data file apart: rewriting an index leaves the data file's name as it is."""
     content = file.embedded_index
     return index_name(file) or "" if content is None else f"embedded:{len(content)}:{hash(content)}"
 
 
-def known_answer(data_path: str, file: DataFileMeta, question: str) -> IndexAnswer | None:
-    """What :func:`keep_answer` was told; ``question`` tells predicates on the file's columns apart."""
-    return _answers.get((data_path, _place(file), question))
+def cached_result(data_path: str, file: DataFileMeta, predicate_key: str) -> IndexResult | None:
+    """The result that :func:`cache_result` kept, or None; the key tells predicates on the file's columns apart."""
+    return _results.get((data_path, _identity(file), predicate_key))
 
 
-def keep_answer(data_path: str, file: DataFileMeta, question: str, answer: IndexAnswer) -> None:
-    """Remember an answer that had no problems: the next plan with the same question does not open the index."""
-    rows = answer.selection.rows
+def cache_result(data_path: str, file: DataFileMeta, predicate_key: str, result: IndexResult) -> None:
+    """Keep a result without problems: the next plan with the same predicate does not open the index."""
+    rows = result.selection.rows
     size = 0 if rows is None else min(8 * len(rows), file.row_count // 8 + 64)
-    _answers.put((data_path, _place(file), question), answer, _ANSWER + size)
+    _results.put((data_path, _identity(file), predicate_key), result, _RESULT + size)
 
 
-def forget_all() -> None:
-    """Drop every cached index and answer (tests that break files on purpose need it)."""
+def clear_index_caches() -> None:
+    """Drop every cached index and result (for tests that damage files on purpose)."""
     _open.clear()
-    _answers.clear()
+    _results.clear()

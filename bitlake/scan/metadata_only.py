@@ -1,6 +1,6 @@
-"""Answers that need no rows: counts, distinct values and extremes from metadata and indexes, file by file.
+"""Metadata-only queries: counts, distinct values and extremes from metadata and indexes, file by file.
 
-Three ways, each file taking the cheapest that is certain:
+Each file takes the cheapest of three ways that is exact:
 
 * ``metadata``: row counts, partition values, NULL counts, and bounds that are values of the column (not cut, not of
   floats, of a file whose rows all count);
@@ -27,7 +27,7 @@ from bitlake.lazy_arrow import compute as pc
 from bitlake.metadata.paths import TablePaths
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.index_location import has_index
-from bitlake.scan.index_reader import open_for
+from bitlake.scan.index_reader import open_file_index
 from bitlake.scan.metadata_pruning import physical_array
 from bitlake.scan.plan import Plan, PlannedFile
 from bitlake.scan.reader import IgnoredFiles, ReadRequest, read_file, tasks_of
@@ -42,13 +42,14 @@ _COUNT = "count"
 
 
 class NeedsData(Exception):
-    """Only the rows themselves can tell, and they were not to be read."""
+    """The aggregate needs rows of data files, which the caller does not let it read."""
 
 
-class Answers:
-    """The aggregates of a plan's rows.  ``may_read``: whether data files may be opened where nothing else can tell.
+class ScanAggregates:
+    """Aggregates of a plan's rows.
 
-    Methods raise :class:`NeedsData` when it is False.  The plan's metrics tell how many files were answered which way.
+    ``may_read`` allows opening data files where metadata and indexes do not suffice; without it methods raise
+    :class:`NeedsData`.  ``answered_by`` of the plan's metrics counts the files answered each way.
     """
 
     def __init__(
@@ -74,15 +75,15 @@ class Answers:
     # --- the answers -------------------------------------------------------------------------------------------------
 
     def count(self, column: str | None = None) -> int:
-        """How many rows there are, or how many that are not NULL in a column."""
+        """The number of rows, or of those that are not NULL in a column."""
         total = 0
         for file in self._plan.files:
             if self._sure(file):
-                known = file.chosen_rows if column is None else self._not_null(file, column)
-                if known is not None:
-                    total += known
+                rows = file.chosen_rows if column is None else self._not_null(file, column)
+                if rows is not None:
+                    total += rows
                     if column is None:
-                        self._told(INDEX if file.selection.rows is not None else METADATA)
+                        self._count_way(INDEX if file.selection.rows is not None else METADATA)
                     continue
             for table in self._read(file, [] if column is None else [column]):
                 total += table.num_rows - (0 if column is None else table.column(0).null_count)
@@ -92,12 +93,12 @@ class Answers:
         """Whether there is a row."""
         files = self._plan.files
         if any(self._sure(f) and f.chosen_rows for f in files):
-            self._told(METADATA)
+            self._count_way(METADATA)
             return True
         return any(t.num_rows for f in files if not self._sure(f) for t in self._read(f, []))
 
     def group_count(self, column: str) -> pa.Table:
-        """Each distinct value, NULL among them, with its rows: columns ``<column>`` and ``count``."""
+        """Each distinct value, also NULL, with its number of rows: columns ``<column>`` and ``count``."""
         field = self._comparable(column)
         parts = [part for file in self._plan.files for part in self._counted(file, field)]
         return _merged(parts, field)
@@ -127,20 +128,20 @@ class Answers:
 
     def _not_null(self, file: PlannedFile, column: str) -> int | None:
         ranges = self._range(column)
-        known = ranges.stats(file)
-        nulls = None if known is None else ranges.nulls(known, file)
+        stats = ranges.stats(file)
+        nulls = None if stats is None else ranges.nulls(stats, file)
         if nulls == 0 or nulls == file.row_count:
-            self._told(METADATA)
+            self._count_way(METADATA)
             return 0 if nulls else file.chosen_rows
         if nulls is not None and file.whole:
-            self._told(METADATA)
+            self._count_way(METADATA)
             return file.row_count - nulls
         name, index = self._index(file, column)
-        found = None if index is None else index.null_count(name, file.selection.rows)
-        if found is None:
+        nulls = None if index is None else index.null_count(name, file.selection.rows)
+        if nulls is None:
             return None
-        self._told(INDEX)
-        return file.chosen_rows - found
+        self._count_way(INDEX)
+        return file.chosen_rows - nulls
 
     def _counted(self, file: PlannedFile, field: DataField) -> Iterator[pa.Table]:
         if self._sure(file):
@@ -149,11 +150,11 @@ class Answers:
                 yield single
                 return
             name, index = self._index(file, field.name)
-            told = None if index is None else index.value_counts(name, file.selection.rows)
-            if told is not None:
-                self._told(INDEX)
-                yield _table(field, told.values.cast(arrow_type(field.type)), told.counts)
-                yield _nulls(field, told.nulls)
+            values = None if index is None else index.value_counts(name, file.selection.rows)
+            if values is not None:
+                self._count_way(INDEX)
+                yield _table(field, values.values.cast(arrow_type(field.type)), values.counts)
+                yield _nulls(field, values.nulls)
                 return
         for table in self._read(file, [field.name]):
             yield _merged([_table(field, table.column(0), np.ones(table.num_rows, np.int64))], field)
@@ -164,7 +165,7 @@ class Answers:
             values = None if index is None else index.distinct(name)
             nulls = None if index is None or values is None else index.null_count(name)
             if values is not None and nulls is not None:
-                self._told(INDEX)
+                self._count_way(INDEX)
                 yield _table(field, values.cast(arrow_type(field.type)), np.ones(len(values), np.int64))
                 yield _nulls(field, nulls)
                 return
@@ -175,17 +176,17 @@ class Answers:
         if self._sure(file):
             bounds = self._bounds(file, field)
             if bounds is not None:
-                self._told(METADATA)
+                self._count_way(METADATA)
                 return [physical_array(field, bounds)]
             name, index = self._index(file, field.name)
             rows: BitMap | None = file.selection.rows
-            found = None if index is None else index.extremes(name, rows)
-            if found is None and index is not None:
-                told = index.value_counts(name, rows) if rows is not None else None
-                found = index.distinct(name) if rows is None else None if told is None else told.values
-            if found is not None:
-                self._told(INDEX)
-                return [found.cast(arrow_type(field.type))]
+            values = None if index is None else index.extremes(name, rows)
+            if values is None and index is not None:
+                counted = index.value_counts(name, rows) if rows is not None else None
+                values = index.distinct(name) if rows is None else None if counted is None else counted.values
+            if values is not None:
+                self._count_way(INDEX)
+                return [values.cast(arrow_type(field.type))]
         out = []
         for table in self._read(file, [field.name]):
             for descending in (False, True):
@@ -194,32 +195,32 @@ class Answers:
         return [c for a in out for c in (a.chunks if isinstance(a, pa.ChunkedArray) else [a])]
 
     def _bounds(self, file: PlannedFile, field: DataField) -> list[Any] | None:
-        """The smallest and largest value by metadata, if they surely are values of the chosen rows."""
+        """The smallest and largest value by metadata, if the chosen rows are known to have them."""
         ranges = self._range(field.name)
-        known = ranges.stats(file)
-        if known is None:
+        stats = ranges.stats(file)
+        if stats is None:
             return None
-        if ranges.nulls(known, file) == file.row_count:
+        if ranges.nulls(stats, file) == file.row_count:
             return []
         constant = ranges.constant
-        whole = file.whole and not known.truncated and not _has_type(field, _FLOATS)
-        if known.min is None or known.max is None or not (constant or whole):
+        whole = file.whole and not stats.truncated and not _has_type(field, _FLOATS)
+        if stats.min is None or stats.max is None or not (constant or whole):
             return None
-        return [known.min, known.max]
+        return [stats.min, stats.max]
 
     def _single(self, file: PlannedFile, field: DataField) -> pa.Table | None:
-        """The file's values with their counts, when metadata say that it has one at most."""
+        """The file's values with their counts, if metadata show that it has at most one value."""
         bounds = self._bounds(file, field)
         if bounds is None or (bounds and bounds[0] != bounds[1]):
             return None
         ranges = self._range(field.name)
-        known = ranges.stats(file)
-        nulls = None if known is None else ranges.nulls(known, file)
+        stats = ranges.stats(file)
+        nulls = None if stats is None else ranges.nulls(stats, file)
         if nulls is None or not (file.whole or nulls in (0, file.row_count)):
             return None
         if not file.whole and nulls:  # all of them
             nulls = file.chosen_rows
-        self._told(METADATA)
+        self._count_way(METADATA)
         parts = [_nulls(field, nulls)]
         if bounds:
             parts.append(_table(field, physical_array(field, bounds[:1]), np.array([file.chosen_rows - nulls])))
@@ -230,24 +231,26 @@ class Answers:
     def _sure(self, file: PlannedFile) -> bool:
         return file.sure(self._plan.predicate)
 
-    def _told(self, way: str) -> None:
+    def _count_way(self, way: str) -> None:
         answered = self._plan.metrics.answered_by
         answered[way] = answered.get(way, 0) + 1
 
     def _range(self, column: str) -> FileRanges:
-        found = self._ranges.get(column)
-        if found is None:
+        ranges = self._ranges.get(column)
+        if ranges is None:
             order = Order(column, False, False)
-            found = self._ranges[column] = FileRanges(order, self._plan.schema, self._plan.schemas, self._paths)
-        return found
+            ranges = self._ranges[column] = FileRanges(order, self._plan.schema, self._plan.schemas, self._paths)
+        return ranges
 
     def _index(self, file: PlannedFile, column: str) -> tuple[str, FileIndexReader | None]:
-        """The file's name of a column, and the file's index if that can tell of it."""
+        """The file's name of a column, and the file's index if it can be used for the column."""
         source, usable = self._range(column).source(file.entry.file.schema_id)
         if source is None or not usable or not self._use_index or not has_index(file.entry.file):
             return column, None
         try:
-            index = open_for(self._store, file.path, file.entry.file, self._plan.schemas[file.entry.file.schema_id])
+            index = open_file_index(
+                self._store, file.path, file.entry.file, self._plan.schemas[file.entry.file.schema_id]
+            )
         except BitlakeError:
             return source.name, None  # the rows are read instead
         return source.name, index
@@ -261,7 +264,7 @@ class Answers:
     def _read(self, file: PlannedFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         if not self._may_read:
             raise NeedsData
-        self._told(DATA)
+        self._count_way(DATA)
         request = ReadRequest(self._plan.schema, tuple(columns), self._plan.predicate, self._timezone, self._ignored)
         counts = ReadCounts()
         try:
@@ -292,7 +295,7 @@ def _nulls(field: DataField, count: int) -> pa.Table:
 
 
 def count_name(field: DataField) -> str:
-    """What the column of counts beside a column is called."""
+    """The name of the column of counts beside a column."""
     return _COUNT if field.name != _COUNT else "count_rows"
 
 
@@ -307,5 +310,5 @@ def _merged(parts: Sequence[pa.Table], field: DataField) -> pa.Table:
     if _has_type(field, _FLOATS):
         plain = pc.add(values, pa.scalar(0.0, kind))  # -0.0 + 0.0 is 0.0
         values = pc.if_else(pc.is_nan(plain), pa.scalar(float("nan"), kind), plain)
-    made = pa.table({"v": values, "n": whole.column(1)}).group_by("v", use_threads=False).aggregate([("n", "sum")])
-    return pa.table([made.column("v").cast(kind), made.column("n_sum").cast(pa.int64())], names=[field.name, count])
+    groups = pa.table({"v": values, "n": whole.column(1)}).group_by("v", use_threads=False).aggregate([("n", "sum")])
+    return pa.table([groups.column("v").cast(kind), groups.column("n_sum").cast(pa.int64())], names=[field.name, count])

@@ -45,9 +45,9 @@ class SkipReason(enum.Enum):
 class PlannedFile:
     """A data file to read, and which of its rows.
 
-    ``selection`` is a superset of the rows that satisfy the predicate; ``pruned_by`` names the indexes that made it,
-    such as ``bitmap(status)``, and ``page bounds(day)``; ``index_place`` is ``embedded``, ``file`` or None; ``spared``
-    tells which indexes were not worth reading, and why.
+    ``selection`` is a superset of the rows that satisfy the predicate.  ``pruned_by`` names the indexes that narrowed
+    it, such as ``bitmap(status)``, and ``page bounds(day)``.  ``index_place`` is ``embedded``, ``file`` or None.
+    ``unused_indexes`` names the indexes that would have cost more than they save, each with the reason.
     """
 
     entry: ManifestEntry
@@ -56,14 +56,14 @@ class PlannedFile:
     selection: Selection
     pruned_by: tuple[str, ...] = ()
     index_place: str | None = None
-    spared: tuple[str, ...] = ()
+    unused_indexes: tuple[str, ...] = ()
 
     deleted: int = 0
-    """How many of the file's rows its deletion vector holds; they are not in ``selection``."""
+    """The number of rows in the file's deletion vector; they are not in ``selection``."""
     merge: MergedFiles | None = None
-    """Files whose rows are merged by key, that this stands for: ``entry`` is made up then, ``row_count`` a bound."""
+    """The files that are merged by key into these rows; then ``entry`` is synthetic, ``row_count`` an upper bound."""
     by_pages: bool = False
-    """Whether no index, but bounds of its pages narrowed ``selection`` (:mod:`bitlake.scan.page_pruning`)."""
+    """Whether only page bounds narrowed ``selection`` (:mod:`bitlake.scan.page_pruning`), and no index."""
 
     @property
     def row_count(self) -> int:
@@ -72,30 +72,30 @@ class PlannedFile:
 
     @property
     def chosen_rows(self) -> int:
-        """Rows that will be read at most."""
+        """The most rows that will be read."""
         return self.selection.count(self.row_count)
 
     @property
     def whole(self) -> bool:
-        """Whether every row is to be read, just as it is stored."""
+        """Whether every row is read as it is stored."""
         return self.merge is None and self.chosen_rows == self.row_count
 
     def sure(self, predicate: Predicate | None) -> bool:
-        """Whether the chosen rows surely are rows of the result of a scan with this predicate."""
+        """Whether all chosen rows are known to match the predicate."""
         return self.merge is None and (predicate is None or self.selection.exact)
 
 
 @dataclass(frozen=True, slots=True)
 class MergedFiles:
-    """Files of a bucket whose rows are merged by key before anything else is asked of them.
+    """Files of a bucket whose rows are merged by key before they are filtered.
 
-    ``predicate`` speaks of key columns only, so it may leave out rows before they are merged.
+    ``predicate`` is about key columns alone, so it may leave out rows before they are merged.
     """
 
     files: tuple[PlannedFile, ...]
     predicate: Predicate | None = None
     schema: TableSchema | None = None
-    """Whose keys and options merge them; None: the plan's schema."""
+    """The schema whose keys and options merge them; None: the plan's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,13 +244,13 @@ class PlanStep:
 
 @dataclass(slots=True)
 class ScanMetrics:
-    """What a scan did; filled in while it plans and reads (times in milliseconds).
+    """Counters of a scan: planning sets its own from the steps, reading adds its own; times are in milliseconds.
 
     ``plan_ms`` holds ``prune_ms`` (partitions, buckets, statistics), ``index_ms``, ``pages_ms`` (bounds of pages),
-    ``top_n_ms`` and loading manifests.
-    ``by_file``: what was read of each data file that was opened, by its path.  ``files_unseen``: files of partitions
-    that are not asked for in a table of very many; they are counted as skipped by partition, ``data_bytes`` is without
-    them, and ``manifests_read`` of ``manifests`` were read to find the others.
+    ``top_n_ms`` and loading manifests.  ``by_file`` counts what was read of each opened data file, by its path.
+    ``files_unseen`` are files of partitions that the predicate excludes, in a table of very many files: they are
+    counted as skipped by partition, ``data_bytes`` is without them, and ``manifests_read`` of ``manifests`` were read
+    to find the others.
     """
 
     files: int = 0
@@ -298,7 +298,7 @@ class ScanMetrics:
         return metrics
 
     def count_read(self, files: Mapping[str, Mapping[str, int]]) -> None:
-        """Set what reading took: counters of :class:`bitlake.scan.column_reader.ReadCounts` by file."""
+        """Set the counters of reading from counters of :class:`bitlake.scan.column_reader.ReadCounts` by file."""
         self.by_file = {path: dict(c) for path, c in files.items() if c["requests"] or c["rows_read"]}
 
         def total(name: str) -> int:
@@ -310,7 +310,7 @@ class ScanMetrics:
         self.files_ignored = total("files_ignored")
 
     def count_unseen(self, files: int, rows: int) -> None:
-        """Add files that were not looked at, of a table that has so many rows."""
+        """Add files that were not looked at; ``rows`` is the table's total."""
         self.files_unseen = files
         self.files += files
         self.rows = rows
@@ -358,7 +358,7 @@ class Plan:
 
     @property
     def chosen_rows(self) -> int:
-        """Rows that will be read at most, over all files."""
+        """The most rows that will be read, over all files."""
         return sum(f.chosen_rows for f in self.files)
 
     def _repr_html_(self) -> str:

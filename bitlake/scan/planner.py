@@ -36,7 +36,7 @@ from bitlake.scan.page_pruning import prune_by_pages
 from bitlake.scan.plan import Plan, PlannedFile, PlanStep, ScanMetrics, SkippedFile, SkipReason, StepName
 from bitlake.scan.reader import ROW_INDEX
 from bitlake.scan.sort_order import Order
-from bitlake.scan.split_planner import SplitFiles, key_condition, merged_files, split_files
+from bitlake.scan.split_planner import SplitFiles, key_predicate, merged_files, split_files
 from bitlake.scan.top_n_planner import FileRanges, TopNRequest, plan_top_n
 from bitlake.snapshot.file_columns import columns_of_files
 from bitlake.snapshot.partitions import PartitionReader
@@ -136,7 +136,7 @@ def _plan_merged(pruning: _Pruning, split: SplitFiles) -> tuple[list[PlannedFile
     steps: list[PlanStep] = []
     merged: list[PlannedFile] = []
     if split.merged:
-        predicate = key_condition(request.schema, request.predicate)
+        predicate = key_predicate(request.schema, request.predicate)
         steps = pruning.steps(_entries(split.merged), predicate, request.exact)
         kept = steps[-1].kept
         merged = merged_files(split.merged, kept, predicate)

@@ -22,7 +22,7 @@ from bitlake.representation import render
 from bitlake.runtime import Recorder, by_identity
 from bitlake.scan.column_reader import ReadCounts
 from bitlake.scan.fallback_branch import OtherBranch, joint_plan, other_branch
-from bitlake.scan.metadata_only import Answers
+from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan
 from bitlake.scan.planner import ScanRequest, plan_table
 from bitlake.scan.read_ahead import read_in_order
@@ -291,11 +291,11 @@ class Scan:
         low, high = self._answered(lambda a: a.min_max(self.state.schema.field(column).name))
         return low.as_py(), high.as_py()
 
-    def answers(self, may_read: bool = True) -> Answers:
+    def aggregates(self, may_read: bool = True) -> ScanAggregates:
         """The scan's aggregates; without ``may_read`` only those that need no data file."""
         if self.row_limit is not None:
             raise InvalidRequest(f"table '{self.state.name}': read the rows of a limited scan, and count those")
-        return Answers(
+        return ScanAggregates(
             self._plan(exact=True),
             self.store,
             self.state.paths,
@@ -305,9 +305,9 @@ class Scan:
             ignored=self.ignored,
         )
 
-    def _answered(self, question: Callable[[Answers], T]) -> T:
+    def _answered(self, question: Callable[[ScanAggregates], T]) -> T:
         with reading_table(self.state.name):
-            found = question(self.answers())
+            found = question(self.aggregates())
         self.record()
         return found
 

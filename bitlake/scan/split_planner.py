@@ -85,7 +85,7 @@ def _may_delete(entry: ManifestEntry) -> bool:
     return entry.file.delete_row_count != 0
 
 
-def key_condition(schema: TableSchema, predicate: Predicate | None) -> Predicate | None:
+def key_predicate(schema: TableSchema, predicate: Predicate | None) -> Predicate | None:
     """The part of a predicate that is about primary key columns alone: all versions of a row agree on it."""
     terms = terms_on(predicate, schema.primary_keys)
     return all_of(terms) if terms else None

@@ -1,6 +1,6 @@
 """A table as an endless feed of changes: where a reader stands, how far it may go at once, and what lies between.
 
-A :class:`Position` names what is read next: a unit of a snapshot.  The units of a snapshot are its new files in the
+A :class:`StreamOffset` names what is read next: a unit of a snapshot.  The units of a snapshot are its new files in the
 order of its manifests (of a primary-key table: the files of a bucket together, since their rows belong together), or
 with ``full`` all files that were live in it.  Snapshots never change, so a position means the same for ever; it is
 what a checkpoint keeps.
@@ -21,7 +21,7 @@ from bitlake.metadata import options as opt
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.change_scan import ChangeScan
-from bitlake.scan.incremental import Between, FilesState, changed_files, mode_of, of_files
+from bitlake.scan.incremental import FilesState, SnapshotRange, changed_files, mode_of, of_files
 from bitlake.scan.scan import Scan
 from bitlake.schema.merge_spec import max_level
 from bitlake.snapshot.state import TableState, state_at
@@ -32,7 +32,7 @@ _COMPACTED = ("lookup", "full-compaction")
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamOffset:
     """The next unit to read: the ``index``-th of a snapshot, of its news or, if ``full``, of all that it has."""
 
     snapshot: int
@@ -44,25 +44,25 @@ class Position:
         return {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
 
     @staticmethod
-    def from_dict(kept: Mapping[str, Any]) -> Position:
+    def from_dict(kept: Mapping[str, Any]) -> StreamOffset:
         """The position of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
         numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
         if len(kept) != 3 or not all(isinstance(n, int) and n >= 0 for n in numbers):
             raise InvalidRequest(f"{dict(kept)} is no position of a stream of a lake table; whose checkpoint is it?")
-        return Position(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]))
+        return StreamOffset(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a step of a feed takes; it takes one unit at least.  None is no limit."""
+    """The most that a step of a stream takes; it takes one unit at least.  None is no limit."""
 
     files: int | None = None
     bytes: int | None = None
     rows: int | None = None
 
 
-class Streamed(Protocol):
-    """The table of a feed."""
+class StreamedTable(Protocol):
+    """The table of a stream."""
 
     name: str
 
@@ -74,7 +74,7 @@ class Streamed(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class StreamUnit:
     """Files that are read together or not at all."""
 
     files: tuple[ManifestEntry, ...]
@@ -91,28 +91,28 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """How far a feed goes: up to ``end``, over so many rows."""
+class StreamStep:
+    """How far a stream goes: up to ``end``, over so many rows."""
 
-    end: Position
+    end: StreamOffset
     rows: int
 
 
-class Feed:
+class ChangeStream:
     """The changes of one table, from any position on; ``kinds``: with the column ``rowkind``, rows taken back too."""
 
-    def __init__(self, table: Streamed, *, kinds: bool) -> None:
+    def __init__(self, table: StreamedTable, *, kinds: bool) -> None:
         self._table = table
         self._kinds = kinds
 
     # --- where to begin ----------------------------------------------------------------------------------------------
 
-    def latest(self) -> Position:
+    def latest(self) -> StreamOffset:
         """After all that is there now."""
         state = self._state()
-        return Position((latest_snapshot_id(state.table_files) or 0) + 1)
+        return StreamOffset((latest_snapshot_id(state.table_files) or 0) + 1)
 
-    def at(self, snapshot: int, *, full: bool = False) -> Position:
+    def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
         """The changes of a snapshot, or all that it has and then the changes after it.
 
         Raises :class:`NotFound` for a snapshot that has expired, or is more than one ahead.
@@ -123,16 +123,16 @@ class Feed:
             raise NotFound(
                 f"table '{self._table.name}': a stream cannot begin at snapshot {snapshot}: {kept_words(ids)}"
             )
-        return Position(snapshot, 0, full)
+        return StreamOffset(snapshot, 0, full)
 
-    def full(self, *, earliest: bool = False) -> Position:
+    def full(self, *, earliest: bool = False) -> StreamOffset:
         """All that is there in the latest snapshot (or the earliest one that is kept), then the changes after it."""
         ids = self._ids()
-        return Position(ids[0 if earliest else -1], 0, True) if ids else Position(1)
+        return StreamOffset(ids[0 if earliest else -1], 0, True) if ids else StreamOffset(1)
 
     # --- how far -----------------------------------------------------------------------------------------------------
 
-    def step(self, start: Position, limits: Limits | None = None, until: Position | None = None) -> Step:
+    def step(self, start: StreamOffset, limits: Limits | None = None, until: StreamOffset | None = None) -> StreamStep:
         """The end of what is read next, from ``start`` on; ``start`` itself if there is nothing new.
 
         Without ``limits`` that is all that there is, ``until`` at most, and the rows are not counted.
@@ -145,9 +145,9 @@ class Feed:
                 f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
                 "the table was rolled back, or is another one; begin anew with another checkpoint"
             )
-        end = Position(last) if until is None or until.snapshot >= last else until
+        end = StreamOffset(last) if until is None or until.snapshot >= last else until
         if limits is None:
-            return Step(end, 0)
+            return StreamStep(end, 0)
         files = size = rows = 0
         at = start
         while at.snapshot < end.snapshot:
@@ -160,12 +160,12 @@ class Feed:
                     or (limits.rows is not None and rows + unit.rows > limits.rows)
                 )
                 if over and files:
-                    return Step(Position(at.snapshot, number, at.full), rows)
+                    return StreamStep(StreamOffset(at.snapshot, number, at.full), rows)
                 files, size, rows = files + len(unit.files), size + unit.size, rows + unit.rows
-            at = Position(at.snapshot + 1)
-        return Step(at, rows)
+            at = StreamOffset(at.snapshot + 1)
+        return StreamStep(at, rows)
 
-    def scans(self, start: Position, end: Position) -> Iterator[Scan]:
+    def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[Scan]:
         """What lies between two positions, snapshot by snapshot, as scans of all columns."""
         state = self._state()
         at = start
@@ -180,24 +180,24 @@ class Feed:
             files = [e for u in units[at.index : stop] for e in u.files]
             if files:
                 yield self._scan(state, at, files)
-            at = Position(at.snapshot + 1)
+            at = StreamOffset(at.snapshot + 1)
 
-    def _units(self, state: TableState, at: Position) -> list[Unit]:
+    def _units(self, state: TableState, at: StreamOffset) -> list[StreamUnit]:
         files = self._files(state, at)
         if not state.schema.primary_keys:
-            return [Unit((e,)) for e in files]
+            return [StreamUnit((e,)) for e in files]
         buckets: dict[tuple[bytes, int], list[ManifestEntry]] = {}
         for e in files:
             buckets.setdefault((e.partition, e.bucket), []).append(e)
-        return [Unit(tuple(entries)) for entries in buckets.values()]
+        return [StreamUnit(tuple(entries)) for entries in buckets.values()]
 
-    def _files(self, state: TableState, at: Position) -> list[ManifestEntry]:
+    def _files(self, state: TableState, at: StreamOffset) -> list[ManifestEntry]:
         try:
             if at.full:
                 entries = state_at(state, at.snapshot).entries()
                 level = _first_news_level(state.schema)
                 return [e for e in entries if e.file.level >= level]
-            between = Between(at.snapshot - 1, at.snapshot)
+            between = SnapshotRange(at.snapshot - 1, at.snapshot)
             return changed_files(state, between, mode_of(state, between, "auto"))
         except NotFound as e:
             kept = kept_words(self._ids())
@@ -207,7 +207,7 @@ class Feed:
                 "give the stream a 'consumer-id', which holds expiry back"
             ) from e
 
-    def _scan(self, state: TableState, at: Position, files: list[ManifestEntry]) -> Scan:
+    def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> Scan:
         if at.full:
             then = state_at(state, at.snapshot).snapshot
             below = FilesState(state.name, state.paths, state.store, state.schema, then, tuple(files))
@@ -215,7 +215,7 @@ class Feed:
             if state.schema.primary_keys and not _first_news_level(state.schema):
                 base = base.with_level_0()
             return ChangeScan.of(base, kinded=True) if self._kinds else base
-        between = Between(at.snapshot - 1, at.snapshot)
+        between = SnapshotRange(at.snapshot - 1, at.snapshot)
         delta = mode_of(state, between, "auto") == "delta"
         base = self._table.scan_of(of_files(state, files, merged=delta))
         return base if delta and not self._kinds else ChangeScan.of(base, kinded=self._kinds)

@@ -27,7 +27,7 @@ from bitlake.io import Store
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.stats import column_stats
 from bitlake.scan.index_location import has_index
-from bitlake.scan.index_reader import open_for
+from bitlake.scan.index_reader import open_file_index
 from bitlake.scan.plan import PlannedFile, PlanStep, SkippedFile, SkipReason, StepName
 from bitlake.scan.sort_order import BEST, WORST, Order, Place
 from bitlake.schema.evolution import map_fields, stored_alike
@@ -260,7 +260,7 @@ def ranking_index(
     if not usable or column is None or file.chosen_rows <= n or n > MAX_INDEXED or not has_index(file.entry.file):
         return None
     try:
-        index = open_for(store, file.path, file.entry.file, schemas[file.entry.file.schema_id])
+        index = open_file_index(store, file.path, file.entry.file, schemas[file.entry.file.schema_id])
     except BitlakeError:
         return None  # an index that cannot be read never makes a scan fail here: the rows are read instead
     index_type = None if index is None else index.ranking_type(column.name)

@@ -16,7 +16,7 @@ from bitlake.metadata.index_manifest import IndexFileEntry
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.runtime import LocalRunner
 from bitlake.scan.index_location import index_name
-from bitlake.scan.index_reader import open_for
+from bitlake.scan.index_reader import open_file_index
 from bitlake.snapshot.index_manifest import index_entries, index_path, read_index_manifest
 from bitlake.snapshot.partitions import PartitionReader
 from bitlake.snapshot.state import TableState
@@ -106,7 +106,7 @@ def _file_indexes(state: TableState) -> Mapping[str, Any]:
         name = None if e.file.embedded_index is not None else index_name(e.file)
         place = "embedded" if name is None else f"{path.rsplit('/', 1)[0]}/{name}"
         head = (as_text(fields, reader.values(e.partition)), e.bucket, path)
-        opened = open_for(state.store, path, e.file, schemas[e.file.schema_id])
+        opened = open_file_index(state.store, path, e.file, schemas[e.file.schema_id])
         assert opened is not None
         rows: list[tuple[Any, ...]] = []
         for column, kinds in opened.columns.items():

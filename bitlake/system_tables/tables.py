@@ -21,7 +21,7 @@ from bitlake.metadata import mergetree_options as lsm
 from bitlake.metadata.schema import TableSchema, near
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.incremental import FilesState
-from bitlake.scan.metadata_only import Answers
+from bitlake.scan.metadata_only import ScanAggregates
 from bitlake.scan.plan import Plan, ScanMetrics
 from bitlake.scan.scan import Scan
 from bitlake.snapshot.state import TableState
@@ -99,7 +99,7 @@ class SystemScan(Scan):
         """Whether there is a row at all."""
         return self.count() > 0
 
-    def answers(self, may_read: bool = True) -> Answers:
+    def aggregates(self, may_read: bool = True) -> ScanAggregates:
         """Raises: there are no data files with indexes."""
         raise InvalidRequest(f"'{self.state.name}' is a system table: read its rows, and aggregate those")
 

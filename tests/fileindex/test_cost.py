@@ -42,14 +42,14 @@ def test_an_index_of_half_of_the_rows_is_asked_where_others_leave_few(tmp_path: 
         return table.scan(where=where).plan().files[0]
 
     half = planned("flag = 'N'")
-    assert half.whole and "it would leave about 50 % of the rows" in half.spared[0]
+    assert half.whole and "it would leave about 50 % of the rows" in half.unused_indexes[0]
     rare = planned("flag = 'N' AND mode = 'rare'")
     kept = rows.filter(pa.array((at % 9_001 == 0) & ((at * 2_654_435_761) % 1_000 < 500)))
-    assert rare.selection.exact and not rare.spared and rare.chosen_rows == kept.num_rows > 0
+    assert rare.selection.exact and not rare.unused_indexes and rare.chosen_rows == kept.num_rows > 0
     assert table.scan(where="flag = 'N' AND mode = 'rare'").to_arrow().cast(kept.schema).equals(kept)
     # These rows are in one page, with or without half of them.
     near = planned("flag = 'N' AND run = 'first'")
-    assert near.chosen_rows == 40 and near.pruned_by == ("bitmap(run)",) and near.spared
+    assert near.chosen_rows == 40 and near.pruned_by == ("bitmap(run)",) and near.unused_indexes
 
 
 def test_bytes_that_an_answer_reads() -> None:

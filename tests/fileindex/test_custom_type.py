@@ -31,7 +31,7 @@ from bitlake.fileindex.container import encode_container, read_header
 from bitlake.fileindex.description import Page, Section
 from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.selection import Selection
-from bitlake.scan.index_reader import forget_all
+from bitlake.scan.index_reader import clear_index_caches
 from bitlake.table.table import Table
 from bitlake.types import AtomicType, DataType, Root
 
@@ -214,7 +214,7 @@ def test_rows_are_skipped_and_answers_equal_brute_force(tmp_path: Path, threshol
     assert plan.files[0].pruned_by == ("block-bounds(v)",) and plan.chosen_rows == BLOCK
     assert "block-bounds(v)" in table.scan(where=f"v = {int(_values[7])}").explain()
     # Half of the rows match: the estimate says so, and the index is not used.
-    assert "about 50 % of the rows" in table.scan(where=f"v < {500 * len(_blocks)}").plan().files[0].spared[0]
+    assert "about 50 % of the rows" in table.scan(where=f"v < {500 * len(_blocks)}").plan().files[0].unused_indexes[0]
     # A file without a matching row is skipped as a whole.
     assert not table.scan(where=f"v = {int(_values[7]) // 1000 * 1000 + 700}").plan().files
 
@@ -284,7 +284,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         findings = table.maintenance.verify().findings
         assert [f.code for f in findings] == [code] and what in findings[0].what
     # A scan answers without it, and says why.
-    forget_all()
+    clear_index_caches()
     scan = table.scan(["id"], where=f"v = {int(_values[7])}")
     assert scan.to_arrow().num_rows > 0 and "index 'block-bounds' of column 'v'" in str(scan.plan().problems)
 

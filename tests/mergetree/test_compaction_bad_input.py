@@ -19,7 +19,7 @@ from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.compaction import compact_unit
 from bitlake.mergetree.record_expiry import RecordExpire
 from bitlake.mergetree.universal_compaction import CompactUnit, pick_full_compaction
-from bitlake.scan.column_reader import forget_footers
+from bitlake.scan.column_reader import clear_footers
 from bitlake.snapshot.index_manifest import index_path
 
 DV = {"deletion-vectors.enabled": "true"}
@@ -35,7 +35,7 @@ def table(tmp_path: Path) -> Iterator[BucketTable]:
     made.write([0, 3])
     assert {e.file.level for e in made.state.files} == {0, 4, 5} and made.vectors()
     yield made
-    forget_footers()
+    clear_footers()
 
 
 def unit_of(table: BucketTable) -> CompactUnit:
@@ -49,13 +49,13 @@ def test_a_file_that_cannot_be_read_is_named(table: BucketTable, level: int) -> 
     data = bytearray(path.read_bytes())
     data[20:-800] = b"\xaa" * (len(data) - 820)
     path.write_bytes(data)
-    forget_footers()
+    clear_footers()
     before = sorted(p for p in path.parents[1].rglob("*"))
     with pytest.raises(BitlakeError, match=entry.file.file_name):
         compact_unit(table.context, table.store, table.state, unit_of(table))
     assert sorted(p for p in path.parents[1].rglob("*")) == before
     path.unlink()
-    forget_footers()
+    clear_footers()
     with pytest.raises(BitlakeError, match=entry.file.file_name):
         compact_unit(table.context, table.store, table.state, unit_of(table))
 

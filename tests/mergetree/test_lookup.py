@@ -22,7 +22,7 @@ from bitlake.mergetree import lookup
 from bitlake.mergetree.bucket_reader import BucketReader
 from bitlake.mergetree.lookup import KeyLookup
 from bitlake.metadata.manifest import ManifestEntry
-from bitlake.scan.index_reader import forget_all
+from bitlake.scan.index_reader import clear_index_caches
 from bitlake.schema.merge_spec import encode_key
 from bitlake.snapshot.index_files import read_vectors
 from bitlake.snapshot.table_files import TableFiles
@@ -148,7 +148,7 @@ def test_few_keys_ask_the_indexes_of_a_file(kind: str, threshold: str, tmp_path:
     if threshold == "1 b":
         for path in tmp_path.rglob("*.index"):
             path.unlink()
-        forget_all()
+        clear_index_caches()
         assert not KeyLookup(reader, files, 1).find([pa.array([50], pa.int32()), pa.array(["absent1"])])
         assert reader.counts.bytes > 0
 

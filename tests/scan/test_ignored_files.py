@@ -12,7 +12,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, NotFound
-from bitlake.scan.column_reader import forget_footers
+from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.snapshot.manifests import clear_caches
 
@@ -31,7 +31,7 @@ def cut_to_nothing(path: Path) -> None:
 def forget() -> None:
     clear_caches()
     clear_vectors()
-    forget_footers()
+    clear_footers()
 
 
 def table_of(tmp_path: Path, file_format: str = "parquet", **options: str) -> bitlake.Table:

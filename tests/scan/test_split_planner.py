@@ -21,7 +21,7 @@ from bitlake.metadata.snapshot import Snapshot
 from bitlake.scan import top_n_reader as topn_read
 from bitlake.scan.deletion_vectors import clear_vectors
 from bitlake.scan.plan import SkipReason
-from bitlake.scan.split_planner import key_condition, split_files
+from bitlake.scan.split_planner import key_predicate, split_files
 from bitlake.types.datatypes import parse_type
 
 FIELDS, HIGHEST = assign_ids(
@@ -94,10 +94,10 @@ def test_merge_on_read_shows_level_0_of_tables_with_vectors() -> None:
 )
 def test_only_conditions_on_the_key_prune_before_merging(where: str, wanted: bool) -> None:
     bound = bind(parse_predicate(where), FIELDS)
-    assert (key_condition(SCHEMA, bound) == bound) is wanted
-    assert wanted or key_condition(SCHEMA, bound) is None
+    assert (key_predicate(SCHEMA, bound) == bound) is wanted
+    assert wanted or key_predicate(SCHEMA, bound) is None
     both = bind(parse_predicate(f"({where}) AND k < 9"), FIELDS)
-    assert key_condition(SCHEMA, both) is not None
+    assert key_predicate(SCHEMA, both) is not None
 
 
 def _table(tmp_path: Path, name: str, **options: str) -> bitlake.Table:

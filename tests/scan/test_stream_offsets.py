@@ -11,7 +11,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import InvalidRequest, NotFound
-from bitlake.scan.stream_offsets import Feed, Limits, Position
+from bitlake.scan.stream_offsets import ChangeStream, Limits, StreamOffset
 from bitlake.table.table import Table
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -40,7 +40,7 @@ def keyed(lake: bitlake.Lake, **options: str) -> Table:
     return lake.create_table("k", SCHEMA, primary_key=["id"], options=given)
 
 
-def told(feed: Feed, start: Position, end: Position) -> list[tuple[Any, ...]]:
+def told(feed: ChangeStream, start: StreamOffset, end: StreamOffset) -> list[tuple[Any, ...]]:
     rows = [row for scan in feed.scans(start, end) for row in scan.to_arrow().to_pylist()]
     return [tuple(r.values()) for r in rows]
 
@@ -50,18 +50,18 @@ def ids(rows: list[tuple[Any, ...]]) -> list[int]:
 
 
 def test_a_position_is_kept_as_numbers() -> None:
-    at = Position(3, 2, True)
+    at = StreamOffset(3, 2, True)
     assert at.to_dict() == {"snapshot": 3, "index": 2, "full": 1}
-    assert Position.from_dict(at.to_dict()) == at
+    assert StreamOffset.from_dict(at.to_dict()) == at
     for wrong in ({}, {"snapshot": 1}, {"snapshot": 1, "index": -1, "full": 0}, {**at.to_dict(), "more": 1}):
         with pytest.raises(InvalidRequest, match="no position"):
-            Position.from_dict(wrong)
+            StreamOffset.from_dict(wrong)
 
 
 def test_where_streams_begin(table: Table) -> None:
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     end = feed.latest()
-    assert end == Position(6)
+    assert end == StreamOffset(6)
     assert feed.step(end).end == end
     assert told(feed, end, end) == []
     assert ids(told(feed, feed.full(), end)) == list(range(50))
@@ -75,9 +75,9 @@ def test_where_streams_begin(table: Table) -> None:
 
 def test_an_empty_table_has_a_first_snapshot_to_come(lake: bitlake.Lake) -> None:
     table = lake.create_table("empty", SCHEMA)
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     start = feed.full()
-    assert start == feed.latest() == Position(1)
+    assert start == feed.latest() == StreamOffset(1)
     table.append(batch(1))
     assert told(feed, start, feed.step(start).end) == [(1, "a")]
 
@@ -93,7 +93,7 @@ def test_an_empty_table_has_a_first_snapshot_to_come(lake: bitlake.Lake) -> None
     ],
 )
 def test_limits(table: Table, limits: Limits, steps: list[int]) -> None:
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     for start in (feed.full(), feed.at(1)):
         at, taken, seen = start, [], []
         while True:
@@ -110,16 +110,16 @@ def test_limits(table: Table, limits: Limits, steps: list[int]) -> None:
 
 
 def test_no_further_than_told(table: Table) -> None:
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     until = feed.latest()
     table.append(batch(100))
-    assert feed.step(Position(1), None, until).end == until
-    assert feed.step(Position(1), Limits(files=100), until).end == until
+    assert feed.step(StreamOffset(1), None, until).end == until
+    assert feed.step(StreamOffset(1), Limits(files=100), until).end == until
     assert feed.step(until, Limits(files=1), until).end == until
 
 
 def test_compactions_and_overwrites_are_no_news(table: Table) -> None:
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     start = feed.latest()
     table.maintenance.compact(full=True)
     table.delete("id < 10")
@@ -143,8 +143,8 @@ def test_kinds_of_rows_make_the_table_again(lake: bitlake.Lake, producer: str, v
     """Whoever applies the feed from any snapshot on, in steps of any size, has the table's rows."""
     table = keyed(lake, changelog_producer=producer, deletion_vectors_enabled=vectors)
     chance = random.Random(producer + vectors)
-    feed = Feed(table._core, kinds=True)
-    starts: list[tuple[Position, dict[int, str]]] = [(feed.full(), {})]
+    feed = ChangeStream(table._core, kinds=True)
+    starts: list[tuple[StreamOffset, dict[int, str]]] = [(feed.full(), {})]
     for n in range(8):
         some = chance.sample(range(12), 5)
         table.upsert(batch(*some, v=f"v{n}"), [chance.choice(["+I", "+I", "-D"]) for _ in some])
@@ -170,25 +170,29 @@ def test_rows_taken_back_are_left_out_without_kinds(lake: bitlake.Lake) -> None:
     table = keyed(lake, changelog_producer="input")
     table.upsert(batch(1, 2))
     table.upsert(batch(1, 2, v="b"), ["+U", "-D"])
-    assert sorted(told(Feed(table._core, kinds=False), Position(1), Position(3))) == [(1, "a"), (1, "b"), (2, "a")]
+    assert sorted(told(ChangeStream(table._core, kinds=False), StreamOffset(1), StreamOffset(3))) == [
+        (1, "a"),
+        (1, "b"),
+        (2, "a"),
+    ]
 
 
 def test_what_expired_is_missed_by_name(table: Table) -> None:
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     table.maintenance.expire_snapshots(retain_max=2, retain_min=1, older_than=2**60)
     first = table.history.snapshots()[0].id
     assert first > 1
     with pytest.raises(NotFound, match="stands at snapshot 1, which has expired .*consumer-id"):
-        list(feed.scans(Position(1), feed.latest()))
+        list(feed.scans(StreamOffset(1), feed.latest()))
     with pytest.raises(NotFound, match="has expired"):
-        feed.step(Position(1), Limits(files=1))
+        feed.step(StreamOffset(1), Limits(files=1))
     with pytest.raises(NotFound, match="cannot begin at snapshot 1"):
         feed.at(1)
     assert ids(told(feed, feed.at(first), feed.latest())) == list(range((first - 1) * 10, 50))
 
 
 def test_a_table_that_was_rolled_back_is_noticed(table: Table) -> None:
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     at = feed.latest()
     table.history.rollback(3)
     with pytest.raises(NotFound, match="rolled back"):
@@ -196,6 +200,6 @@ def test_a_table_that_was_rolled_back_is_noticed(table: Table) -> None:
 
 
 def test_a_checkpoint_of_another_table_is_noticed(table: Table) -> None:
-    feed = Feed(table._core, kinds=False)
+    feed = ChangeStream(table._core, kinds=False)
     with pytest.raises(InvalidRequest, match="of another table"):
-        list(feed.scans(Position(1), Position(1, 7)))
+        list(feed.scans(StreamOffset(1), StreamOffset(1, 7)))

@@ -11,7 +11,7 @@ import pytest
 import bitlake
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import CountingStore
-from bitlake.scan.index_reader import forget_all
+from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot import manifests, partitions
 from bitlake.snapshot.state import TableState
 
@@ -52,7 +52,7 @@ def table(tmp_path: Path) -> bitlake.Table:
 
 def planned(table: bitlake.Table, where: str) -> tuple[list[str], Any]:
     manifests.clear_caches()
-    forget_all()
+    clear_index_caches()
     plan = table.scan(where=where).plan()
     return [f.path for f in plan.files], plan.metrics
 

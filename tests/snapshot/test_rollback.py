@@ -23,7 +23,7 @@ from bitlake.errors import CommitConflict, InvalidRequest, NotFound, StorageUnav
 from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store
 from bitlake.io.wrappers import WRITES, FaultyStore
-from bitlake.scan.stream_offsets import Feed, Position
+from bitlake.scan.stream_offsets import ChangeStream, StreamOffset
 from bitlake.snapshot.expiry import Retention
 from bitlake.snapshot.removal_markers import BASE, REMOVED, load_line
 from bitlake.snapshot.versions import read_hint
@@ -296,10 +296,10 @@ def test_changes_over_the_ids_that_a_rollback_left_unused(template: Path, tmp_pa
     assert load_line(plain._core.state().table_files).ids == (1, 2, 3, 4, 5, 7, 8)
     assert not plain.maintenance.verify().findings
     assert plain.changes(4, 8, kinds=False).to_arrow().column("id").to_pylist() == [99]
-    feed = Feed(plain._core, kinds=False)
-    end = feed.step(Position(5)).end
-    found = [scan.to_arrow().column("id").to_pylist() for scan in feed.scans(Position(5), end)]
-    assert end == Position(9) and found == [[99]]
+    feed = ChangeStream(plain._core, kinds=False)
+    end = feed.step(StreamOffset(5)).end
+    found = [scan.to_arrow().column("id").to_pylist() for scan in feed.scans(StreamOffset(5), end)]
+    assert end == StreamOffset(9) and found == [[99]]
     Path(plain.path, "snapshot", "snapshot-2").unlink()
     with pytest.raises(NotFound, match="snapshot 2 is missing"):
         plain.changes(1, 8)

@@ -10,7 +10,7 @@ import pytest
 
 import bitlake
 from bitlake.errors import BitlakeError, CorruptError, InvalidRequest
-from bitlake.scan.column_reader import forget_footers
+from bitlake.scan.column_reader import clear_footers
 from bitlake.spark.read import scan as spark_scan
 
 pytestmark = pytest.mark.spark
@@ -33,7 +33,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
     if request.param == "pages":
         monkeypatch.setattr(spark_scan, "_native_types", lambda plan: False)
     yield request.param
-    forget_footers()
+    clear_footers()
 
 
 @pytest.mark.parametrize("kind", ["corrupt", "lost"])

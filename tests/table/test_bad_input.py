@@ -24,8 +24,8 @@ from bitlake.fileindex.container import encode_container, read_header
 from bitlake.io.local import LocalStore
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan import index_pruning
-from bitlake.scan.column_reader import forget_footers
-from bitlake.scan.index_reader import forget_all
+from bitlake.scan.column_reader import clear_footers
+from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot import manifests
 from bitlake.write.commit import commit
 from bitlake.write.commit_plan import CommitPlan
@@ -46,8 +46,8 @@ def forget() -> Iterator[None]:
 
 def forget_caches() -> None:
     manifests.clear_caches()
-    forget_footers()
-    forget_all()
+    clear_footers()
+    clear_index_caches()
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ import bitlake
 from bitlake.errors import BitlakeError, CorruptError
 from bitlake.io.local import LocalStore
 from bitlake.metadata.java_json import JSON_BYTES
-from bitlake.scan.column_reader import forget_footers
+from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.deletion_vectors import clear_vectors
-from bitlake.scan.index_reader import forget_all
+from bitlake.scan.index_reader import clear_index_caches
 from bitlake.snapshot.manifests import clear_caches
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_is_not_one_is_an_error(table: bitlake.Table, place: str, ma
         make(path)
     clear_caches()
     clear_vectors()
-    forget_footers()
+    clear_footers()
     with pytest.raises(BitlakeError) as caught:
         bitlake.connect(Path(table.path).parents[1]).table("t").scan().to_arrow()
     if make is not sparse or not place.endswith("parquet"):
@@ -96,7 +96,7 @@ def test_a_hint_that_is_not_a_file_is_ignored(table: bitlake.Table, hint: str, m
 def test_an_index_that_is_not_a_file_is_not_asked(table: bitlake.Table, make: Callable[[Path], None]) -> None:
     (path,) = Path(table.path).glob("bucket-0/*.index")
     make(path)
-    forget_all()
+    clear_index_caches()
     scan = table.scan(where="s = 's3'")
     (problem,) = scan.plan().problems
     assert path.name.removesuffix(".index") in problem

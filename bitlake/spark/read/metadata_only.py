@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from bitlake.errors import InvalidRequest
 from bitlake.expressions.binder import bind
 from bitlake.expressions.tree import MapKey, Predicate, columns_of
-from bitlake.scan.metadata_only import Answers, NeedsData
+from bitlake.scan.metadata_only import NeedsData, ScanAggregates
 from bitlake.scan.scan import Scan
 from bitlake.spark.context import EngineContext
 from bitlake.spark.read.local_relation import held_frame, is_simple, local_frame
@@ -137,7 +137,7 @@ def answer(context: EngineContext, shape: sh.Aggregates, scan: Scan, run: Rewrit
     if exact is None:
         return None
     try:
-        columns = _columns(shape, exact.answers(may_read=False), exact)
+        columns = _columns(shape, exact.aggregates(may_read=False), exact)
     except NeedsData:
         return None
     if columns is None:
@@ -174,7 +174,7 @@ def _rest(
 
 
 def _columns(
-    shape: sh.Aggregates, answers: Answers, scan: Scan
+    shape: sh.Aggregates, answers: ScanAggregates, scan: Scan
 ) -> list[tuple[T.DataType | None, pa.ChunkedArray]] | None:
     """The output columns: Spark type (None: LONG) and values."""
     fields = {f.name: f for f in scan.state.schema.fields}
@@ -222,7 +222,7 @@ def _array(value: pa.Scalar) -> pa.Array:
     return pa.repeat(value, 1) if value.is_valid else pa.nulls(1, value.type)
 
 
-def _distinct(answers: Answers, column: str | None) -> int:
+def _distinct(answers: ScanAggregates, column: str | None) -> int:
     assert column is not None
     values = answers.distinct(column)
     return len(values) - int(values.null_count)

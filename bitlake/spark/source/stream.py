@@ -21,7 +21,7 @@ from bitlake.errors import InvalidRequest
 from bitlake.file_store_table import FileStoreTable
 from bitlake.scan.change_scan import ChangeScan, ChangeTask
 from bitlake.scan.scan import Scan
-from bitlake.scan.stream_offsets import Feed, Limits, Position
+from bitlake.scan.stream_offsets import ChangeStream, Limits, StreamOffset
 from bitlake.snapshot.consumers import consumers, reset_consumer
 from bitlake.snapshot.time_travel import epoch_millis, first_snapshot_from
 from bitlake.spark.source.options import SourceOptions
@@ -90,15 +90,15 @@ class _StreamReader(DataSourceStreamReader):
         self._options = options
         self._types = types
         self._table, kinds = stream_table(options)
-        self._feed = Feed(self._table, kinds=kinds)
-        self._until: Position | None = None
+        self._feed = ChangeStream(self._table, kinds=kinds)
+        self._until: StreamOffset | None = None
         self._last_ms = _clock.now_ms()
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins."""
         return self._first().to_dict()
 
-    def _first(self) -> Position:
+    def _first(self) -> StreamOffset:
         options, feed = self._options, self._feed
         consumer = options.get("consumer-id")
         if consumer is not None and not options.flag("consumer.ignore-progress"):
@@ -113,7 +113,7 @@ class _StreamReader(DataSourceStreamReader):
         if time is not None:
             state = self._table.state()
             found = first_snapshot_from(state, epoch_millis(time, options.timezone))
-            return feed.latest() if found is None else Position(found.id)
+            return feed.latest() if found is None else StreamOffset(found.id)
         if start == "latest":
             return feed.latest()
         return feed.full(earliest=start == "earliest")
@@ -123,7 +123,7 @@ class _StreamReader(DataSourceStreamReader):
         where = self._options.get("where")
         groups: dict[object, list[Part]] = {}
         keyed = bool(self._table.schema.primary_keys)
-        for scan in self._feed.scans(Position.from_dict(start), Position.from_dict(end)):
+        for scan in self._feed.scans(StreamOffset.from_dict(start), StreamOffset.from_dict(end)):
             made = scan if where is None else scan.where(where)
             for part in parts_of(made.select(self._types.names)):
                 groups.setdefault(_place(part) if keyed else len(groups), []).append(part)
@@ -135,7 +135,7 @@ class _StreamReader(DataSourceStreamReader):
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Tell expiry what the query needs no more: snapshots before ``end``, unless it is still in its first one."""
-        consumer, at = self._options.get("consumer-id"), Position.from_dict(end)
+        consumer, at = self._options.get("consumer-id"), StreamOffset.from_dict(end)
         if consumer is not None and not at.full:
             reset_consumer(self._table.state(), consumer, at.snapshot)
 
@@ -169,7 +169,7 @@ class LimitedReader(_StreamReader, _AvailableNow):
 
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:
         """Where the next micro-batch ends; ``start`` if there is nothing to read, or not enough yet."""
-        at = Position.from_dict(start)
+        at = StreamOffset.from_dict(start)
         if isinstance(limit, admission.ReadAllAvailable):
             return self._feed.step(at, None, self._until).end.to_dict()
         limits = Limits(*[self._options.number(n, 1) for n in _LIMITS])

@@ -24,7 +24,7 @@ from bitlake.metadata.schema import TableSchema
 from bitlake.runtime import Runner
 from bitlake.scan.column_reader import ReadCounts, has_pages
 from bitlake.scan.index_location import has_index
-from bitlake.scan.index_reader import forget_all
+from bitlake.scan.index_reader import clear_index_caches
 from bitlake.scan.reader import ReadRequest, read_file, tasks_of
 from bitlake.scan.scan import Scan
 from bitlake.system_tables.indexes import FILE_INDEXES
@@ -154,7 +154,7 @@ def bytes_of(table: FileStoreTable, question: Question, engine: str) -> int:
 
     What Spark's own reader would read is added up from the file's footer; all else is read here, and counted.
     """
-    forget_all()
+    clear_index_caches()
     scan = table.scan_of(table.state()).select(question.columns).where_bound(question.predicate)
     plan = scan.plan()
     metrics = plan.metrics

@@ -14,7 +14,7 @@ from bitlake.io import Store
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.schema import TableSchema
 from bitlake.scan.index_location import has_index
-from bitlake.scan.index_reader import open_for
+from bitlake.scan.index_reader import open_file_index
 from bitlake.scan.plan import Plan, StepName
 from bitlake.schema.evolution import map_fields, map_predicate
 
@@ -51,13 +51,13 @@ def asked_of(step: LeafStep) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A file whose index a plan asked: what it is, and what was not worth asking."""
+class IndexedFile:
+    """A file whose indexes a plan asked about a predicate, and the indexes that it did not read."""
 
     entry: ManifestEntry
     path: str
     predicate: Predicate
-    spared: tuple[str, ...] = ()
+    unused_indexes: tuple[str, ...] = ()
 
 
 def leaf_steps(plan: Plan, store: Store, use_index: bool) -> tuple[list[LeafStep], int]:
@@ -67,7 +67,7 @@ def leaf_steps(plan: Plan, store: Store, use_index: bool) -> tuple[list[LeafStep
     """
     if plan.predicate is None or not use_index:
         return [], 0
-    files = _asked(plan)
+    files = _indexed_files(plan)
     # What speaks of partitions alone was decided by them: whole files have one value.
     keys = frozenset(plan.schema.partition_keys)
     terms = [t for t in conjuncts(plan.predicate) if not isinstance(t, Constant) and not columns_of(t) <= keys]
@@ -77,22 +77,24 @@ def leaf_steps(plan: Plan, store: Store, use_index: bool) -> tuple[list[LeafStep
     return steps, max(0, len(files) - MOST_FILES)
 
 
-def _asked(plan: Plan) -> list[Asked]:
+def _indexed_files(plan: Plan) -> list[IndexedFile]:
     out = []
     assert plan.predicate is not None
     for file in plan.files:
         if file.merge is not None:
             found = file.merge.files if file.merge.predicate is not None else ()
-            out += [Asked(f.entry, f.path, file.merge.predicate or And(()), f.spared) for f in found]
+            out += [IndexedFile(f.entry, f.path, file.merge.predicate or And(()), f.unused_indexes) for f in found]
         else:
-            out.append(Asked(file.entry, file.path, plan.predicate, file.spared))
+            out.append(IndexedFile(file.entry, file.path, plan.predicate, file.unused_indexes))
     for step in plan.steps:
         if step.name is StepName.INDEXES:
-            out += [Asked(f.entry, f.path, plan.predicate) for f in step.skipped]
+            out += [IndexedFile(f.entry, f.path, plan.predicate) for f in step.skipped]
     return out
 
 
-def _file(steps: list[LeafStep], terms: Sequence[Predicate], file: Asked, plan: Plan, store: Store) -> list[LeafStep]:
+def _file(
+    steps: list[LeafStep], terms: Sequence[Predicate], file: IndexedFile, plan: Plan, store: Store
+) -> list[LeafStep]:
     schema = plan.schemas.get(file.entry.file.schema_id, plan.schema)
     index = _open(file, schema, store)
     held: Mapping[str, Mapping[str, object]] = {} if index is None else index.columns
@@ -107,8 +109,8 @@ def _file(steps: list[LeafStep], terms: Sequence[Predicate], file: Asked, plan: 
         mapped = map_predicate(term, plan.schema.fields, mapping).predicate
         columns = columns_of(mapped)
         kinds = [f"{kind}({c})" for c in sorted(columns) for kind in held.get(c, ())]
-        spared = [s for s in file.spared if s.split(":", 1)[0] in kinds]
-        left = [k for k in kinds if not any(s.startswith(f"{k}:") for s in spared)]
+        unused = [s for s in file.unused_indexes if s.split(":", 1)[0] in kinds]
+        left = [k for k in kinds if not any(s.startswith(f"{k}:") for s in unused)]
         before = found.count(rows)
         if index is not None and left:
             found = found & index.evaluate(mapped)
@@ -122,17 +124,17 @@ def _file(steps: list[LeafStep], terms: Sequence[Predicate], file: Asked, plan: 
                 files_emptied=step.files_emptied + (before > 0 and after == 0),
                 rows_before=step.rows_before + before,
                 rows_after=step.rows_after + after,
-                not_asked=_counted(step.not_asked, spared),
+                not_asked=_counted(step.not_asked, unused),
             )
         )
     return out
 
 
-def _open(file: Asked, schema: TableSchema, store: Store) -> FileIndexReader | None:
+def _open(file: IndexedFile, schema: TableSchema, store: Store) -> FileIndexReader | None:
     if not has_index(file.entry.file):
         return None
     try:
-        return open_for(store, file.path, file.entry.file, schema)
+        return open_file_index(store, file.path, file.entry.file, schema)
     except BitlakeError:
         return None  # the plan's warnings say so
 

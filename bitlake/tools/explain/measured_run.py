@@ -50,7 +50,7 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MeasuredScan:
     """A plan, how long each phase took, and of files that were read the ranges (offset, length)."""
 
     plan: Plan
@@ -59,7 +59,7 @@ class Run:
     was_read: bool
 
 
-def run_scan(scan: Scan, read: bool) -> Run:
+def run_scan(scan: Scan, read: bool) -> MeasuredScan:
     """Plan a scan anew, with ``read`` also read it: file after file, so that times add up; rows are let go."""
     meter = Meter(phase="manifests")
     store = MeteringStore(scan.store, meter)
@@ -84,7 +84,7 @@ def run_scan(scan: Scan, read: bool) -> Run:
     ]
     if read:
         phases += _read(fresh, plan, store, meter)
-    return Run(plan, tuple(p for p in phases if p.ms or p.bytes), dict(meter.ranges), read)
+    return MeasuredScan(plan, tuple(p for p in phases if p.ms or p.bytes), dict(meter.ranges), read)
 
 
 def _read(scan: Scan, plan: Plan, store: MeteringStore, meter: Meter) -> list[Phase]:

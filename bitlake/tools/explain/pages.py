@@ -105,7 +105,11 @@ def _map(
     fetched = None if ranges is None else ranges.get(task.path, [])
     got = None if fetched is None else sum(n for _, n in fetched)
     chosen = file.chosen_rows
-    why = describe_choice(file) if not file.spared else f"{describe_choice(file)} (not asked: {'; '.join(file.spared)})"
+    why = (
+        describe_choice(file)
+        if not file.unused_indexes
+        else f"{describe_choice(file)} (not asked: {'; '.join(file.unused_indexes)})"
+    )
     plain = FileMap(
         task.path, rows, size, READ, why, None, size, size, got, chosen, (Cell(0, rows, 1, READ),) if rows else ()
     )

@@ -146,7 +146,7 @@ def _file_dict(plan: Plan, file: PlannedFile) -> dict[str, Any]:
         "exact": plan.predicate is None or file.selection.exact,
         "pruned_by": list(file.pruned_by),
         "index": file.index_place,
-        "index_not_read": list(file.spared),
+        "index_not_read": list(file.unused_indexes),
         "bytes": file.entry.file.file_size,
         "was_read": plan.metrics.by_file.get(file.path),
     }
@@ -167,7 +167,7 @@ def _files(root: str, files: Sequence[PlannedFile], skipped: Sequence[SkippedFil
     lines = []
     for file in files[:MAX_FILES]:
         lines.append(f"  + {_short(root, file.path)}: {describe_choice(file)}")
-        lines += [f"      not asked: {why}" for why in file.spared]
+        lines += [f"      not asked: {why}" for why in file.unused_indexes]
     if len(files) > MAX_FILES:
         lines.append(f"  + … {len(files) - MAX_FILES:,} more files to read")
     for gone in skipped[:MAX_FILES]:

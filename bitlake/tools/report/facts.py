@@ -32,7 +32,7 @@ from bitlake.metadata.manifest import ManifestEntry
 from bitlake.metadata.snapshot import Snapshot
 from bitlake.runtime import REQUESTS, LocalRunner
 from bitlake.scan.index_location import has_index
-from bitlake.scan.index_reader import open_for
+from bitlake.scan.index_reader import open_file_index
 from bitlake.schema.partition_age import PartitionAge
 from bitlake.snapshot.expiry import expired_partitions
 from bitlake.snapshot.index_manifest import index_entries
@@ -561,7 +561,7 @@ def _indexes(
 
     def look(e: ManifestEntry) -> tuple[list[tuple[str, str, int]], list[str]]:
         try:
-            opened = open_for(state.store, reader.data_path(e), e.file, schemas[e.file.schema_id])
+            opened = open_file_index(state.store, reader.data_path(e), e.file, schemas[e.file.schema_id])
         except BitlakeError as error:
             return [], [str(error)]
         assert opened is not None

@@ -22,7 +22,7 @@ from fixtures import warehouse
 import bitlake
 from bitlake.io.local import LocalStore
 from bitlake.io.wrappers import CountingStore
-from bitlake.scan.column_reader import forget_footers
+from bitlake.scan.column_reader import clear_footers
 from bitlake.scan.scan import Scan
 from bitlake.table.table import Table
 from bitlake.tools.explain.explanation import MOST_FILES, Explanation
@@ -167,7 +167,7 @@ def _data_bytes(store: CountingStore, told: Explanation) -> int:
 
 def test_streamed_bytes_are_counted_too(table: Table) -> None:
     """Whole files are read by Arrow through a file object: its reads are what the file system gives."""
-    forget_footers()
+    clear_footers()
     told = table.scan().explanation(analyze=True)
     check(told)
     sizes = sum(f.entry.file.file_size for f in told.plan.files)

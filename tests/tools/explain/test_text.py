@@ -74,7 +74,7 @@ def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
     table.append(pa.table({"common": common, "number": numbers, "wide": np.zeros(rows, np.int64)}))
     often = table.scan(where="common = 'a'")
     (file,) = often.plan().files
-    assert file.whole and not file.selection.exact and "60 %" in file.spared[0]
+    assert file.whole and not file.selection.exact and "60 %" in file.unused_indexes[0]
     assert "not asked: bitmap(common): it would leave about 60 % of the rows" in often.explain()
     assert often.to_arrow().num_rows == int((common == "a").sum())
     # Whoever counts or wants the first ones needs to know them all the same.
@@ -82,16 +82,16 @@ def test_an_index_that_is_not_worth_it_is_not_asked(lake: bitlake.Lake) -> None:
     assert often.plan().metrics.answered_by == {"index": 1}
     assert often.limit(5).plan().chosen_rows == 5
     rare = table.scan(where="common = 'c'").plan().files[0]
-    assert rare.selection.exact and not rare.spared
+    assert rare.selection.exact and not rare.unused_indexes
     assert table.scan(where="common <> 'c'").plan().files[0].whole
     half = table.scan(where="number >= 30000")
-    assert half.plan().files[0].whole and "75 %" in half.plan().files[0].spared[0]
+    assert half.plan().files[0].whole and "75 %" in half.plan().files[0].unused_indexes[0]
     assert half.to_arrow().num_rows == 90_000
     # Either end of the range is, for itself, in half of the rows.
     middle = table.scan(where="number >= 60000 AND number < 60010").plan().files[0]
-    assert middle.chosen_rows == 10 and not middle.spared
+    assert middle.chosen_rows == 10 and not middle.unused_indexes
     wide = table.scan(where="number >= 10000 AND number >= 20000 AND number < 110000").plan().files[0]
-    assert wide.whole and "75 %" in wide.spared[1]
+    assert wide.whole and "75 %" in wide.unused_indexes[1]
     few = table.scan(where="number >= 119990 AND common <> 'c'").plan().files[0]
     assert few.chosen_rows == 10 and few.pruned_by == ("range-bitmap(number)",)
 
