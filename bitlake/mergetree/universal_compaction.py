@@ -5,8 +5,8 @@ is one, in which no two files overlap.  Runs are ordered from the newest to the 
 then the levels upwards.  A compaction always takes the first runs: newer rows must not move below older ones.
 
 The rules are Paimon's: a full compaction if the newer runs amplify the size of the oldest too much or an option asks
-for one, else runs of similar size, else so many that their number falls below ``num-sorted-run.compaction-trigger``.
-All decisions use metadata alone.
+for one; else runs of similar size; else enough runs to leave no more than ``num-sorted-run.compaction-trigger``.  All
+decisions use metadata alone.
 """
 
 from __future__ import annotations

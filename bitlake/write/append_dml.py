@@ -7,7 +7,7 @@
    (:func:`rewrite`: copy on write, also used by compaction).  Either way a file without remaining rows leaves the
    table unread.
 3. :func:`update_rows` also writes the hit rows with their new values.
-4. The commit publishes all of it.  If another writer changed files that a statement read, :func:`retrying` runs the
+4. One commit publishes all changes.  If another writer changed files that a statement read, :func:`retrying` runs the
    statement again on the latest state.
 
 Deletion vectors (index-format spec, sections 8.3 and 9.8): a bucketed table has one index file in each bucket, which is
