@@ -27,7 +27,7 @@ TREE_SEED = $(shell tree=$$(git rev-parse --verify HEAD:bitlake 2>/dev/null) && 
 CHOSEN_SEED = $(if $(filter tree,$(SEED)),$(TREE_SEED),$(SEED))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
+.PHONY: help demo test check long stress history history-each maintenance memory model doors doors-all cluster versions sql-conformance interop lowest mutation lint format bench bench-paired counts docs lock clean python-version
 
 ## help      this list
 help:
@@ -112,6 +112,10 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict bitlake
+
+## check     lint, types and the core's unit tests, without Spark: seconds, for between two edits
+check: lint
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not interop and not cluster and not long" tests/test_layers.py tests/test_exported_members.py tests/test_formatting.py tests/test_runtime.py tests/types tests/codec tests/expressions tests/fileindex tests/tableindex tests/metadata tests/schema tests/merge $(ARGS)
 
 ## format    let ruff repair what it can
 format: $(READY)
