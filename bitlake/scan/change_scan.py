@@ -1,8 +1,8 @@
-"""Rows with their kinds: an audit log, a binlog, a changelog, or two moments compared, as a scan.
+"""Scan rows with their kinds: an audit log, a binlog, a changelog, or the difference of two snapshots.
 
-The columns are a view (:func:`kinds_schema`): ``rowkind`` (``+I -U +U -D``), ``_SEQUENCE_NUMBER`` where the table says
-``table-read.sequence-number.enabled``, then the table's; of a binlog each value stands in an array of one.  Files are
-read by a scan of the table below; what a task reads is independent of the others, here or on executors.
+The columns are a view (:func:`kinds_schema`): ``rowkind`` (``+I -U +U -D``), ``_SEQUENCE_NUMBER`` with the option
+``table-read.sequence-number.enabled``, then the table's.  In a binlog each value is in an array of one.  Files are read
+by a scan of the underlying table.  Tasks are independent of each other, in this process or on executors.
 
 Source: Paimon's ``$audit_log`` and ``$binlog`` system tables, and its incremental reads.
 """
@@ -38,7 +38,7 @@ ROW_KIND = "rowkind"
 _SEQUENCE_ENABLED = "table-read.sequence-number.enabled"
 _NAMES = ("+I", "-U", "+U", "-D")
 ADDED = frozenset({ADD, UPDATE_AFTER})
-"""Kinds of rows that a query sees which asks for no kinds: what takes back is left out."""
+"""The kinds of rows that a query without kinds returns: additions, and no retractions."""
 
 
 def kinds_schema(schema: TableSchema, packed: bool = False) -> TableSchema:
@@ -56,20 +56,20 @@ def _packed(column: DataField) -> DataField:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTask:
-    """Files to read together; with ``before``, those of a bucket that they are compared with."""
+    """Files to read together; with ``before``, compared with these earlier files of the same bucket."""
 
     files: tuple[FileTask, ...]
     before: tuple[FileTask, ...] | None = None
 
     @property
     def size(self) -> int:
-        """About how many bytes of files it reads."""
+        """An estimate of the bytes of files that it reads."""
         return sum(map(bytes_to_read, (*self.files, *(self.before or ()))))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSpec:
-    """What becomes of the rows that files hold; small, and picklable for the executors."""
+    """How rows of files become rows of the result; small, and picklable for the executors."""
 
     request: ReadRequest
     schema: TableSchema
@@ -88,7 +88,7 @@ class ChangeSpec:
 class ChangeScan(Scan):
     """A scan of rows with their kinds; ``columns`` and ``predicate`` are of the view.
 
-    ``base`` reads the table below, ``before`` the same of an earlier moment to compare with; ``kinds`` None keeps all.
+    ``base`` reads the underlying table, ``before`` an earlier snapshot to compare with; ``kinds`` None keeps all kinds.
     """
 
     base: Scan | None = None
@@ -98,7 +98,7 @@ class ChangeScan(Scan):
 
     @staticmethod
     def of(base: Scan, before: Scan | None = None, *, kinded: bool, packed: bool = False) -> ChangeScan:
-        """The rows of ``base``; ``kinded``: of all kinds, with a column of these, else what was added alone."""
+        """The rows of ``base``; ``kinded``: of all kinds, with a column of these, else only additions."""
         base = replace(base, other=None)
         schema = kinds_schema(base.state.schema, packed) if kinded else base.state.schema
         return ChangeScan(
@@ -121,17 +121,17 @@ class ChangeScan(Scan):
         pushed = () if self.packed else terms_on(self.predicate, base.state.schema.field_names)
         condition = all_of(pushed) if pushed else None
         if self.before is not None:
-            # A row that changed would look new or gone if a condition held for only one of its versions.
+            # A changed row would look new or deleted if a condition held for only one of its versions.
             condition = key_predicate(base.state.schema, condition)
-        asked = frozenset(self.columns) | (frozenset() if self.predicate is None else sources_of(self.predicate))
+        requested = frozenset(self.columns) | (frozenset() if self.predicate is None else sources_of(self.predicate))
         compared = self.before is not None
-        columns = [c for c in base.state.schema.field_names if compared or c in asked]
-        own = [VALUE_KIND, *([SEQUENCE_NUMBER] if SEQUENCE_NUMBER in asked else [])]
+        columns = [c for c in base.state.schema.field_names if compared or c in requested]
+        own = [VALUE_KIND, *([SEQUENCE_NUMBER] if SEQUENCE_NUMBER in requested else [])]
         request = ReadRequest(base.state.schema, (*own, *columns), condition, base.timezone, base.ignored)
         return ChangeSpec(request, self.state.schema, self.columns, self.predicate, self.kinds, self.packed)
 
     def tasks(self) -> list[ChangeTask]:
-        """What is read, part by part."""
+        """The files to read, one task for each file, or for each bucket to compare."""
         request = self.spec().request
 
         def planned(scan: Scan) -> Plan:
@@ -144,13 +144,13 @@ class ChangeScan(Scan):
         keys = dict.fromkeys((f.entry.partition, f.entry.bucket) for f in (*earlier.files, *after.files))
         old: dict[tuple[bytes, int], list[FileTask]] = {k: [] for k in keys}
         new: dict[tuple[bytes, int], list[FileTask]] = {k: [] for k in keys}
-        for plan, found in ((earlier, old), (after, new)):
+        for plan, buckets in ((earlier, old), (after, new)):
             for file, task in zip(plan.files, tasks_of(plan.files, plan.schemas), strict=True):
-                found[file.entry.partition, file.entry.bucket].append(task)
+                buckets[file.entry.partition, file.entry.bucket].append(task)
         return [ChangeTask(tuple(new[k]), tuple(old[k])) for k in keys]
 
     def plan(self) -> Plan:
-        """The files of the table below that are read."""
+        """The files of the underlying table that are read."""
         request = self.spec().request
         return replace(self._base, columns=request.columns, predicate=request.predicate, _planned=[]).plan()
 
@@ -162,17 +162,17 @@ class ChangeScan(Scan):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def count(self, column: str | None = None) -> int:
-        """How many rows there are, or how many are not NULL in a column."""
+        """The number of rows, or of those that are not NULL in a column."""
         if column is not None:
             return int(sum(t.num_rows - t.column(0).null_count for t in self.select([column])._tables()))
         return sum(t.num_rows for t in self.select([self.columns[0]] if self.columns else [ROW_KIND])._tables())
 
     def exists(self) -> bool:
-        """Whether there is a row at all."""
+        """Whether there is any row."""
         return any(t.num_rows for t in self._tables())
 
     def aggregates(self, may_read: bool = True) -> ScanAggregates:
-        """Raises: no metadata knows what kinds rows have."""
+        """Raises :class:`InvalidRequest`: no metadata has the kinds of rows."""
         raise InvalidRequest(f"table '{self.state.name}': read the rows of changes, and aggregate those")
 
     def _tables(self, at_most: int | None = None, bounded: bool = True) -> Iterator[pa.Table]:
@@ -207,9 +207,9 @@ def _all(store: Store, files: tuple[FileTask, ...], request: ReadRequest) -> pa.
 
 
 def _difference(before: pa.Table, after: pa.Table, schema: TableSchema) -> pa.Table:
-    """Rows that only ``after`` has, that are others there, and (as -D) those that only ``before`` has.
+    """Rows that ``before`` lacks or has with other values, and rows that only ``before`` has, as -D.
 
-    A bucket's rows have one row a key in each.
+    Each has one row for each key of a bucket.
     """
     both = pa.concat_tables([retyped(before, after.schema), after])
     if not both.num_rows:
@@ -222,12 +222,12 @@ def _difference(before: pa.Table, after: pa.Table, schema: TableSchema) -> pa.Ta
     same = (first != last) & (added[first] == added[last])
     for name in schema.field_names:
         same &= same_values(both.column(name), first, last)
-    gone = ~later[last]
-    # What was gone before as well is no change.
-    kept = (~same) & (~gone | added[last])
+    deleted = ~later[last]
+    # A row that was deleted before is not a change.
+    kept = (~same) & (~deleted | added[last])
     rows = both.take(pa.array(last[kept]))
-    made = np.where(gone[kept], DELETE, kinds[last[kept]]).astype(np.int8)
-    return rows.set_column(rows.schema.get_field_index(VALUE_KIND), VALUE_KIND, pa.array(made))
+    new_kinds = np.where(deleted[kept], DELETE, kinds[last[kept]]).astype(np.int8)
+    return rows.set_column(rows.schema.get_field_index(VALUE_KIND), VALUE_KIND, pa.array(new_kinds))
 
 
 def _finished(table: pa.Table, spec: ChangeSpec) -> Iterator[pa.Table]:
@@ -245,14 +245,14 @@ def _finished(table: pa.Table, spec: ChangeSpec) -> Iterator[pa.Table]:
             arrays.append(_single(table.column(name).combine_chunks()))
         else:
             arrays.append(table.column(name))
-    made = pa.table(arrays, names=list(names)) if names else table.select([])
+    view = pa.table(arrays, names=list(names)) if names else table.select([])
     if spec.predicate is not None:
-        made = filter_table(spec.predicate, made, spec.schema.fields)
-    if made.num_rows:
-        chosen = made.select(list(spec.columns))
+        view = filter_table(spec.predicate, view, spec.schema.fields)
+    if view.num_rows:
+        chosen = view.select(list(spec.columns))
         yield retyped(chosen, spec.output) if spec.columns else chosen
 
 
 def _single(values: pa.Array) -> pa.Array:
-    """Each value in a list of its own."""
+    """Each value in a list of one."""
     return pa.ListArray.from_arrays(pa.array(np.arange(len(values) + 1, dtype=np.int32)), values)

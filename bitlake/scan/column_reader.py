@@ -1,6 +1,6 @@
-"""Getting stored columns out of a data file: pages that hold few chosen rows, or row groups as a stream.
+"""Read stored columns of a data file: the pages that hold a few chosen rows, or row groups as a stream.
 
-Nothing here knows the table's schema: columns are the file's own, as they are stored.
+Columns are the file's own, as they are stored: :mod:`bitlake.scan.reader` converts them to the table's.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ Rows = tuple[pa.Table | pa.RecordBatch, Ints]
 
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 8 << 20
-"""Of long rows, batches have fewer: decoding holds about twice a batch."""
+"""Batches of long rows have fewer rows, since decoding holds about twice a batch."""
 _THREADED_BYTES = 1 << 20
 """Columns of fewer stored bytes are decoded by one thread: handing them to others takes longer on a busy machine."""
 _LOCATION_BYTES = 10
-"""About what a page takes in an offset index."""
+"""An estimate of the bytes of a page's entry in an offset index."""
 _SMALL_PAGE = 16 * 1024
-"""Arrow looks for page headers in so many bytes."""
+"""The bytes in which Arrow looks for a page header."""
 
 _footers: Cache[str, Footer] = Cache(2000)
 
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """All that reading one file needs; small, and picklable for the executors."""
+    """What reading one file needs; small, and picklable for the executors."""
 
     path: str
     size: int
@@ -60,7 +60,7 @@ class FileTask:
 
     @property
     def chosen_bytes(self) -> int:
-        """About the stored bytes of the chosen rows; of all files that are merged."""
+        """An estimate of the stored bytes of the chosen rows, or of all files that are merged."""
         if self.merge is not None:
             return sum(f.chosen_bytes for f in self.merge.files)
         return self.size * self.selection.count(self.row_count) // max(1, self.row_count)
@@ -73,7 +73,7 @@ class MergeTask:
     files: tuple[FileTask, ...]
     predicate: Predicate | None = None
     schema: TableSchema | None = None
-    """Whose keys and options merge them; None: the schema of the request."""
+    """The schema whose keys and options merge them; None: the request's."""
 
 
 COUNTERS = ("rows_read", "rows_returned", "bytes", "requests", "pages", "row_groups", "files_ignored")
@@ -81,7 +81,7 @@ COUNTERS = ("rows_read", "rows_returned", "bytes", "requests", "pages", "row_gro
 
 @dataclass(slots=True)
 class ReadCounts:
-    """What reading cost; threads add to it."""
+    """Counters of reading; threads add to them."""
 
     rows_read: int = 0
     rows_returned: int = 0
@@ -91,7 +91,7 @@ class ReadCounts:
     row_groups: int = 0
     files_ignored: int = 0
     filter_ns: int = 0
-    """Nanoseconds that judging rows took."""
+    """Nanoseconds spent filtering rows."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def as_dict(self) -> dict[str, int]:
@@ -100,7 +100,7 @@ class ReadCounts:
 
     @contextmanager
     def filtering(self) -> Iterator[None]:
-        """Measure what is done inside, which is judging a batch of rows."""
+        """Measure the time spent inside, which filters a batch of rows."""
         started = time.perf_counter_ns()
         yield
         self.add(filter_ns=time.perf_counter_ns() - started)
@@ -254,11 +254,11 @@ def stream_whole(
 
 def stored_bytes(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> int:
     """Compressed bytes of whole columns in these row groups."""
-    wanted = [footer.column(n) for n in names]
+    columns = [footer.column(n) for n in names]
     return sum(
         footer.row_groups[n].chunks[leaf].compressed
         for n in groups
-        for c in wanted
+        for c in columns
         for leaf in range(c.leaf, c.leaf_end)
     )
 
@@ -272,9 +272,9 @@ def _batch_rows(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> 
 
 
 def small_pages(footer: Footer, names: Sequence[str], groups: Sequence[int]) -> bool:
-    """Whether the pages of these columns are small, as far as the sizes of their offset indexes tell."""
-    wanted = [footer.column(n) for n in names]
-    chunks = [footer.row_groups[n].chunks[leaf] for n in groups for c in wanted for leaf in range(c.leaf, c.leaf_end)]
+    """Whether the pages of these columns are small, estimated from the sizes of their offset indexes."""
+    columns = [footer.column(n) for n in names]
+    chunks = [footer.row_groups[n].chunks[leaf] for n in groups for c in columns for leaf in range(c.leaf, c.leaf_end)]
     pages = sum(c.index_length for c in chunks if c.index_offset is not None) // _LOCATION_BYTES
     return sum(c.compressed for c in chunks) < pages * _SMALL_PAGE
 
@@ -284,7 +284,7 @@ def _within(error: CorruptError, path: str) -> CorruptError:
 
 
 def _missing(error: NotFound, store: Store, task: FileTask) -> NotFound:
-    """A missing column is told as it is, with the file; a missing file with what to do."""
+    """The error for a missing column, with the file, or for a missing file, with what to do."""
     return NotFound(f"{error} ({task.path})") if store.exists(task.path) else _gone(task.path)
 
 

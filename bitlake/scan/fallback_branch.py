@@ -1,4 +1,4 @@
-"""Batch reads of two branches: partitions that one branch lacks are read from the other.
+"""Read two branches in one batch scan: partitions that one branch lacks are read from the other.
 
 ``scan.fallback-branch`` names the branch for the partitions that the table lacks; ``scan.primary-branch`` names the
 branch that is read first, and the table has the rest.  Writes, streams and changes see only the table itself.  Data
@@ -34,7 +34,7 @@ _warned: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True, slots=True)
 class OtherBranch:
-    """The branch that a table is read together with, at the moment of the read, under the table's columns."""
+    """The branch that a table is read together with, at the same point in time, with the table's columns."""
 
     state: TableState
     preferred: bool
@@ -59,7 +59,7 @@ def check_branch_option(state: TableState, options: Mapping[str, str]) -> None:
 def other_branch(
     state: TableState, when: When, timezone: str, options: Mapping[str, str] | None = None
 ) -> OtherBranch | None:
-    """The branch to read with a table at a moment; None without the option, and without the branch (a warning).
+    """The branch to read with a table at a point in time; None without the option, or (with a warning) the branch.
 
     ``options``: the table's latest ones, if not those of ``state``.  Raises :class:`InvalidRequest` if the columns of
     both differ, and :class:`NotFound` for a tag that the branch lacks.
@@ -82,15 +82,15 @@ def other_branch(
 
 
 def _at(latest: TableState, state: TableState, when: When, timezone: str) -> TableState:
-    """The branch at the moment of the table: snapshot ids of two branches differ, so their times are compared."""
+    """The branch at the table's point in time: snapshot ids of two branches differ, so their times are compared."""
     if when == When():
         return latest
     version = str(when.version).strip() if when.version is not None else None
     if when.snapshot is not None or (version is not None and state.snapshot_id is not None and version.isdigit()):
         assert state.snapshot is not None
         millis = state.snapshot.time_millis
-        found = snapshot_at_time(latest, millis) or first_snapshot_from(latest, millis)
-        return replace(latest, snapshot=None) if found is None else state_at(latest, found.id)
+        snapshot = snapshot_at_time(latest, millis) or first_snapshot_from(latest, millis)
+        return replace(latest, snapshot=None) if snapshot is None else state_at(latest, snapshot.id)
     try:
         return when.of(latest, timezone)
     except NotFound:
@@ -118,8 +118,8 @@ def listed_entries(state: TableState) -> Sequence[ManifestEntry]:
         return state.entries()
     first, second = (other.state, state) if other.preferred else (state, other.state)
     own = first.entries()
-    known = {e.partition for e in own}
-    return [*own, *(e for e in second.entries() if e.partition not in known)]
+    partitions = {e.partition for e in own}
+    return [*own, *(e for e in second.entries() if e.partition not in partitions)]
 
 
 # --- one plan of two branches -----------------------------------------------------------------------------------------
@@ -164,13 +164,13 @@ def _moved(file: PlannedFile, schema: TableSchema) -> PlannedFile:
 
 
 def _sum(a: ScanMetrics, b: ScanMetrics) -> ScanMetrics:
-    made = replace(a)
+    total = replace(a)
     for f in dataclasses.fields(ScanMetrics):
         mine, others = getattr(a, f.name), getattr(b, f.name)
         if not isinstance(mine, dict):
-            setattr(made, f.name, mine + others)
+            setattr(total, f.name, mine + others)
         elif f.name == "by_file":
-            made.by_file = {**mine, **others}
+            total.by_file = {**mine, **others}
         else:
-            setattr(made, f.name, {k: mine.get(k, 0) + others.get(k, 0) for k in {**mine, **others}})
-    return made
+            setattr(total, f.name, {k: mine.get(k, 0) + others.get(k, 0) for k in {**mine, **others}})
+    return total

@@ -1,9 +1,9 @@
-"""What changed between two moments of a table: which files say so, for each of Paimon's ways to read it.
+"""Incremental reads: the files that hold the changes between two snapshots, for each of Paimon's modes.
 
-* ``delta``: the files that APPEND snapshots added after the first moment up to the second; rows of one key in them are
-  merged.  COMPACT and OVERWRITE snapshots add nothing.
-* ``changelog``: the changelog files of these snapshots (OVERWRITE ones left out), row by row as they are.
-* ``diff``: both moments compared, key by key; of append tables the rows of files that only the second one has.
+* ``delta``: the files that APPEND snapshots after the first up to the second added; rows of one key in them
+  are merged.  COMPACT and OVERWRITE snapshots add nothing.
+* ``changelog``: the changelog files of these snapshots except OVERWRITE, row by row.
+* ``diff``: both snapshots compared, key by key; for append tables the rows of files that only the second one has.
 * ``auto``: ``changelog`` for tables that write one, else ``delta``; ``diff`` between tags.
 
 Source: the observed behaviour of Paimon's readers (``incremental-between``, ``incremental-between-scan-mode``).
@@ -30,7 +30,7 @@ MODES = ("auto", "delta", "changelog", "diff")
 
 @dataclass(frozen=True, slots=True)
 class FilesState(TableState):
-    """A table of just these files, whatever its snapshot has."""
+    """The state of a table that consists of given files, whatever its snapshot holds."""
 
     files: tuple[ManifestEntry, ...] = ()
 
@@ -44,13 +44,13 @@ class FilesState(TableState):
         return LiveFiles(self.files)
 
     def schemas(self, ids: Iterable[int]) -> Mapping[int, TableSchema]:
-        """The schemas that files were written with, as they are stored: :attr:`schema` may be another reading."""
+        """The schemas that files were written with, as stored; :attr:`schema` may have other keys and options."""
         with reading_table(self.name, ": data files were written with it; put it back from a copy of the table"):
             return {i: load_schema(TableFiles(self.store, self.paths), i) for i in ids}
 
 
 def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool) -> FilesState:
-    """A state of these files alone, level 0 too; not ``merged``: row by row, even where there is a primary key."""
+    """The state of these files alone, with level 0; not ``merged``: row by row, even with a primary key."""
     schema = state.schema
     options = {**schema.options, opt.DV_ENABLED.name: "false"}
     keys = schema.primary_keys if merged else ()
@@ -60,9 +60,9 @@ def of_files(state: TableState, files: Sequence[ManifestEntry], *, merged: bool)
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRange:
-    """Two moments: what was committed after ``start`` up to ``end``.  ``start`` 0: from the first snapshot on.
+    """The snapshots after ``start`` up to ``end``; ``start`` 0: from the first snapshot on.
 
-    ``tags``: both were given as tags.
+    ``tags`` are the two snapshots, if both were given as tags.
     """
 
     start: int
@@ -71,9 +71,9 @@ class SnapshotRange:
 
 
 def mode_of(state: TableState, between: SnapshotRange, mode: str) -> str:
-    """``delta``, ``changelog`` or ``diff`` for what was asked; raises :class:`InvalidRequest` for other words."""
+    """Resolve ``auto`` to ``delta``, ``changelog`` or ``diff``; raises :class:`InvalidRequest` for unknown modes."""
     if mode not in MODES:
-        raise InvalidRequest(f"table '{state.name}': '{mode}' is no incremental mode; there are {', '.join(MODES)}")
+        raise InvalidRequest(f"table '{state.name}': unknown incremental mode '{mode}'; expected {', '.join(MODES)}")
     if mode != "auto":
         return mode
     if between.tags is not None:
@@ -82,7 +82,7 @@ def mode_of(state: TableState, between: SnapshotRange, mode: str) -> str:
 
 
 def changed_files(state: TableState, between: SnapshotRange, mode: str) -> list[ManifestEntry]:
-    """The files of the snapshots between two moments, by ``delta`` or ``changelog``.
+    """The files of a range of snapshots, by ``delta`` or ``changelog``.
 
     Raises :class:`NotFound` for snapshots that have expired, naming those that are kept.
     """
@@ -123,8 +123,10 @@ def _ids_between(state: TableState, between: SnapshotRange, ids: Sequence[int]) 
 
 
 def check_range(state: TableState, between: SnapshotRange) -> list[int]:
-    """All snapshots; raises :class:`NotFound` unless those between are kept, :class:`InvalidRequest` for a range
-    backwards.
+    """The ids of all snapshots.
+
+    Raises :class:`NotFound` if snapshots of the range have expired, :class:`InvalidRequest` if it ends before it
+    starts.
     """
     if between.end < between.start:
         raise InvalidRequest(
@@ -144,7 +146,7 @@ Buckets = dict[tuple[bytes, int], list[ManifestEntry]]
 
 
 def differing_files(before: Iterable[ManifestEntry], after: Iterable[ManifestEntry]) -> tuple[list[ManifestEntry], ...]:
-    """The files of buckets that are not the same in both: those before, and those after.
+    """The files of buckets that differ: those before, and those after.
 
     Files that only changed their level count as changed, for merging goes by level.
     """

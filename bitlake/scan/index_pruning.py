@@ -1,6 +1,6 @@
 """Prune files and rows by file indexes: embedded in the manifest, or in ``.index`` files beside the data.
 
-Only files are asked that have an index and whose rows are not known exactly.  ``.index`` files are opened here, many at
+Indexes are read only for files whose matching rows are not known exactly.  ``.index`` files are opened here, many at
 once, so that a file without a match never becomes a task.  An index that would cost more than it saves is not read
 (:mod:`bitlake.fileindex.cost`).  An index that cannot be read never changes a result: its file is read whole, a warning
 names it once and the plan counts it, unless ``file-index.on-unreadable`` is ``fail``.
@@ -48,8 +48,9 @@ def prune_by_index(
 ) -> PlanStep:
     """Ask the files' indexes about a predicate, which ``mapped`` has in the names of each schema of files.
 
-    ``exact``: matching rows are wanted themselves (to count them, or the first N), so no index is too unselective.
-    Raises :class:`CorruptError` for an unreadable index if ``file-index.on-unreadable`` is ``fail``.
+    ``exact``: matching rows must be known exactly where possible (to count them, or for the first N), so that no index
+    is too unselective.  Raises :class:`CorruptError` for an unreadable index if ``file-index.on-unreadable`` is
+    ``fail``.
     """
     started = time.perf_counter()
     if not options.get(opt.INDEX_READ):
@@ -65,7 +66,7 @@ def prune_by_index(
     def ask(file: PlannedFile) -> _Answered:
         return _ask(file, question_of(file), store, strict)
 
-    # Embedded indexes and kept answers are in memory; `.index` files wait for storage, so many are under way at once.
+    # Embedded indexes and cached results are in memory; `.index` files wait for storage, so many are under way at once.
     stored = [f for f in asked if _needs_storage(f, question_of(f))]
     waiting = {id(f) for f in stored}
     in_memory = [f for f in asked if id(f) not in waiting]
@@ -144,7 +145,7 @@ def _ask(planned: PlannedFile, question: _Question, store: Store, strict: bool) 
         return _Answered(replace(planned, index_place=place), (_unreadable(planned.path, e),))
     if strict and problems:
         raise _refused(planned.path, problems[0])
-    # Mostly all rows of the file are left, so that there is nothing to intersect with.
+    # Usually all rows of the file are left, and there is nothing to intersect with.
     selection = result.selection if planned.selection.rows is None else result.selection.both(planned.selection)
     narrowed = PlannedFile(
         planned.entry,
@@ -162,7 +163,7 @@ def _evaluate(planned: PlannedFile, question: _Question, store: Store) -> tuple[
     """Open a file's index and evaluate the predicate: the answer, what could not be read, and the bytes read."""
     file, predicate = planned.entry.file, question.mapped.predicate
     index = open_file_index(store, planned.path, file, question.schema)
-    assert index is not None  # only files with an index are asked
+    assert index is not None  # the manifest names one
     before = index.bytes_read
     policy = _cost_policy(store, planned.path, file, question.schema, question.exact)
     selection, unused = index.evaluate_at_cost(predicate, policy)
@@ -231,5 +232,5 @@ def _column_bytes(store: Store, path: str, file: DataFileMeta, schema: TableSche
 
 
 def _too_many(selection: Selection, row_count: int) -> bool:
-    """Whether a selection has so many of a large file's rows that reading all of them is faster."""
+    """Whether reading all rows of a large file is faster than picking the selected ones."""
     return selection.rows is not None and row_count >= SMALL_ROWS and len(selection.rows) > MOST_SHARE * row_count

@@ -1,4 +1,4 @@
-"""Prune files by what manifests say of them: partition values, bucket numbers, statistics; all files at once.
+"""Prune files by metadata in manifests: partition values, bucket numbers and statistics; all files at once.
 
 Three steps, cheapest first, each a function from the files left (a mask over the snapshot's files) to those it skips.
 A column's bounds of 100,000 files are arrays, decoded once per snapshot (:mod:`bitlake.snapshot.file_columns`), so a
@@ -171,9 +171,9 @@ class MetadataPruning:
 
     def _judge(self, group: FileGroup, predicate: Predicate, of: Int64s) -> Verdicts:
         keys = frozenset(self._schema.partition_keys)
-        asked = sorted(columns_of(predicate) - keys)
+        columns = sorted(columns_of(predicate) - keys)
         fields = self._schemas[group.schema_id].fields
-        bounds = group.bounds(self._files.entries, fields, asked, of)
+        bounds = group.bounds(self._files.entries, fields, columns, of)
         every = len(of) == len(self._files)
         rows = self._files.rows if every else self._files.rows[of]
 
@@ -205,10 +205,10 @@ def _stats_detail(predicate: Predicate, stats: Mapping[str, ColumnStats], fields
     """Name the first term that statistics exclude, and the range that excludes it."""
     for term in conjuncts(predicate):
         for column in sorted(columns_of(term)):
-            known = stats.get(column)
-            if known is not None and (known.min is not None or known.null_count is not None):
+            of_column = stats.get(column)
+            if of_column is not None and (of_column.min is not None or of_column.null_count is not None):
                 return (
-                    f"{column} is in [{known.min!r}, {known.max!r}] with {known.null_count} NULLs: "
+                    f"{column} is in [{of_column.min!r}, {of_column.max!r}] with {of_column.null_count} NULLs: "
                     f"{to_sql(predicate, fields)} is never true"
                 )
     return f"{to_sql(predicate, fields)} is never true"
@@ -231,13 +231,13 @@ class BucketFilter:
         self._function = opt.Options(schema.options).get(opt.BUCKET_FUNCTION)
         combinations = 1
         for key in schema.bucket_keys:
-            found = named_values(terms, key)
+            values = named_values(terms, key)
             # 0.0 and -0.0 are equal but hash apart, and so do two NaNs.
-            if found is None or any(isinstance(v, float) and (v == 0 or v != v) for v in found):
+            if values is None or any(isinstance(v, float) and (v == 0 or v != v) for v in values):
                 self._values = []
                 return
-            combinations *= len(found)
-            self._values.append(found)
+            combinations *= len(values)
+            self._values.append(values)
         if combinations > _MAX_COMBINATIONS:
             self._values = []
 
@@ -270,13 +270,13 @@ class BucketFilter:
 
 def physical_array(column: DataField, values: Sequence[Any]) -> pa.Array:
     """An Arrow array of a column's type from physical values (see :mod:`bitlake.expressions.tree`)."""
-    wanted = arrow_type(column.type)
-    if pa.types.is_decimal(wanted):
+    kind = arrow_type(column.type)
+    if pa.types.is_decimal(kind):
         words = b"".join(b"\0" * 16 if v is None else int(v).to_bytes(16, "little", signed=True) for v in values)
         mask = pa.array([v is not None for v in values], pa.bool_()).buffers()[1]
-        return pa.Array.from_buffers(wanted, len(values), [mask, pa.py_buffer(words)])
-    if pa.types.is_timestamp(wanted):
-        return pa.array(values, pa.int64()).cast(wanted)
-    if pa.types.is_date(wanted) or pa.types.is_time(wanted):
-        return pa.array(values, pa.int32()).cast(wanted)
-    return pa.array(values, wanted)
+        return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(words)])
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, pa.int64()).cast(kind)
+    if pa.types.is_date(kind) or pa.types.is_time(kind):
+        return pa.array(values, pa.int32()).cast(kind)
+    return pa.array(values, kind)

@@ -24,7 +24,7 @@ from bitlake.scan.sort_order import Order
 
 
 class SkipReason(enum.Enum):
-    """What proved that a file holds no wanted row."""
+    """What proved that a file holds no matching row."""
 
     PARTITION = "partition"
     BUCKET = "bucket"
@@ -100,7 +100,7 @@ class MergedFiles:
 
 @dataclass(frozen=True, slots=True)
 class SkippedFile:
-    """A data file that is not read, and what proved that it holds no wanted row; ``detail`` is for people."""
+    """A data file that is not read, and what proved that it holds no matching row; ``detail`` is for people."""
 
     entry: ManifestEntry
     path: str
@@ -221,7 +221,7 @@ class PlanStep:
 
     ``kept`` are the files given to the step, without the skipped ones and with fewer rows where the step knows better.
     ``problems`` name the indexes that could not be read, ``unreadable`` counts their files.  ``index_bytes`` are read
-    from indexes, deletion vectors and page indexes; ``index_files`` are the ``.index`` files asked.
+    from indexes, deletion vectors and page indexes; ``index_files`` are the ``.index`` files used.
     """
 
     name: StepName

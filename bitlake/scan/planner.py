@@ -44,7 +44,7 @@ from bitlake.snapshot.partitions import PartitionReader
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What is asked of a table; the predicate is bound to ``schema``."""
+    """A request for rows of a table; the predicate is bound to ``schema``."""
 
     table: str
     paths: TablePaths
@@ -56,7 +56,7 @@ class ScanRequest:
     use_index: bool = True
     order: tuple[Order, ...] = ()
     exact: bool = False
-    """Whether the rows that match are wanted themselves, as for counting: then no index is too unselective."""
+    """Whether matching rows must be known exactly where possible, as for counting: then no index is too unselective."""
 
 
 def plan_table(
@@ -141,7 +141,7 @@ def _plan_merged(pruning: _Pruning, split: SplitFiles) -> tuple[list[PlannedFile
         kept = steps[-1].kept
         merged = merged_files(split.merged, kept, predicate)
         if ROW_INDEX in request.columns and predicate is not None:
-            # A merged row's position counts all rows before it: a section that can hold a wanted row is read whole.
+            # A merged row's position counts all rows before it: a section that can hold a matching row is read whole.
             possible = {id(f.entry) for f in kept}
             sections = [s for s in split.merged if any(id(e) in possible for e in s)]
             entries = _entries(sections)
@@ -173,17 +173,17 @@ def _limited(request: ScanRequest, files: Sequence[PlannedFile]) -> PlanStep:
     assert request.limit is not None
     kept: list[PlannedFile] = []
     skipped: list[SkippedFile] = []
-    found = 0  # rows of the files so far that surely match
+    matching = 0  # rows of the files so far that are known to match
     for file in files:
-        if found >= request.limit:
-            detail = f"the {len(kept)} files before it hold {found} matching rows, and the limit is {request.limit}"
+        if matching >= request.limit:
+            detail = f"the {len(kept)} files before it hold {matching} matching rows, and the limit is {request.limit}"
             skipped.append(SkippedFile(file.entry, file.path, SkipReason.LIMIT, detail))
             continue
         if file.sure(request.predicate):
-            missing = request.limit - found
+            missing = request.limit - matching
             if file.chosen_rows > missing:
                 rows = BitMap(range(missing)) if file.selection.rows is None else file.selection.rows[:missing]
                 file = replace(file, selection=Selection.of(rows, True))
-            found += file.chosen_rows
+            matching += file.chosen_rows
         kept.append(file)
     return PlanStep(StepName.LIMIT, kept, skipped)

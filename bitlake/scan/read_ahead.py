@@ -1,8 +1,8 @@
-"""Files read side by side, their tables in the order of the files, in bounded memory.
+"""Read files in parallel and yield their tables in the order of the files, in bounded memory.
 
-Each of a few threads reads a file and queues its tables.  The file whose tables are wanted next may always go on; the
-others stop while the queues hold ``READ_AHEAD_BYTES``, and large files are read two at a time.  So a scan holds the
-queues, and per thread what decoding its row group takes, whatever the size and number of files.
+Each of a few threads reads a file and queues its tables.  The file whose tables come next is never stopped; the others
+stop while the queues hold ``READ_AHEAD_BYTES``, and large files are read two at a time.  So a scan's memory is the
+queues, and for each thread what decoding its row group takes, whatever the size and number of files.
 
 Measured with ``tests/memory/measure.py`` (10 files of 256 MB, 4 GB decoded, row groups of 128 MB of Arrow memory,
 2 cores), peak resident memory beyond that of the imports: all columns 2,240 → 215 MB, with a filter that most rows pass
@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 READ_AHEAD_FILES = 4
-"""Files read side by side: hides the latency of an object store, and feeds two to four cores."""
+"""Files read in parallel: hides the latency of an object store, and feeds two to four cores."""
 READ_AHEAD_BYTES = 64 << 20
 """Arrow bytes of tables that wait for the caller: half a row group as bitlake writes it."""
 _QUEUED_BYTES = 1 << 20
-"""Arrow bytes that a thread gathers before it queues them: for less it would wait for locks longer than it decodes."""
+"""Arrow bytes that a thread gathers before it queues them: for fewer, locking takes longer than decoding."""
 _OPEN_BYTES = 256 << 20
-"""Stored bytes of the files being read: two files of default size, each with a row group in work."""
+"""Stored bytes of the files being read: two files of default size, each with a row group being decoded."""
 
 ReadFile = Callable[[int], Iterator[pa.Table]]
 
@@ -34,7 +34,7 @@ ReadFile = Callable[[int], Iterator[pa.Table]]
 def read_in_order(
     sizes: Sequence[int], read: ReadFile, *, row_limit: int | None = None, bounded: bool = True
 ) -> Iterator[pa.Table]:
-    """What ``read(0)``, ``read(1)``, … yield, in order; an error is raised where its file's rows end.
+    """Yield what ``read(0)``, ``read(1)``, … yield, in order; an error is raised where its file's rows end.
 
     ``sizes``: the stored bytes of each file.  Not ``bounded``: all tables are read ahead, for a caller that keeps them
     anyway.  With a ``row_limit`` nothing is read ahead.  Closing the iterator stops the threads at their next table.
@@ -66,7 +66,7 @@ def read_in_order(
 
 
 def _gathered(count: int, read: ReadFile) -> Iterator[pa.Table]:
-    """All tables of each file at once, a few files side by side."""
+    """All tables of each file at once, a few files in parallel."""
 
     def gather(number: int) -> list[pa.Table]:
         return list(read(number))
@@ -97,7 +97,7 @@ class _ReadAhead:
         self._next = 0
         """The first file that no thread has begun."""
         self._head = 0
-        """The file whose tables are wanted."""
+        """The file whose tables come next."""
         self._held = 0
         """Bytes that wait, and about the bytes that threads are decoding."""
         self._open = 0
@@ -133,7 +133,7 @@ class _ReadAhead:
             self._changed.notify_all()
 
     def work(self) -> None:
-        """Read files, one after the other, until there is none left; what a thread does."""
+        """Read files one after the other until none is left; each thread runs this."""
         while True:
             with self._changed:
                 self._changed.wait_for(self._begins)
@@ -162,7 +162,7 @@ class _ReadAhead:
                 if self._closed:
                     break
                 self._held += expected
-            found: list[tuple[pa.Table, int]] = []
+            gathered: list[tuple[pa.Table, int]] = []
             size = 0
             try:
                 while more and size < _QUEUED_BYTES:
@@ -170,16 +170,16 @@ class _ReadAhead:
                     if table is None:
                         more = False
                     else:
-                        found.append((table, table.nbytes))
+                        gathered.append((table, table.nbytes))
                         size += table.nbytes
-            finally:  # what came before an error is wanted, too
+            finally:  # tables read before an error are yielded, too
                 with self._changed:
                     self._held += size - expected
-                    file.tables.extend(found)
+                    file.tables.extend(gathered)
                     self._changed.notify_all()
             expected = size
             table = None
-            found.clear()
+            gathered.clear()
         # Not left to the garbage collector: the file is open.
         close = getattr(tables, "close", None)
         if close is not None:
@@ -190,7 +190,7 @@ class _ReadAhead:
         return file is not None and (bool(file.tables) or file.done)
 
     def _begins(self) -> bool:
-        """Whether a thread may begin the next file, or end because there is none."""
+        """Whether a thread may begin the next file, or stop because all are begun."""
         if self._closed or self._next >= len(self._sizes) or self._next == self._head:
             return True
         fits = self._open + self._sizes[self._next] <= _OPEN_BYTES

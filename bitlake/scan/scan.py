@@ -1,4 +1,7 @@
-"""A scan is a value: refine it, look at its plan, then read it in the form you like."""
+"""A scan of a table: an immutable value to refine, plan, explain and read.
+
+Nothing is read before a method asks for rows or for the plan.  The plan is made once and kept with the scan.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ ToSpark = Callable[["Scan"], Any]
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """Rows of a table, described but not read.
+    """Rows of a table that are described, not read.
 
     Every refinement returns a new scan.  ``where`` is Spark SQL text or a predicate tree; all of them must hold.
     """
@@ -58,9 +61,9 @@ class Scan:
     use_index: bool = True
     timezone: str = "UTC"
     ignored: IgnoredFiles | None = None
-    """Which files are left out if they cannot be read; None: all must be readable."""
+    """Which unreadable files are left out; None: all files must be readable."""
     other: OtherBranch | None = None
-    """A branch that has partitions which this one lacks, read with it."""
+    """A branch that is read as well, for partitions that this one lacks."""
     _to_spark: ToSpark | None = field(default=None, repr=False, compare=False)
     _planned: list[Plan] = field(default_factory=list, repr=False, compare=False)
     _recorder: Recorder | None = field(default=None, repr=False, compare=False)
@@ -80,8 +83,8 @@ class Scan:
         """The same rows with these columns, in this order; names ignore case, ``__paimon_*`` are allowed."""
         if isinstance(columns, str):
             raise InvalidRequest(f"table '{self.state.name}': columns are a list of names, such as ['{columns}']")
-        known = metadata_fields(())
-        names = tuple(c.lower() if c.lower() in known else self.state.schema.field(c).name for c in columns)
+        metadata = metadata_fields(())
+        names = tuple(c.lower() if c.lower() in metadata else self.state.schema.field(c).name for c in columns)
         twice = [n for i, n in enumerate(names) if n in names[:i]]
         if twice:
             raise InvalidRequest(f"table '{self.state.name}': column '{twice[0]}' is asked for twice")
@@ -105,7 +108,7 @@ class Scan:
         return replace(self, predicate=None if both == Constant(True) else both, _planned=[])
 
     def limit(self, rows: int | None) -> Scan:
-        """At most this many rows, whichever come first."""
+        """At most this number of rows, in no particular order."""
         if rows is not None and rows < 0:
             raise InvalidRequest(f"limit must not be negative, and is {rows}")
         return replace(self, row_limit=rows, order=(), _planned=[])
@@ -113,20 +116,20 @@ class Scan:
     def top_n(self, order_by: Sequence[OrderItem], n: int) -> Scan:
         """The first ``n`` rows in this order, sorted: ``scan.top_n([("amount", "desc")], 10)``.
 
-        Items are a column, ``(column, "asc" | "desc")``, or with a third word for NULLs, ``"first"`` or ``"last"``;
-        without it they are where Spark puts them: first when ascending.  Rows that tie are in any order.
+        Items are a column, ``(column, "asc" | "desc")``, or these with a third word for NULLs, ``"first"`` or
+        ``"last"``; the default is Spark's: first when ascending.  Rows that tie are in any order.
         """
         order = parse_order(order_by, self.state.schema)
         return replace(self.limit(n), order=order)
 
     def without_index(self) -> Scan:
-        """The same rows, found without the file indexes (to compare)."""
+        """The same rows, planned without file indexes (to compare)."""
         return replace(self, use_index=False, _planned=[])
 
     def for_query(self, when: When = _NOW, options: Mapping[str, str] | None = None) -> Scan:
-        """The scan for a query of a moment, as the table's options ask: files to ignore, a branch to read with it.
+        """The scan for a query at a point in time, with the table's options: files to ignore, a branch to read as well.
 
-        ``options``: the table's latest ones, where the moment's schema has others.
+        ``options`` are the table's latest ones, where the schema at that time has others.
         """
         other = None
         if type(self) is Scan and type(self.state) is TableState:
@@ -134,7 +137,7 @@ class Scan:
         return replace(self, ignored=IgnoredFiles.of(self.state.schema.options), other=other, _planned=[])
 
     def with_level_0(self) -> Scan:
-        """Also what is not compacted yet, of a primary-key table with deletion vectors: merged in, which costs more.
+        """Also read level 0 of a primary-key table with deletion vectors, and merge it in, which costs more.
 
         The same as reading with the table option ``deletion-vectors.merge-on-read``.
         """
@@ -150,11 +153,11 @@ class Scan:
         return output_schema(self.state.schema, self.columns)
 
     def plan(self) -> Plan:
-        """Which files, which rows of each, and what pruned the others; made once and kept."""
+        """The plan: files to read, the rows of each, and what pruned the others; made once and kept."""
         return self._plan(exact=False)
 
     def exact_plan(self) -> Plan:
-        """The plan for those who want the rows that match themselves: no index is too unselective to be asked."""
+        """The plan that finds matching rows as exactly as indexes can, however many they are, as for counting."""
         return self._plan(exact=True)
 
     def _plan(self, exact: bool) -> Plan:
@@ -170,7 +173,7 @@ class Scan:
             self._planned[:] = [plan]
         return self._planned[0]
 
-    def _plan_files(self, state: TableState, found: FilesToPlan, exact: bool) -> Plan:
+    def _plan_files(self, state: TableState, listed: FilesToPlan, exact: bool) -> Plan:
         request = ScanRequest(
             table=self.state.name,
             paths=state.paths,
@@ -184,16 +187,16 @@ class Scan:
             order=self.order if self.ignored is None else (),
             exact=exact,
         )
-        schemas = state.schemas({e.file.schema_id for e in found.files})
+        schemas = state.schemas({e.file.schema_id for e in listed.files})
         with reading_table(self.state.name), paused():
-            plan = plan_table(request, found.files, schemas, self.store, state.snapshot)
-        if found.unseen and state.snapshot is not None:
-            plan.metrics.count_unseen(found.unseen, state.snapshot.total_record_count)
-            plan.metrics.manifests, plan.metrics.manifests_read = found.manifests, found.manifests_read
+            plan = plan_table(request, listed.files, schemas, self.store, state.snapshot)
+        if listed.unseen and state.snapshot is not None:
+            plan.metrics.count_unseen(listed.unseen, state.snapshot.total_record_count)
+            plan.metrics.manifests, plan.metrics.manifests_read = listed.manifests, listed.manifests_read
         return plan
 
     def _joint_plan(self, other: OtherBranch, exact: bool) -> Plan:
-        """The plan of two branches: the second one's files only of partitions that the first lacks."""
+        """The plan of two branches: the second one's files are read for partitions that the first lacks."""
         own, others = (files_to_plan(s, self.predicate) for s in (self.state, other.state))
         if other.preferred:
             own = own.without_partitions_of(others)
@@ -203,16 +206,16 @@ class Scan:
         return joint_plan(plan, beside, other)
 
     def explain(self, format: str = "text", *, analyze: bool = False) -> Any:
-        """The plan: every file, what pruned it, and what is read instead of what.
+        """Explain the plan: every file, what pruned it, and how much is read.
 
-        ``text`` is for people and names the first files; ``dict`` has all, and ``json`` is that as text.  After
-        reading, it also tells what reading took.  ``html`` is a page with pictures.  With ``analyze`` the scan is
-        planned and read here, rows are let go, and any format tells all of :meth:`explanation`.
+        ``text`` is for people and names the first files, ``dict`` has all files, and ``json`` is the same as text.
+        After reading, the explanation has what reading took.  ``html`` is a page with charts.  ``analyze`` plans and
+        reads the scan, discards the rows, and gives all of :meth:`explanation` in any format.
         """
         return render("explain", self, format, analyze)
 
     def explanation(self, *, analyze: bool = False) -> Any:
-        """Why this scan reads what it reads, as a :class:`~bitlake.tools.explain.explanation.Explanation`.
+        """Explain why this scan reads what it reads, as a :class:`~bitlake.tools.explain.explanation.Explanation`.
 
         It has the files and bytes that each step left, the pages of each file, and the index that would have helped.
         ``analyze`` reads the scan, one file after the other, and reports the real bytes, requests and times.
@@ -238,7 +241,7 @@ class Scan:
         return pa.concat_tables(tables)
 
     def to_arrow_within(self, rows: int) -> pa.Table | None:
-        """As :meth:`to_arrow`; None if more rows than these would have to be judged to find the first in order."""
+        """As :meth:`to_arrow`; None if finding the first rows in order takes reading more than ``rows`` rows."""
         try:
             return pa.concat_tables(self._tables(rows))
         except TooManyRows:
@@ -257,10 +260,10 @@ class Scan:
             )
         return self._to_spark(self)
 
-    # --- answers without rows, where metadata or indexes have them (``plan().metrics.answered_by`` tells) -------------
+    # --- aggregates, from metadata or indexes where these suffice (``plan().metrics.answered_by`` counts the ways) ----
 
     def count(self, column: str | None = None) -> int:
-        """How many rows there are, or how many are not NULL in a column."""
+        """The number of rows, or of those that are not NULL in a column."""
         if self.row_limit is None:
             return self._answered(lambda a: a.count(None if column is None else self.state.schema.field(column).name))
         if column is not None:
@@ -268,7 +271,7 @@ class Scan:
         return sum(t.num_rows for t in replace(self, columns=(), _planned=[])._tables())
 
     def exists(self) -> bool:
-        """Whether there is a row at all."""
+        """Whether there is any row."""
         if self.row_limit is not None:
             return self.row_limit > 0 and replace(self, row_limit=None, order=(), _planned=[]).exists()
         return self._answered(lambda a: a.exists())
@@ -283,7 +286,7 @@ class Scan:
         return self._answered(lambda a: a.distinct(self.state.schema.field(column).name))
 
     def group_count(self, column: str) -> pa.Table:
-        """How many rows have each value of a column (NULL too): a table of the column and ``count``."""
+        """The number of rows for each value of a column, also NULL: a table of the column and ``count``."""
         return self._answered(lambda a: a.group_count(self.state.schema.field(column).name))
 
     def min_max(self, column: str) -> tuple[Any, Any]:
@@ -307,12 +310,12 @@ class Scan:
 
     def _answered(self, question: Callable[[ScanAggregates], T]) -> T:
         with reading_table(self.state.name):
-            found = question(self.aggregates())
+            answer = question(self.aggregates())
         self.record()
-        return found
+        return answer
 
     def record(self, engine: str = "python", *, was_read: bool = True) -> None:
-        """Take down what the plan read, where the lake records scans; readers outside of this class call it."""
+        """Add the scan to the lake's scan log, if it keeps one; readers outside this class call it after reading."""
         if self._recorder is not None and self._planned:
             self._recorder.add(self._planned[0], self.state.paths, self.store, engine=engine, was_read=was_read)
 
@@ -351,7 +354,7 @@ class Scan:
             self.record()
 
     def _typed(self, table: pa.Table, path: str) -> pa.Table:
-        """A file's rows under the result's schema, whose columns may be NOT NULL."""
+        """A file's rows in the result's schema, whose columns may be NOT NULL."""
         if not self.columns:
             return table  # a schema would lose the number of rows
         schema = self.schema

@@ -25,9 +25,9 @@ Place: TypeAlias = tuple[int, Any]
 OrderItem: TypeAlias = "str | tuple[str, str] | tuple[str, str, str]"
 
 BEST: Place = (-1, 0)
-"""Before everything: nothing is known."""
+"""Before every row: the place of rows without any bound."""
 WORST: Place = (9, 0)
-"""After everything."""
+"""After every row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class _Down:
 def parse_order(items: Sequence[OrderItem], schema: TableSchema) -> tuple[Order, ...]:
     """Orders from ``"col"``, ``("col", "desc")`` or ``("col", "asc", "last")``.
 
-    As in Spark, NULLs come first when ascending and last when descending, unless told.  Raises
+    As in Spark, NULLs come first when ascending and last when descending, by default.  Raises
     :class:`InvalidRequest` for a word that is none of these or a column that has no order, and
     :class:`bitlake.errors.NotFound` for an unknown column.
     """
@@ -88,7 +88,7 @@ def parse_order(items: Sequence[OrderItem], schema: TableSchema) -> tuple[Order,
         descending = direction.lower() == "desc"
         where = nulls.lower().removeprefix("nulls ").strip() or ("last" if descending else "first")
         if direction.lower() not in ("asc", "desc") or where not in ("first", "last"):
-            raise InvalidRequest(f"cannot order by {item!r}: say (column, 'asc' or 'desc', 'first' or 'last')")
+            raise InvalidRequest(f"cannot order by {item!r}; expected (column, 'asc' or 'desc', 'first' or 'last')")
         field = schema.field(name)
         if not isinstance(field.type, AtomicType) or field.type.root is Root.VARIANT:
             raise InvalidRequest(f"cannot order by column '{field.name}': {field.type} values have no order")

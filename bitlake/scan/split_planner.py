@@ -105,7 +105,7 @@ def merged_files(
 
 
 def _merged_file(files: tuple[PlannedFile, ...], predicate: Predicate | None) -> PlannedFile:
-    """What a plan lists for files that are merged: only its place is known, and bounds of its size."""
+    """The planned file that stands for files to merge, with their partition, bucket and total size."""
     first = files[0].entry
     meta = DataFileMeta(
         file_name=first.file.file_name,

@@ -1,12 +1,12 @@
-"""A table as an endless feed of changes: where a reader stands, how far it may go at once, and what lies between.
+"""Stream the changes of a table: offsets, how far a step may go, and the files between two offsets.
 
-A :class:`StreamOffset` names what is read next: a unit of a snapshot.  The units of a snapshot are its new files in the
+A :class:`StreamOffset` names the next unit of a snapshot to read.  The units of a snapshot are its new files in the
 order of its manifests (of a primary-key table: the files of a bucket together, since their rows belong together), or
-with ``full`` all files that were live in it.  Snapshots never change, so a position means the same for ever; it is
-what a checkpoint keeps.
+with ``full`` all files that were live in it.  Snapshots never change, so an offset stays valid; checkpoints
+keep it.
 
-Which files of a snapshot are news: those of its changelog where the table writes one, else what an APPEND added;
-COMPACT and OVERWRITE snapshots tell nothing new.  Source: the observed behaviour of Paimon's streaming readers.
+The new files of a snapshot are those of its changelog where the table writes one, else those that an APPEND added;
+COMPACT and OVERWRITE snapshots have none.  Source: the observed behaviour of Paimon's streaming readers.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from bitlake.snapshot.state import TableState, state_at
 from bitlake.snapshot.versions import kept_words, latest_snapshot_id, snapshot_ids
 
 _COMPACTED = ("lookup", "full-compaction")
-"""Changelog producers by which a row is news only once it is compacted."""
+"""Changelog producers that emit a row only when it is compacted."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOffset:
-    """The next unit to read: the ``index``-th of a snapshot, of its news or, if ``full``, of all that it has."""
+    """The next unit to read: the ``index``-th of a snapshot's new files or, if ``full``, of all its files."""
 
     snapshot: int
     index: int = 0
     full: bool = False
 
     def to_dict(self) -> dict[str, int]:
-        """The position as a checkpoint keeps it."""
+        """The offset as a checkpoint stores it."""
         return {"snapshot": self.snapshot, "index": self.index, "full": int(self.full)}
 
     @staticmethod
     def from_dict(kept: Mapping[str, Any]) -> StreamOffset:
-        """The position of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
+        """The offset of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
         numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
         if len(kept) != 3 or not all(isinstance(n, int) and n >= 0 for n in numbers):
             raise InvalidRequest(f"{dict(kept)} is no position of a stream of a lake table; whose checkpoint is it?")
@@ -54,7 +54,7 @@ class StreamOffset:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a step of a stream takes; it takes one unit at least.  None is no limit."""
+    """The most that a step reads; it reads at least one unit.  None is no limit."""
 
     files: int | None = None
     bytes: int | None = None
@@ -62,12 +62,12 @@ class Limits:
 
 
 class StreamedTable(Protocol):
-    """The table of a stream."""
+    """A table whose changes are streamed."""
 
     name: str
 
     def state(self) -> TableState:
-        """The table now."""
+        """The table's latest state."""
 
     def scan_of(self, state: TableState) -> Scan:
         """A scan of all columns of a state."""
@@ -81,25 +81,25 @@ class StreamUnit:
 
     @property
     def rows(self) -> int:
-        """How many rows they hold."""
+        """The number of rows in the files."""
         return sum(e.file.row_count for e in self.files)
 
     @property
     def size(self) -> int:
-        """How many bytes they are."""
+        """The bytes of the files."""
         return sum(e.file.file_size for e in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamStep:
-    """How far a stream goes: up to ``end``, over so many rows."""
+    """One step of a stream: its end, and the number of rows up to it."""
 
     end: StreamOffset
     rows: int
 
 
 class ChangeStream:
-    """The changes of one table, from any position on; ``kinds``: with the column ``rowkind``, rows taken back too."""
+    """The changes of one table from any offset on; ``kinds``: with the column ``rowkind``, and retractions."""
 
     def __init__(self, table: StreamedTable, *, kinds: bool) -> None:
         self._table = table
@@ -108,12 +108,12 @@ class ChangeStream:
     # --- where to begin ----------------------------------------------------------------------------------------------
 
     def latest(self) -> StreamOffset:
-        """After all that is there now."""
+        """The offset after the latest snapshot."""
         state = self._state()
         return StreamOffset((latest_snapshot_id(state.table_files) or 0) + 1)
 
     def at(self, snapshot: int, *, full: bool = False) -> StreamOffset:
-        """The changes of a snapshot, or all that it has and then the changes after it.
+        """The offset of a snapshot's changes or, if ``full``, of all its rows and then the changes after it.
 
         Raises :class:`NotFound` for a snapshot that has expired, or is more than one ahead.
         """
@@ -126,24 +126,24 @@ class ChangeStream:
         return StreamOffset(snapshot, 0, full)
 
     def full(self, *, earliest: bool = False) -> StreamOffset:
-        """All that is there in the latest snapshot (or the earliest one that is kept), then the changes after it."""
+        """The offset of all rows of the latest snapshot (or the earliest), then the changes after it."""
         ids = self._ids()
         return StreamOffset(ids[0 if earliest else -1], 0, True) if ids else StreamOffset(1)
 
     # --- how far -----------------------------------------------------------------------------------------------------
 
     def step(self, start: StreamOffset, limits: Limits | None = None, until: StreamOffset | None = None) -> StreamStep:
-        """The end of what is read next, from ``start`` on; ``start`` itself if there is nothing new.
+        """The next step from ``start``; it ends at ``start`` if there are no new files.
 
-        Without ``limits`` that is all that there is, ``until`` at most, and the rows are not counted.
-        Raises :class:`NotFound` if snapshots after ``start`` have expired, or are no more.
+        Without ``limits`` it ends after the latest snapshot, or at ``until``, and the rows are not counted.
+        Raises :class:`NotFound` if snapshots after ``start`` have expired, or were rolled back.
         """
         state = self._state()
         last = (latest_snapshot_id(state.table_files) or 0) + 1
         if start.snapshot > last or (start.full and start.snapshot == last):
             raise NotFound(
                 f"table '{state.name}': the stream stands at snapshot {start.snapshot}, and {last - 1} is the latest: "
-                "the table was rolled back, or is another one; begin anew with another checkpoint"
+                "the table was rolled back, or is another one; start again with another checkpoint"
             )
         end = StreamOffset(last) if until is None or until.snapshot >= last else until
         if limits is None:
@@ -166,7 +166,7 @@ class ChangeStream:
         return StreamStep(at, rows)
 
     def scans(self, start: StreamOffset, end: StreamOffset) -> Iterator[Scan]:
-        """What lies between two positions, snapshot by snapshot, as scans of all columns."""
+        """The changes between two offsets, snapshot by snapshot, as scans of all columns."""
         state = self._state()
         at = start
         while (at.snapshot, at.index) < (end.snapshot, end.index):
@@ -195,7 +195,7 @@ class ChangeStream:
         try:
             if at.full:
                 entries = state_at(state, at.snapshot).entries()
-                level = _first_news_level(state.schema)
+                level = _first_emitted_level(state.schema)
                 return [e for e in entries if e.file.level >= level]
             between = SnapshotRange(at.snapshot - 1, at.snapshot)
             return changed_files(state, between, mode_of(state, between, "auto"))
@@ -203,8 +203,8 @@ class ChangeStream:
             kept = kept_words(self._ids())
             raise NotFound(
                 f"table '{state.name}': the stream stands at snapshot {at.snapshot}, which has expired ({kept}): what "
-                "came with it is lost to the stream; begin anew with another checkpoint, and keep snapshots longer, or "
-                "give the stream a 'consumer-id', which holds expiry back"
+                "came with it is lost to the stream; start again with another checkpoint, and keep snapshots longer, "
+                "or give the stream a 'consumer-id', which holds expiry back"
             ) from e
 
     def _scan(self, state: TableState, at: StreamOffset, files: list[ManifestEntry]) -> Scan:
@@ -212,7 +212,7 @@ class ChangeStream:
             then = state_at(state, at.snapshot).snapshot
             below = FilesState(state.name, state.paths, state.store, state.schema, then, tuple(files))
             base = self._table.scan_of(below)
-            if state.schema.primary_keys and not _first_news_level(state.schema):
+            if state.schema.primary_keys and not _first_emitted_level(state.schema):
                 base = base.with_level_0()
             return ChangeScan.of(base, kinded=True) if self._kinds else base
         between = SnapshotRange(at.snapshot - 1, at.snapshot)
@@ -234,8 +234,8 @@ class ChangeStream:
         return snapshot_ids(state.table_files)
 
 
-def _first_news_level(schema: TableSchema) -> int:
-    """The lowest level whose rows a changelog has told already; what is below will be news."""
+def _first_emitted_level(schema: TableSchema) -> int:
+    """The lowest level whose rows the changelog has emitted; rows of lower levels are emitted later."""
     if not schema.primary_keys or schema.opts.of(opt.CHANGELOG_PRODUCER) not in _COMPACTED:
         return 0
     return 1 if schema.opts.of(opt.CHANGELOG_PRODUCER) == "lookup" else max_level(schema.opts)

@@ -104,7 +104,7 @@ def test_changes_of_an_append_table(appended: Table) -> None:
         appended.scan(incremental_between=(3, 1))
     with pytest.raises(NotFound, match="between snapshots 1 and 9: snapshots 1 to 4 are kept"):
         appended.scan(incremental_between=(1, 9))
-    with pytest.raises(InvalidRequest, match="no incremental mode"):
+    with pytest.raises(InvalidRequest, match="unknown incremental mode"):
         appended.scan(incremental_between=(1, 2), mode="both")
 
 
