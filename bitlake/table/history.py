@@ -137,6 +137,10 @@ class TableHistory:
         """
         if sum(x is not None for x in (snapshot, tag, timestamp)) != 1:
             raise InvalidRequest(f"table '{self._core.name}': roll back to one of snapshot, tag and timestamp")
+        if snapshot is not None and not isinstance(snapshot, int):
+            raise InvalidRequest(
+                f"table '{self._core.name}': expected a snapshot id, not {snapshot!r}; for a tag use rollback(tag=…)"
+            )
         with self._core.changing_history() as state:
             latest = latest_snapshot_id(state.table_files)
             if latest is None:
@@ -147,5 +151,7 @@ class TableHistory:
             return latest, wanted.id
 
 
-def _millis(duration: timedelta | None) -> int | None:
-    return None if duration is None else duration // timedelta(milliseconds=1)
+def _millis(retain: timedelta | None) -> int | None:
+    if retain is not None and not isinstance(retain, timedelta):
+        raise InvalidRequest(f"invalid retain {retain!r}; expected a timedelta, such as timedelta(days=7)")
+    return None if retain is None else retain // timedelta(milliseconds=1)

@@ -236,3 +236,11 @@ def test_rolling_back(appended: Table) -> None:
         appended.history.rollback(4)
     appended.append(rows([5], "again"))
     assert appended.snapshot is not None and appended.snapshot.id == 3
+
+
+def test_arguments_of_another_type_are_refused(appended: Table) -> None:
+    with pytest.raises(InvalidRequest, match=r"expected a snapshot id, not 'a'; for a tag use rollback\(tag=…\)"):
+        appended.history.rollback("a")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="invalid retain 5; expected a timedelta"):
+        appended.history.create_tag("a", retain=5)  # type: ignore[arg-type]
+    assert not appended.history.tags()
