@@ -39,7 +39,7 @@ def lake_html(path: str, catalog: Catalog, current: str) -> str:
             tables = catalog.tables(database)
             names = ", ".join(tables[:_MOST]) + (f" and {len(tables) - _MOST:,} more" if len(tables) > _MOST else "")
             rows.append([f"{database} (current)" if database == current else database, len(tables), names])
-        made = grid(["database", "tables", ""], rows, [1]) if rows else remark("there is no table yet")
+        made = grid(["database", "tables", ""], rows, [1]) if rows else remark("no tables yet")
     except BitlakeError as e:
         made = remark(str(e))
     return titled("Lake", path, made)

@@ -5,8 +5,8 @@ A log is a folder of text files, by default ``<table>/scans``::
     scan-log-<ms since the epoch, 13 digits>-<8 hex digits>.jsonl     one JSON object for each scan, one on each line
 
 A process writes files of its own, so that no two write one.  They hold up to 256 KB each, and the oldest beyond 64 go:
-a log takes 16 MB at most.  A line that is no record (torn, or of a later version) is passed over when the log is read:
-nothing depends on it but advice and reports.
+a log takes 16 MB at most.  Readers skip a line that is not a record (torn, or of a later version): only
+advice and reports depend on the log.
 
 :mod:`bitlake.tools.scan_log` writes them.
 """
@@ -222,7 +222,7 @@ class ScanLog:
         return found if most is None else found[max(0, len(found) - most) :]
 
     def tidy(self) -> None:
-        """Delete the oldest files beyond so many."""
+        """Delete the oldest files beyond :data:`MOST_FILES`."""
         names = sorted(n for n in self.store.names(self.folder) if is_scan_log(n))
         if len(names) > MOST_FILES:
             self.store.delete_all([f"{self.folder}/{n}" for n in names[: len(names) - MOST_FILES]])
@@ -284,7 +284,7 @@ log = logging.getLogger("bitlake")
 _WAITING = 4096
 """Scans that may wait to be stored; beyond that the oldest are forgotten."""
 _MANY = 64
-"""Waiting scans hold their plans: so many are stored at once."""
+"""Waiting scans that are stored at once, because each holds its plan in memory."""
 _SECONDS = 5.0
 ENVIRONMENT = "BITLAKE_RECORD_SCANS"
 _WORDS = {
@@ -372,7 +372,7 @@ class ScanRecorder:
         place.tidy()
 
     def _new_name(self) -> str:
-        # No two of a process have one time, so that the oldest are told from the others.
+        # No two files of a process have the same time, so that names sort by age.
         self._last_ms = max(_clock.now_ms(), self._last_ms + 1)
         return scan_log_name(self._last_ms)
 

@@ -64,7 +64,7 @@ def test_a_lake_shows_its_tables(lake: bitlake.Lake) -> None:
 
 
 def test_a_lake_without_tables_says_so(tmp_path: Path) -> None:
-    assert "there is no table yet" in shown(bitlake.connect(str(tmp_path)))
+    assert "no tables yet" in shown(bitlake.connect(str(tmp_path)))
 
 
 def test_a_table_shows_columns_options_and_its_snapshot(lake: bitlake.Lake) -> None:

@@ -53,7 +53,7 @@ def advice_text(advice: Advice, width: int = 0) -> str:
     elif not advice.layout:
         lines += ["", "Nothing to change."]
     if advice.layout:
-        lines += ["", "To lay rows out anew (sorting and rescaling read and write the whole table):"]
+        lines += ["", "To change how rows are laid out (sorting and rescaling read and write the whole table):"]
         lines += [f"  {s};" for s in advice.layout_statements()]
     if advice.measured is not None:
         lines += ["", advice.measured.text()]
@@ -193,8 +193,9 @@ class Advice:
     def apply(self, sql: Callable[[str], Any] | None = None, *, layout: bool = False) -> Advice:
         """Add the indexes that are advised, and measure what that brought; returns the advice with ``measured`` set.
 
-        In this process, or by ``sql`` (such as ``lake.sql``), which builds on Spark.  With ``layout``, rows are laid
-        out anew, too, as :meth:`layout_statements` say, and that is measured; sorting takes ``sql``.
+        In this process, or by ``sql`` (such as ``lake.sql``), which builds on Spark.  With ``layout``, it
+        also runs :meth:`layout_statements`, which rewrite the rows in another layout, and measures what they brought;
+        sorting needs ``sql``.
         """
         assert self._apply is not None
         return replace(self, measured=self._apply(self, sql, layout))

@@ -70,7 +70,7 @@ _MOST_QUESTIONS = 40
 _MOST_OTHERS = 8
 _DRIVER_FILES = 64
 _PICKED = 8
-"""Where rows are picked, so many times as many bytes are read on the driver."""
+"""The driver reads up to this many times as many bytes where rows are picked."""
 _SORTED = ("sort", "zorder")
 
 
@@ -381,7 +381,7 @@ class _Advisor:
     def _beside(
         self, existing: IndexEstimate, chosen: IndexEstimate | None, why: str, built: bool, table_bytes: int
     ) -> tuple[str, IndexEstimate | None, str]:
-        """What becomes of an index that is there: (action, the index to have, reason)."""
+        """Decide what to do with an existing index: (action, the index to have, reason)."""
         late = "" if built else f"; its {existing.index_type} is asked for by the options, and not built yet"
         if chosen is None:
             saved = existing.bytes_saved / existing.bytes_before if existing.bytes_before else 0.0

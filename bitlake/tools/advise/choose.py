@@ -189,7 +189,7 @@ def _fraction(share: float) -> str:
 
 _WORTH_SORTING = 8 << 20
 _WORTH_SAVING = 1 << 20
-"""Bytes of a query below which no other layout is worth writing the table anew."""
+"""Bytes of a query below which no other layout is worth a rewrite of the table."""
 _BUCKET_BYTES = 1 << 30
 """Paimon's guide: 200 MB to 1 GB a bucket."""
 _LARGE_BUCKET = 2 << 30
@@ -299,11 +299,11 @@ def _leaves(question: Question) -> list[Leaf]:
 
 
 def _sorted_bytes(estimator: Estimator, question: Question, dimensions: int, pages: int) -> float:
-    """What a question would read of rows sorted by its column, or along a curve through so many.
+    """Estimate the bytes that a question reads if rows are sorted by its column, or along a curve through several.
 
-    Pages (of so many rows) then hold a stretch of a column's values: all rows' pages cut each of d columns into as many
-    parts as the d-th root of their number, and a range touches its share of those, and on average one more (along a
-    Z-curve 1.6: pages lie across its bends).
+    ``dimensions``: the number of columns; ``pages``: the number of rows in a page.  Each page then holds a stretch of a
+    column's values: all rows' pages cut each of d columns into as many parts as the d-th root of their number.  A range
+    touches its share of those, and on average one more (along a Z-curve 1.6, as pages lie across its bends).
     """
     matching = sum(len(m) for w in estimator.weighers() for m in w.matching(question.predicate))
     rows = sum(w.rows for w in estimator.weighers()) or 1

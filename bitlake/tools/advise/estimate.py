@@ -280,8 +280,11 @@ class FileWeigher:
         return min(size, self.pages.whole(columns)) if more > 1 else size
 
     def _scattered(self, chosen: Sequence[Ints]) -> bool:
-        """Whether rows lie in as many blocks as they would anywhere: then so many lie anywhere in the file, too, which
-        says more of its pages than the few that the runs have."""
+        """Return whether the rows lie in as many blocks as randomly placed rows would.
+
+        If they do, the file's matching rows are taken as randomly placed, too: that predicts its pages better than the
+        few pages of the runs.
+        """
         count = sum(len(c) for c in chosen)
         if count < _LEAST_SCATTERED:
             return False
@@ -319,7 +322,7 @@ class FileWeigher:
         return answer.once + answer.growing * scale
 
     def blocks(self, predicate: Predicate, rows: int) -> int:
-        """In how many rows' worth of blocks of so many rows the matching rows are."""
+        """Return how many rows are in those blocks of ``rows`` rows that contain a matching row."""
         return sum(int(np.count_nonzero(np.diff(m // rows, prepend=-1))) for m in self.matching(predicate)) * rows
 
     def column_share(self, columns: Sequence[str]) -> float:
@@ -547,10 +550,10 @@ class Estimator:
 
 
 def side_by_side(rows: Sequence[int]) -> float:
-    """How many times quicker than one after the other files of so many rows are indexed by this machine's threads.
+    """Return how many times faster this machine's threads index files than one thread does; ``rows``: of each file.
 
-    They share the interpreter and the memory: two are between as fast as one and twice as fast.  And all wait for the
-    largest file.
+    Threads share the interpreter and the memory: two are between one and two times as fast as one.  All of them wait
+    for the largest file.
     """
     threads = max(1, min(os.cpu_count() or 1, len(rows)))
     return min(float(threads**0.5), sum(rows) / max(rows)) if any(rows) else 1.0

@@ -48,9 +48,9 @@ class MeasuredQuestion:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLayout:
-    """Rows that were laid out anew: bytes of a query of those it is about, on average, estimated and real.
+    """A change of layout: the bytes that a query it was made for reads on average, estimated and measured.
 
-    None for what is not about bytes (buckets), and for pages, which files have that are written from then on.
+    None for changes that do not save bytes (buckets), and for page sizes, which apply only to files written later.
     """
 
     kind: str

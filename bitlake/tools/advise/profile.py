@@ -192,7 +192,7 @@ class Growth:
     power: float
 
     def distinct_in(self, rows: float, known_rows: float, known: float) -> float:
-        """About how many distinct values so many rows have, where ``known_rows`` have ``known``."""
+        """Estimate the number of distinct values in ``rows`` rows, given that ``known_rows`` rows have ``known``."""
         if known <= 0 or known_rows <= 0:
             return 0.0
         if self.fixed is not None:
@@ -201,12 +201,12 @@ class Growth:
 
 
 def drawn(rows: float, values: float) -> float:
-    """How many of a number of values so many draws find, on average."""
+    """Return how many of ``values`` distinct values ``rows`` random draws find on average."""
     return values * -math.expm1(-rows / values) if values else 0.0
 
 
 def set_size(rows: float, distinct: float) -> float:
-    """From how many values so many rows would have so many distinct ones, on average; huge where none is twice."""
+    """Return the number of values of which ``rows`` draws find ``distinct`` on average; huge if no value repeats."""
     if distinct >= rows:
         return _MOST
     low, high = max(1.0, distinct), _MOST
@@ -283,9 +283,9 @@ class RunProfile:
 
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
-    """A column of a table, as its runs tell.
+    """A column of a table, estimated from its runs.
 
-    ``rows`` were looked at; ``distinct`` is of the whole table, ``growth`` tells how it grows with the rows.
+    ``rows`` were looked at; ``distinct`` is of the whole table, ``growth`` describes how it grows with the rows.
     """
 
     name: str
@@ -312,12 +312,12 @@ class ColumnProfile:
         return self.top[0].rows / self.rows if self.top and self.rows else 0.0
 
     def distinct_in(self, rows: int, known_rows: int, known: int) -> float:
-        """About how many distinct values so many rows have, where ``known_rows`` have ``known``."""
+        """Estimate the number of distinct values in ``rows`` rows, given that ``known_rows`` rows have ``known``."""
         return self.growth.distinct_in(rows, known_rows, known)
 
 
 def is_profiled(field: DataField) -> bool:
-    """Whether values of a column's type can be told apart here: flat types."""
+    """Return whether values of a column's type can be compared here: only those of flat types can."""
     return isinstance(field.type, AtomicType) and field.type.root is not Root.VARIANT
 
 
@@ -406,7 +406,7 @@ def _values(
 
 
 def unite(name: str, parts: Sequence[RunProfile], table_rows: int) -> ColumnProfile:
-    """A column of a table of so many rows, from the profiles of its runs."""
+    """Return the profile of a column of a table with ``table_rows`` rows, from the profiles of its runs."""
     rows = sum(p.rows for p in parts)
     union = DistinctSketch.union(p.sketch for p in parts).estimate
     growth = growth_of([(p.rows - p.nulls, p.distinct, p.distinct_parts) for p in parts], union)

@@ -129,7 +129,7 @@ def not_understood(text: str) -> str:
 
 
 def given(queries: Sequence[str | Predicate | Query | ScanRecord], schema: TableSchema, timezone: str) -> Asked:
-    """Queries as questions of a table.  What cannot be parsed or bound is told, and passed over."""
+    """Convert queries to questions about a table.  Queries that cannot be parsed or bound are reported and skipped."""
     found: dict[tuple[Predicate, tuple[str, ...]], Question] = {}
     unread: list[str] = []
     masked: dict[str, int] = {}

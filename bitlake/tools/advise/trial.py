@@ -132,10 +132,10 @@ def _stored(store: Store, run: Run, field: DataField, schema: TableSchema, colum
 
 
 def _read_as_indexed(store: Store, run: Run, field: DataField, schema: TableSchema) -> tuple[float, bool]:
-    """Seconds of reading a column of so many rows as it is read to be indexed: a stream, from the file's start.
+    """Return the seconds it takes to read a run's rows of a column for indexing: as a stream, from the file's start.
 
-    And whether it comes as codes of a dictionary.  Time of this thread, so that what else the machine does is not
-    counted; of files that are not local, or not decoded here, the time that passes.
+    Also return whether the column is dictionary-encoded.  The seconds are this thread's processor time, which excludes
+    other work on the machine; for files that are not local, or not decoded here, they are elapsed time.
     """
     source = map_fields(schema.fields, run.task.file_schema.fields).fields[field.name]
     if source is None:

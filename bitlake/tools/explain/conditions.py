@@ -29,7 +29,7 @@ class LeafStep:
     ``condition``: a top-level AND term as SQL.  ``indexes``: which were asked about it, as ``bitmap(status)``.
     ``rows_before`` and ``rows_after``: rows that could match before its indexes were asked, and after.  ``files``:
     whose rows those are; ``files_without``: those of them without an index of its columns; ``files_emptied``: in which
-    no row was left.  ``not_asked``: why indexes that are there were not used, with the number of files.
+    no row was left.  ``not_asked``: why existing indexes were not used, with the number of files.
     """
 
     condition: str

@@ -34,7 +34,7 @@ _ALWAYS = (SkipReason.STATS, SkipReason.INDEX)
 class Step:
     """What is left after a step: bytes, and files. ``name`` is what took the rest away.
 
-    ``estimated``: from some of the files, as the footers of so many were not read for this.
+    ``estimated``: from some of the files only, because there are too many footers to read.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Step:
 class Explanation:
     """Why a scan reads what it reads.
 
-    ``analyzed``: it was read, and ``phases``, bytes read and ``files`` tell what really happened.  ``steps`` are the
+    ``analyzed``: it was read, and ``phases``, bytes read and ``files`` are measured.  ``steps`` are the
     bytes left after each step, beginning with all of the table's.  ``leaves``: what each condition's indexes did
     (``leaves_left_out`` files were not asked again).  ``files``: at most :data:`MOST_FILES`, those to read first.
     ``str()`` is for people; notebooks show :meth:`_repr_html_`.
@@ -193,7 +193,7 @@ class QueryExplanation:
 
 
 def explain_scan(scan: Scan, analyze: bool) -> Explanation:
-    """Plan a scan anew and explain it; ``analyze`` reads it, too, and lets the rows go."""
+    """Plan a scan again and explain it; ``analyze`` also reads it and discards the rows."""
     run = run_scan(scan, analyze)
     plan = run.plan
     leaves, left_out = leaf_steps(plan, scan.store, scan.use_index)

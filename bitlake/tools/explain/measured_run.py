@@ -60,7 +60,7 @@ class MeasuredScan:
 
 
 def run_scan(scan: Scan, read: bool) -> MeasuredScan:
-    """Plan a scan anew, with ``read`` also read it: file after file, so that times add up; rows are let go."""
+    """Plan a scan again, and with ``read`` also read it: file by file, so that times add up; rows are discarded."""
     meter = Meter(phase="manifests")
     store = MeteringStore(scan.store, meter)
     fresh = replace(scan, state=replace(scan.state, store=store), store=store, _planned=[], _recorder=None)

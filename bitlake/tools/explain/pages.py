@@ -24,7 +24,7 @@ from bitlake.tools.explain.text import describe_choice
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 MOST_CELLS = 200
-"""Stretches of pages that one file is told by."""
+"""The most cells that show one file; each is a stretch of its pages."""
 READ, SOME, INDEX, VECTOR, BOUNDS = "read", "some columns", "file index", "deletion vector", "page bounds"
 """What becomes of a page of a file that is opened; files that are not have their skip reason instead."""
 

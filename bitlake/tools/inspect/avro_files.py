@@ -35,7 +35,7 @@ from bitlake.tools.inspect.tree import AVRO_MAGIC, Source, Tree, reading
 
 _SYNC = 16
 _MOST_HEADS = 1000
-"""Blocks looked at beyond the page, to tell how many records there are in all."""
+"""Blocks read beyond the page to count all records."""
 
 Describe = Callable[[Tree, Any], None]
 Decode = Callable[[bytes], Sequence[Any]]
@@ -51,7 +51,7 @@ class Header:
 
     @property
     def schema(self) -> Any:
-        """The writer's schema; None if it is no JSON."""
+        """The writer's schema; None if it is not valid JSON."""
         try:
             return json.loads(self.meta.get("avro.schema", b""))
         except ValueError:
@@ -108,7 +108,7 @@ def avro_tree(tree: Tree, source: Source, page: Page, decode: Decode | None, des
     """Add the header and the page's records, in their blocks.
 
     ``decode`` takes a container of one block; None: the records of a data file, as they are.  ``describe`` fills the
-    node of a record.  Faults of a block are told at the block.
+    node of a record.  A block's faults are reported at the block.
     """
     head = tree.add("header", 0)
     with reading(head):

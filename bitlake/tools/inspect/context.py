@@ -175,7 +175,7 @@ def find_file(store: Store, context: TableContext, path: str) -> str:
     if len(candidates) > 1:
         # By its name alone it is looked for everywhere.
         looked += ")" if "/" in path else ", in the table's folders of metadata, and among its live data files)"
-    raise NotFound(f"there is no file {path}{looked}")
+    raise NotFound(f"file {path} does not exist{looked}")
 
 
 def _candidates(context: TableContext, path: str) -> Iterator[str]:

@@ -188,7 +188,7 @@ def _message(data: bytes) -> dict[int, list[Any]]:
 def _number(message: dict[int, list[Any]], field: int) -> int:
     value = message.get(field, [0])[-1]
     if not isinstance(value, int):
-        raise CorruptError(f"field {field} is no number", None)
+        raise CorruptError(f"field {field} is not a number", None)
     return value
 
 
@@ -301,7 +301,7 @@ def value_text(raw: bytes, leaf: SchemaNode) -> str:
 
 
 class _Counter:
-    """Numbers pages over all row groups, and tells which are in the page of them to show."""
+    """Numbers pages over all row groups, and selects those that the shown part of the list contains."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.number = page, 0

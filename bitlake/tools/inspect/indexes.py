@@ -177,7 +177,7 @@ def file_index_tree(
 ) -> ContainerHeader | None:
     """Add the header and each index; of ``column`` (or of an only one) its entries, a page of each list.
 
-    ``fields`` are those of the schema that the data file was written with; without them keys cannot be told apart.
+    ``fields`` are those of the schema that the data file was written with; without them keys cannot be decoded.
     Returns the header if it is sound.
     """
     head = tree.add("header", 0)

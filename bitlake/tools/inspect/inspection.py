@@ -292,7 +292,7 @@ def _rows_of(
     timezone: str,
 ) -> tuple[ValueRows, ...]:
     if kind is not Kind.FILE_INDEX:
-        raise InvalidRequest(f"{source.path} is a {kind.value}; a value's rows are told by a file index")
+        raise InvalidRequest(f"{source.path} is a {kind.value}; a value's rows can be looked up only in a file index")
     if header is None:
         return ()  # the tree says what is wrong
     from bitlake.tools.inspect.indexes import rows_of_value

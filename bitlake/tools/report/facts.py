@@ -121,7 +121,7 @@ def _index_actions(report: TableReport, table: str) -> list[Action]:
     found = []
     if report.index_problems:
         why = f"an index cannot be read, so its file is always scanned: {report.index_problems[0]}"
-        found.append(Action("Build damaged indexes anew", why, build))
+        found.append(Action("Rebuild damaged indexes", why, build))
     missing = [i for i in report.indexes if i.wanted and i.files < report.total.files]
     if missing:
         worst = min(missing, key=lambda i: i.files)
@@ -242,7 +242,7 @@ def _asked(what: str, scans: Iterable[ScanRecord]) -> Asked:
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Files that a compaction would merge or write anew: how many, their bytes, and how many of their rows are deleted.
+    """Files that a compaction would merge or rewrite: how many, their bytes, and how many of their rows are deleted.
 
     ``small``: those below the size that ``compaction.small-file-ratio`` says; ``level_0``: bytes of them on level 0, of
     tables with a primary key; ``postponed``: files whose rows have no bucket yet.
@@ -285,7 +285,7 @@ def _keyed(state: TableState, full: bool) -> list[ManifestEntry]:
 
 
 _SAMPLED = 64
-"""Index files whose headers are read: of a table of more, what they hold is estimated from so many."""
+"""Index files whose headers are read; for a table with more, the contents of all are estimated from this sample."""
 _SNAPSHOTS = 500
 _COLUMNS = 60
 _COMMITS = 12

@@ -161,7 +161,7 @@ class RowFacts:
 
 
 class BucketFacts:
-    """The first row whose bucket, computed anew, is another than its file's."""
+    """Finds the first row whose recomputed bucket differs from its file's."""
 
     def __init__(self, schema: TableSchema, bucket: int, buckets: int) -> None:
         self._fields = schema.bucket_fields

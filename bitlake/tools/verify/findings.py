@@ -17,7 +17,7 @@ from bitlake.formatting import counted, human_bytes, printable
 Severity = Literal["error", "warning"]
 _COPY = "put the file back from a copy of the table"
 _ROLL = "go back to a snapshot without the fault, or copy what can be read to a new table"
-_REPAIR = "repair writes it anew"
+_REPAIR = "repair rewrites it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,11 @@ CODES: dict[str, Code] = {
         ),
         *_errors(_ROLL, snapshot_count_wrong="a snapshot's record counts are not those of its files"),
         *_errors(
-            "delete the tag, or make it anew of a snapshot that is there",
+            "delete the tag, or recreate it from an existing snapshot",
             tag_unreadable="a tag's file cannot be read",
         ),
         *_warnings(
-            "make the tag anew if it is to hold the table's own snapshot",
+            "recreate the tag if it should hold the table's own snapshot",
             tag_differs="a tag and the snapshot of its number are not the same",
         ),
         *_errors("delete the branch", branch_wrong="a branch has no schema"),
@@ -136,7 +136,7 @@ CODES: dict[str, Code] = {
         ),
         # File indexes.
         *_errors(
-            "repair builds it anew from the data file, or drops it",
+            "repair rebuilds it from the data file, or drops it",
             index_missing="a data file's index file is not there",
             index_unreadable="a file index cannot be read, or its checksum does not match",
             index_wrong="a file index does not agree with the data file's rows: queries miss rows",
@@ -172,7 +172,7 @@ CODES: dict[str, Code] = {
             vectors_not_applied="data files have deletion vectors, and the table's schema does not switch them on",
         ),
         *_errors(
-            "repair builds it anew from the bucket's rows",
+            "repair rebuilds it from the bucket's rows",
             hash_missing="a HASH index file is not there, or a bucket has none",
             hash_unreadable="a HASH index file cannot be read",
             hash_incomplete="a HASH index lacks keys of its bucket: they would be written to another one",
@@ -272,8 +272,8 @@ class VerifyReport:
     """The result of verifying a table.
 
     ``checked``: how many of each of :data:`COUNTED` were looked at; ``more``: findings by code that were counted but
-    not kept; ``orphans``: files that nothing names and their bytes, which is no fault (None: not looked for, or not
-    known because something that names files cannot be read).  ``deep``: whether data files and indexes were read.
+    not kept; ``orphans``: files that nothing names and their bytes, which is not a fault (None: not looked for, or
+    not known because something that names files cannot be read).  ``deep``: whether data files and indexes were read.
     ``last``: the last snapshot of main, then of each branch, as findings name them.
     """
 
@@ -300,7 +300,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no error; there may be warnings."""
+        """Whether the report has no errors; it may have warnings."""
         return not self.errors
 
     @property

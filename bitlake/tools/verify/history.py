@@ -143,7 +143,7 @@ class HistoryCheck:
             self._changelog(moment)
 
     def _end(self) -> None:
-        """After the last snapshot: what it needs was noted when it came, and may be told as needed now."""
+        """Note that the last snapshot needs all of its live files, not only those that it added."""
         if self._live is not None and self._last is not None:
             self._files.need("data", self._live.entries(), self._last.name)
             if self._last.is_snapshot:

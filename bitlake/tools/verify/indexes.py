@@ -138,7 +138,7 @@ class OnceTask:
 
 
 def check_once(store: Store, task: OnceTask) -> tuple[Finding, ...]:
-    """Check one bucket; runs in this process or on an executor.  What cannot be read is told by others."""
+    """Check one bucket; runs in this process or on an executor.  Other checks report what cannot be read."""
     try:
         parts = [_left(store, file) for file in task.files]
     except (BitlakeError, pa.ArrowException):
@@ -275,7 +275,7 @@ class _Part:
 
 
 class FileIndexCheck:
-    """Checks one container.  ``path`` is where it is told to be: the index file, or the data file that embeds it."""
+    """Checks one container.  ``path``: the index file, or the data file that embeds the container."""
 
     def __init__(self, path: str, content: bytes, schema: TableSchema, options: Options, rows: int) -> None:
         """``schema``: of the data file; ``rows``: how many it has."""
@@ -304,7 +304,7 @@ class FileIndexCheck:
     def _begin(self, content: bytes, column: str, kind: str, start: int, length: int, options: Options) -> None:
         known = indexed_type(column, self._fields)
         if known is None or find_index_type(kind) is None:
-            what = f"there is no index type '{kind}'" if known else f"the data file has no column '{column}'"
+            what = f"unknown index type '{kind}'" if known else f"the data file has no column '{column}'"
             self._note("index-unknown", column, f"index '{kind}': {what}")
             return
         if (start, length) == EMPTY:

@@ -66,7 +66,7 @@ class Line:
     paths: TablePaths
     schemas: dict[int, TableSchema] = field(default_factory=dict)
     unreadable: set[int] = field(default_factory=set)
-    """Schemas that are there and cannot be read."""
+    """Schemas that exist and cannot be read."""
     moments: list[Moment] = field(default_factory=list)
     changelogs: list[Moment] = field(default_factory=list)
     forwarding: bool = False
@@ -107,7 +107,7 @@ def _read_line(store: Store, paths: TablePaths, wanted: Collection[int] | None, 
         _check_consumers(store, line, ids, book)
     else:
         for missing in sorted(set(wanted) - set(ids)):
-            book.add(Finding("snapshot-missing", paths.snapshot(missing), f"there is no snapshot {missing}"))
+            book.add(Finding("snapshot-missing", paths.snapshot(missing), f"snapshot {missing} does not exist"))
         _read_snapshots(store, line, [i for i in ids if i in wanted], book, inherited=None)
     return line
 
@@ -190,7 +190,7 @@ def _check_gaps(store: Store, line: Line, ids: list[int], book: Book) -> None:
             continue
         if any(are_unused(s, before + 1) for s in existing_snapshots(TableFiles(store, line.paths), [after])):
             continue
-        # One that expired while the folder was listed is no gap: then the first ones are gone as well.
+        # A snapshot that expired while the folder was listed is not a gap: then the first ones are gone as well.
         if store.exists(line.paths.snapshot(ids[0])):
             for number in range(before + 1, min(after, before + MOST_FINDINGS + 1)):
                 what = f"snapshots {ids[0]} to {ids[-1]} are there, but not {number}"
@@ -216,7 +216,7 @@ def _read_snapshots(store: Store, line: Line, ids: list[int], book: Book, inheri
             what = f"the file is of snapshot {number} and says that it is snapshot {snapshot.id}"
             book.add(Finding("snapshot-wrong", path, what), name)
         if snapshot.commit_kind not in KINDS:
-            book.add(Finding("snapshot-wrong", path, f"there is no commit kind '{snapshot.commit_kind}'"), name)
+            book.add(Finding("snapshot-wrong", path, f"unknown commit kind '{snapshot.commit_kind}'"), name)
         if snapshot.operation is not None and snapshot.operation not in OPERATIONS:
             book.add(Finding("snapshot-wrong", path, f"Paimon knows no operation '{snapshot.operation}'"), name)
 
@@ -258,9 +258,9 @@ def _read_changelogs(store: Store, line: Line, book: Book) -> None:
 
 
 def check_hints(store: Store, line: Line, book: Book) -> None:
-    """Compare LATEST and EARLIEST with the snapshots that are there; asked last, when a commit has moved on.
+    """Compare LATEST and EARLIEST with the existing snapshots; called last, so that running commits have moved on.
 
-    A commit writes its snapshot and then the hint, and expiry both, too: what is wrong counts only if it stays.
+    A commit writes its snapshot and then the hint, and expiry both, too: a wrong hint counts only if it stays wrong.
     """
     wrong = [] if line.forwarding else _wrong_hints(store, line)
     if wrong:

@@ -1,7 +1,7 @@
 """Repairing what can be repaired without touching a row: hints, file indexes, HASH indexes.
 
-All of it can be made anew from what is sound: hints from the snapshots that are there, a file index from its data file,
-a HASH index from the keys of its bucket.  Nothing else is repaired: a data file, a deletion vector, a manifest that is
+All of these can be rebuilt from what is sound: hints from the existing snapshots, a file index from its data file, a
+HASH index from the keys of its bucket.  Nothing else is repaired: a data file, a deletion vector, a manifest that is
 lost or damaged says something that nothing else knows.  Only the latest snapshot is repaired, by a new one; older
 snapshots, tags and branches keep naming what they name.
 """

@@ -114,7 +114,7 @@ def test_a_damaged_index_is_named_and_no_error(table: Table) -> None:
     damaged = next(Path(table.path).rglob("*.index"))
     damaged.write_bytes(b"no index")
     found = report(table)
-    assert found.index_problems and found.actions[0].title == "Build damaged indexes anew"
+    assert found.index_problems and found.actions[0].title == "Rebuild damaged indexes"
 
 
 def keyed(folder: Path, options: dict[str, str]) -> Table:
