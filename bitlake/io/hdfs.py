@@ -1,7 +1,7 @@
 """Files of HDFS, by WebHDFS (:mod:`bitlake.io.webhdfs`) or Hadoop's own protocol (:mod:`bitlake.io.native_hdfs`).
 
 Atomic creation: the bytes go to a hidden file in the same folder, which is then renamed; HDFS renames in one step and
-refuses a name that is taken.  An answer may get lost.  The hidden name holds a uuid, so a second try tells what
+refuses a name that is taken.  An answer may get lost.  The hidden name holds a uuid, so a second try detects what
 became of the first: a hidden file that is gone was renamed, by us.
 """
 
@@ -33,7 +33,7 @@ from bitlake.io.remote_files import PART_BYTES, RangedFile, UploadFile
 from bitlake.io.webhdfs import SCHEMES, HdfsOptions, TryAgain, WebHdfs, hdfs_options, member
 
 _GAP = 256 << 10
-"""Ranges so many bytes apart are one request."""
+"""Ranges up to ``_GAP`` bytes apart are fetched in one request."""
 _AT_A_TIME = 8
 """Requests on their way at once, of those that one call needs."""
 
@@ -391,7 +391,7 @@ def _info(status: Any) -> FileInfo:
         size = 0 if folder else int(status["length"])
         return FileInfo(str(status["pathSuffix"]), size, folder, int(status["modificationTime"]))
     except (KeyError, TypeError, ValueError):
-        raise StorageUnavailable("the namenode's answer is no file status; is this WebHDFS?") from None
+        raise StorageUnavailable("the namenode's answer is not a file status; is this WebHDFS?") from None
 
 
 def _merged(ranges: Sequence[tuple[int, int]]) -> builtins.list[tuple[int, int]]:

@@ -40,7 +40,7 @@ class _Passing(StorageUnavailable):
 
 
 class NativeHdfsStore(HdfsStore):
-    """A cluster by Hadoop's own protocol.  A forked process connects anew."""
+    """Access a cluster by Hadoop's own protocol.  A forked process reconnects."""
 
     def __init__(self, uri: str, options: Mapping[str, str] | None = None, lenient: Mapping[str, str] | None = None):
         settings, own = hadoop_settings(options or {}, lenient or {})

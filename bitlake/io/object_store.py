@@ -2,9 +2,9 @@
 
 What is different from a file system, and what that means here:
 
-* there are no folders: names contain slashes, and ``list`` shows their prefixes as folders.  So that a database without
+* folders do not exist: names contain slashes, and ``list`` shows their prefixes as folders.  So that a database without
   tables is visible, :meth:`ObjectStore.make_dirs` creates an empty object ``.folder``;
-* there is no rename: :meth:`ObjectStore.rename` copies, then deletes.  Writers write files to their final place
+* objects cannot be renamed: :meth:`ObjectStore.rename` copies, then deletes.  Writers write files to their final place
 instead;
 * an object appears as a whole when its upload ends.  *Conditional* creation (``If-None-Match: *``) is the atomic step
   that a commit needs; stores without it return an error, and never overwrite;
@@ -383,7 +383,7 @@ def translated(error: Exception, action: str, path: str, bucket: str, options: S
     code = "" if found is None else found.group(1)
     if lacks_bucket(error):
         return StorageUnavailable(
-            f"cannot {action} {path}: there is no bucket '{bucket}'; create it or correct the path"
+            f"cannot {action} {path}: bucket '{bucket}' does not exist; create it or correct the path"
         )
     if isinstance(error, FileNotFoundError):
         return NotFound(f"no such file: {path}")

@@ -97,9 +97,9 @@ class RangedFile(io.RawIOBase):
 
 
 class UploadFile(io.RawIOBase):
-    """A new file, uploaded part by part as it is written; there is no such file before it is closed.
+    """A new file, uploaded part by part as it is written; it exists only after it is closed.
 
-    Left by an exception, or closed after a failure, it is not made.
+    If it is left by an exception, or closed after a failure, it is not created.
     """
 
     def __init__(self, writer: Any, guard: Callable[[], Any]) -> None:

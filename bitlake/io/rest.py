@@ -71,7 +71,7 @@ def rest_options(uri: str, warehouse: str, given: Mapping[str, str]) -> RestOpti
         raise InvalidRequest("a REST catalog takes the name of its warehouse as the path")
     wrong = [k for k in given if k not in _TAKEN and not k.startswith(_HEADER)]
     if wrong:
-        raise InvalidRequest(f"'{wrong[0]}' is no option of the rest catalog; it takes token, token.provider, header.*")
+        raise InvalidRequest(f"unknown rest catalog option '{wrong[0]}'; it takes token, token.provider, header.*")
     provider = given.get("token.provider", "bear")
     if provider not in ("bear", "bearer"):
         raise UnsupportedFeature(f"token.provider '{provider}' is not supported; bear is, with the option 'token'")
@@ -112,7 +112,7 @@ class RestClient:
             found = self._call("GET", _joined(path) + query)
             names = found.get(member) or []
             if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
-                raise self._odd(f"'{member}' is no list of names")
+                raise self._odd(f"'{member}' is not a list of names")
             out += names
             token = str(found.get("nextPageToken") or "")
             if not token or not names:
@@ -162,9 +162,9 @@ class RestClient:
         try:
             found = json.loads(response.body)
         except (ValueError, RecursionError):
-            raise self._odd("it is no JSON; is this the address of a Paimon REST catalog?") from None
+            raise self._odd("it is not JSON; is this the address of a Paimon REST catalog?") from None
         if not isinstance(found, dict):
-            raise self._odd("it is no JSON object")
+            raise self._odd("it is not a JSON object")
         return found
 
     def _meaning(self, response: Response) -> BitlakeError:

@@ -127,7 +127,7 @@ class WebHdfs:
         self.checked(answer, "CREATE", shown)
 
     def upload(self, path: str, shown: str) -> Upload:
-        """Begin a file, replacing one that is there, whose bytes follow."""
+        """Begin a file, replacing an existing one; its bytes follow."""
         answer = self._send("PUT", "CREATE", path, shown, {"overwrite": "true"})
         if answer.status not in _REDIRECTS:
             self.checked(answer, "CREATE", shown)
@@ -211,7 +211,7 @@ class Upload:
         threading.Thread(target=self._send, args=(location, source), name="bitlake-hdfs-upload", daemon=True).start()
 
     def _send(self, location: str, source: int) -> None:
-        # The pipe's end closes with the request, so that whoever writes sees that nobody reads any more.
+        # The pipe's end closes with the request, so that the writer notices that nobody reads any more.
         try:
             with open(source, "rb", 0) as body:
                 answer = self._client.once("PUT", location, body)
@@ -262,7 +262,7 @@ def _remote(answer: Response) -> tuple[str, str]:
         kind, message = str(found["exception"]), lines[0] if lines else ""
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "", ""
-    # A namenode wraps what it was told by another layer.
+    # A namenode wraps the message of another layer.
     inner = re.match(r"^(?:[\w.]+\.)?(StandbyException|SafeModeException|InvalidToken)\b", message)
     return (inner.group(1) if inner else kind), message[:_LONGEST_REASON]
 
@@ -367,7 +367,7 @@ def hdfs_options(
             elif name is not None:
                 found.setdefault(name, value)
             elif strict:
-                raise InvalidRequest(f"'{key}' is no storage option for {scheme}://: take {_EXAMPLES}timeout")
+                raise InvalidRequest(f"unknown storage option '{key}' for {scheme}://; take {_EXAMPLES}timeout")
         addresses = addresses or here
     user = found.get("user") or os.environ.get("HADOOP_USER_NAME") or _login()
     return HdfsOptions(
@@ -401,7 +401,7 @@ def _addresses(scheme: str, authority: str, configured: Mapping[str, list[str]])
         )
     for _, address in found:
         if not _HOST.match(address):
-            raise InvalidRequest(f"'{address}' is no address of a namenode: it is like host:{HTTP_PORT}")
+            raise InvalidRequest(f"invalid namenode address '{address}'; expected a form such as host:{HTTP_PORT}")
     return tuple(f"{'https' if secure else 'http'}://{address}" for secure, address in found)
 
 

@@ -368,7 +368,7 @@ def test_executors_read_but_do_not_commit(lake: Lake, server: rest_server.Server
         ("ftp://h", {}, "like http://host:port"),
         ("http://h", {"token.provider": "dlf"}, "'dlf' is not supported"),
         ("http://h", {"token.provider": "bear"}, "takes the catalog option 'token'"),
-        ("http://h", {"jdbc.user": "x"}, "'jdbc.user' is no option"),
+        ("http://h", {"jdbc.user": "x"}, "unknown rest catalog option 'jdbc.user'"),
     ],
 )
 def test_options_that_do_not_fit(uri: str | None, options: dict[str, str], match: str) -> None:
@@ -379,7 +379,7 @@ def test_options_that_do_not_fit(uri: str | None, options: dict[str, str], match
 
 def test_answers_that_make_no_sense(lake: Lake, server: rest_server.Server) -> None:
     server.settings = ["no object"]  # type: ignore[assignment]
-    with pytest.raises(StorageUnavailable, match="no JSON object"):
+    with pytest.raises(StorageUnavailable, match="not a JSON object"):
         lake_of(server)
     server.settings = {"defaults": {"prefix": rest_server.PREFIX}}
     with pytest.raises(NotFound, match="no such warehouse"):

@@ -387,5 +387,5 @@ def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
         lambda: store.create("s3://nowhere/x", b""),
         lambda: store.write("s3://nowhere/x", b""),
     ):
-        with pytest.raises(StorageUnavailable, match="no bucket 'nowhere'"):
+        with pytest.raises(StorageUnavailable, match="bucket 'nowhere' does not exist"):
             work()
