@@ -133,7 +133,7 @@ class FileStoreTable:
         state = load_state(self.name, TableFiles(self.store, self.paths))
         if state is None and self.paths.branch is not None:
             names = ", ".join(branch_names(TableFiles(self.store, self.paths))) or "only main"
-            raise NotFound(f"table '{self.name}': there is no branch '{self.paths.branch}'; its branches: {names}")
+            raise NotFound(f"table '{self.name}' has no branch '{self.paths.branch}'; its branches: {names}")
         if state is None:
             raise NotFound(f"table '{self.name}' does not exist: {self.paths.root} holds no schema")
         return state
@@ -201,9 +201,9 @@ class FileStoreTable:
         """What was committed after ``start`` up to ``end`` (default: the latest snapshot).
 
         Both are snapshot ids, or tags.  ``mode`` is ``delta``, ``changelog``, ``diff`` or ``auto`` (see
-        :mod:`bitlake.scan.incremental`).  With ``kinds`` rows begin with a column ``rowkind``, and those that were
-        deleted or replaced are there too, else only rows that are there; ``packed``: as ``$binlog`` shows them.
-        Raises :class:`NotFound` for snapshots and tags that are not there (any more).
+        :mod:`bitlake.scan.incremental`).  With ``kinds``, rows begin with a column ``rowkind`` and include
+        those that were deleted or replaced; without it, only existing rows are returned.  ``packed``: rows are as
+        ``$binlog`` shows them.  Raises :class:`NotFound` for snapshots and tags that do not exist (any more).
         """
         state = self.state()
         return self.changes_between(state, self._between(state, start, end), mode, kinds=kinds, packed=packed)
@@ -428,7 +428,7 @@ class FileStoreTable:
         )
 
     def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
-        """Delete new data files, and their indexes, that no commit will name, as well as can be."""
+        """Delete new data files, and their indexes, that no commit will name.  Storage errors are suppressed."""
         discard_entries(state.table_files, state.schema, files)
 
     def expire_due(self, state: TableState, identifier: int = BATCH_IDENTIFIER) -> None:

@@ -422,7 +422,7 @@ class Lake:
             return Identifier(self.database, name)
         if len(parts) == 2:
             return Identifier(*parts)
-        raise InvalidRequest(f"'{name}' is no table name; say 'table' or 'database.table'")
+        raise InvalidRequest(f"invalid table name '{name}'; expected 'table' or 'database.table'")
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
@@ -464,7 +464,7 @@ def _parted(paths: str | None) -> list[str]:
 
 
 def _configured(spark: SparkSession | None) -> Mapping[str, str]:
-    """The settings of the session, or of the active one if there is one; stores that are no disk may need them."""
+    """Return the settings of the session, or of the active one if there is one; remote stores may need them."""
     if spark is None and "pyspark" not in sys.modules:
         return {}
     from bitlake.spark.session import settings

@@ -195,7 +195,7 @@ def compute_if_absent_order(hashes: Int32s, called_again: bool) -> Int64s:
     """Iteration order of a map filled by ``computeIfAbsent``.
 
     ``hashes``: the distinct keys' Java hashes in order of their first insertion.  ``called_again``: whether any call
-    (also for a key that is there already) followed the last insertion.  Returns indices into ``hashes``.
+    (also for an existing key) followed the last insertion.  Returns indices into ``hashes``.
     """
     n = len(hashes)
     bucket = _buckets(hashes, n if called_again else n - 1)

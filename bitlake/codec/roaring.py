@@ -326,7 +326,7 @@ _WINDOW = 64 * _ROWS
 _CHUNK = 1 << 18
 """Positions looked up at a time: 2 MB of them stay in the cache."""
 _SPARSE = 64
-"""With fewer than one position in so many rows, adding positions is quicker than passing over the mask."""
+"""With fewer than one position in ``_SPARSE`` rows, adding positions is faster than scanning the mask."""
 
 
 def bitmap_of_any(positions: npt.NDArray[np.integer]) -> BitMap:

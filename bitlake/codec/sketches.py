@@ -3,7 +3,8 @@
 They need the optional package ``datasketches`` (``pip install 'bitlake[sketches]'``); nothing else does
 (docs/decisions/0012-sketches.md).
 
-Its theta sketches are Java's but for what readers ignore, which is set here so that the same rows give the same bytes::
+Its theta sketches equal Java's except for bytes that readers ignore.  This module sets those, so that the same rows
+give the same bytes::
 
     byte 5, bit 0x20   of a sketch of one value (16 bytes, one long of preamble): Java marks it
     bytes 12-15        of larger ones: Java writes the sampling probability, 1.0 as a float
@@ -25,7 +26,7 @@ def sketch_union(name: str) -> _Union:
     """The function that unites two sketches of ``theta_sketch`` or ``hll_sketch`` (None: nothing yet).
 
     Raises :class:`UnsupportedFeature` if the package is not installed.  The function raises :class:`CorruptError` for
-    bytes that are no sketch.
+    bytes that are not a sketch.
     """
     try:
         import datasketches as library
@@ -41,7 +42,7 @@ def sketch_union(name: str) -> _Union:
         try:
             return unite(library, held, new)
         except (RuntimeError, ValueError, IndexError, OverflowError, MemoryError) as e:
-            raise CorruptError(f"aggregate function '{name}': a value is no such sketch ({e})") from e
+            raise CorruptError(f"aggregate function '{name}': a value is not a valid sketch ({e})") from e
 
     return agg
 

@@ -140,7 +140,7 @@ class _Binder:
             raise InvalidRequest(f"column '{field.name}' of type {made} is not a map with STRING keys")
         bound = MapKey(field.name, leaf.key)
         if bound in self.exact:
-            raise InvalidRequest(f"'{bound}' is a column of its own; the value of a map's key cannot be told from it")
+            raise InvalidRequest(f"'{bound}' is also the name of a column; it cannot name the value of a map's key")
         return replace(field, name=bound, type=replace(made.value, nullable=True))
 
     def field(self, name: str) -> DataField:
@@ -481,7 +481,7 @@ def _date_span(field: DataField, value: Any, timezone: str) -> Span:
     if isinstance(value, str):
         parsed = literals.parse_date(value)
         if parsed is None:
-            raise _cannot(field, value, "it is no date: write YYYY-MM-DD")
+            raise _cannot(field, value, "the date is invalid: write YYYY-MM-DD")
         value = parsed
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:

@@ -192,7 +192,7 @@ def _float(node: Comparison | In, column: pa.ChunkedArray) -> pa.ChunkedArray:
             return pc.invert(nan())
         return _null_where_null(pa.chunked_array([pa.repeat(pa.scalar(op is Op.LE), len(column))]), column)
     plain = pc.call_function(_KERNELS[op], [column, pa.scalar(node.value, column.type)])
-    # IEEE answers FALSE to NaN but for <>, which is right unless NaN is the greater one.
+    # IEEE comparisons with NaN are FALSE, except <>.  That is right unless NaN is the greater value.
     return pc.or_(plain, nan()) if op in (Op.GT, Op.GE) else plain
 
 

@@ -136,7 +136,7 @@ def _compare(op: Op, value: Any, b: Bounds) -> Verdict:
         case Op.EQ:
             return _verdict(under or over, same and not is_float)
         case Op.NE:
-            # NaN differs from every number, so for floats one value is no proof of NONE, but a gap is one of ALL.
+            # NaN differs from every number, so for floats a single value does not prove NONE, but a gap proves ALL.
             return _verdict(same and not is_float, under or over)
         case Op.LT:
             return _verdict(from_, under and not is_float)

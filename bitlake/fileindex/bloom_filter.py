@@ -1,4 +1,4 @@
-"""The ``bloom-filter`` index tells whether a value is absent from a file.
+"""The ``bloom-filter`` index shows that a value is absent from a file.
 
 ============  ====  ==============================================================
 offset        type  meaning

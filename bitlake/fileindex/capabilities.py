@@ -219,7 +219,7 @@ class IndexType(abc.ABC):
     options: ClassVar[Sequence[IndexOption[Any]]] = ()
     """Options of a column: ``file-index.<name>.<column>.<option>``."""
     selects_rows: ClassVar[bool] = True
-    """Whether it names rows.  False: it only tells whether a file can hold a value."""
+    """Whether it selects rows.  False: it only tests whether a file can hold a value."""
     evaluates: ClassVar[str] = ""
     """For an index with ``selects_rows`` False: the predicates it evaluates, as people write them."""
     tuning: ClassVar[str] = ""

@@ -61,7 +61,7 @@ class CostPolicy:
     """Compares the cost of one file's indexes with that of its columns.
 
     ``column_bytes``: the stored size of a column, None if unknown; only called where it matters.  ``exact``: the rows
-    themselves are needed (to count them, or the first of them), so that leaving many of them is no reason to skip.
+    themselves are needed (to count them, or the first of them), so an index is not skipped for leaving many of them.
     """
 
     def __init__(self, row_count: int, column_bytes: Callable[[str], int | None], *, exact: bool) -> None:

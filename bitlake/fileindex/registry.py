@@ -191,7 +191,7 @@ def _unknown_column(where: str, column: str, fields: Sequence[DataField]) -> Non
     if top in names:
         raise InvalidRequest(f"{where}: '{column}' names a map key, but '{top}' is not a map column")
     near = difflib.get_close_matches(top, names, 3) or names
-    raise InvalidRequest(f"{where}: there is no column '{column}'; columns are {', '.join(near)}")
+    raise InvalidRequest(f"{where}: the table has no column '{column}'; columns are {', '.join(near)}")
 
 
 def _check_option(key: str, value: str, kind: str, option: str) -> None:

@@ -32,7 +32,7 @@ class IndexCheck:
         """
         index = find_index_type(index_type)
         if index is None:
-            raise InvalidRequest(f"there is no index type '{index_type}'")
+            raise InvalidRequest(f"unknown index type '{index_type}'")
         self._index = index
         self._kind = kind
         self._payload = payload

@@ -104,7 +104,7 @@ class _Evolution:
                 self._edit(path, lambda fields, i: _moved(fields, i, position, self._names))
             case _:
                 raise InvalidRequest(
-                    f"{change!r} is no schema change (AddColumn, RenameColumn, …); options are set by alter_options"
+                    f"{change!r} is not a schema change (AddColumn, RenameColumn, …); options are set by alter_options"
                 )
 
     # --- changes -----------------------------------------------------------------------------------------------------
@@ -113,9 +113,7 @@ class _Evolution:
         name = change.path[-1]
         shown = ".".join(change.path)
         if not change.type.nullable:
-            raise InvalidRequest(
-                f"column '{shown}' cannot be added as NOT NULL: it is NULL in all rows that are there already"
-            )
+            raise InvalidRequest(f"column '{shown}' cannot be added as NOT NULL: it is NULL in all existing rows")
         _check_name(name, top=len(change.path) == 1)
         (field,), self._highest = assign_ids([(name, change.type, change.comment)], self._highest)
 
@@ -180,7 +178,7 @@ class _Evolution:
             if self._has_snapshot and name in _bucket_keys(self._options):
                 raise InvalidRequest(
                     f"column '{name}' cannot change its type: 'bucket-key' = '{self._options['bucket-key']}' names it, "
-                    "and the rows that are there lie in the buckets of its old type's hash"
+                    "and existing rows lie in the buckets of its old type's hash"
                 )
         explicit = not opt.Options(self._options).get(opt.EXPLICIT_CAST_OFF)
 
@@ -205,7 +203,7 @@ class _Evolution:
         def retype(made: DataType) -> DataType:
             if off and made.nullable and not change.nullable:
                 raise InvalidRequest(
-                    f"column '{shown}' cannot become NOT NULL, for rows that are there may hold NULL; if none does, "
+                    f"column '{shown}' cannot become NOT NULL, because existing rows may hold NULL; if none does, "
                     f"set '{opt.NULL_TO_NOT_NULL_OFF.name}' = 'false' first"
                 )
             return replace(made, nullable=change.nullable)

@@ -1,9 +1,10 @@
 """Records of manifests whose schema is exactly the known one, decoded by hand: several times faster than by schema.
 
-The layout is that of :mod:`bitlake.metadata.manifest` in Avro's encoding: numbers are zigzag varints, strings and bytes
-a length and so many bytes, a union the number of its branch (0 null), an array blocks of a count and its items, ended
-by 0.  Neighbouring records share most of their bytes (kind, partition and bucket; keys and their statistics; schema and
-level; the lists of columns): each such section is compared with the last record's and only decoded when it differs.
+The layout is that of :mod:`bitlake.metadata.manifest` in Avro's encoding: numbers are zigzag varints; strings and bytes
+are a length and their bytes; a union is the number of its branch (0 null) and its value; an array is blocks of a count
+and its items, ended by 0.  Neighbouring records share most of their bytes (kind, partition and bucket; keys and their
+statistics; schema and level; the lists of columns): each such section is compared with the last record's and only
+decoded when it differs.
 
 This decoder refuses whatever it does not expect by returning None: the general one then decodes, or says what is wrong.
 """

@@ -178,7 +178,7 @@ INCREMENTAL_SIZE_THRESHOLD = _maybe_memory(
     "compaction.incremental-size-threshold", "Compact a bucket fully when more than this is above its highest level."
 )
 FORCE_UP_LEVEL_0 = _bool("compaction.force-up-level-0", False, "Every compaction takes all of level 0.")
-FORCE_REWRITE_ALL = _bool("compaction.force-rewrite-all-files", False, "A full compaction writes every file anew.")
+FORCE_REWRITE_ALL = _bool("compaction.force-rewrite-all-files", False, "A full compaction rewrites every file.")
 SMALL_FILE_RATIO = _add(
     Option("compaction.small-file-ratio", _ratio, 0.7, "a number from 0 to 1",
            "Files above this part of the target size are left as they are.", "0.7")

@@ -331,7 +331,7 @@ def branch_option(options: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def misspelt(names: Iterable[str]) -> list[str]:
-    """A sentence for each name that is no option known here, but nearly is: Paimon ignores those without a word."""
+    """Return a warning for each unknown option whose name is close to a known one: Paimon ignores those silently."""
     import difflib  # only writers of options need it
 
     found = []
@@ -342,7 +342,7 @@ def misspelt(names: Iterable[str]) -> list[str]:
         near = difflib.get_close_matches(name, OPTIONS, 1, 0.85)
         if parts[0] == "file-index" and len(parts) == 3:
             near = [] if parts[2] == "columns" else [f"file-index.{parts[1]}.columns"]
-        found += [f"'{name}' is no option that is known: did you mean '{n}'?" for n in near]
+        found += [f"unknown option '{name}': did you mean '{n}'?" for n in near]
     return found
 
 

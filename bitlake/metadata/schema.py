@@ -141,7 +141,7 @@ class TableSchema:
     def from_json(data: bytes, path: str = "schema") -> TableSchema:
         """Parse a schema file of any version.
 
-        Raises :class:`CorruptError` when it is no schema, :class:`UnsupportedFeature` for a column type unknown here.
+        Raises :class:`CorruptError` when it is not a schema, :class:`UnsupportedFeature` for an unknown column type.
         """
         o = load_object(data, path)
         check_members(o, _MEMBERS)

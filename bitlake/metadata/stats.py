@@ -94,7 +94,7 @@ def _raised_text(text: str) -> str | None:
     for i in range(len(text) - 1, -1, -1):
         unit = ord(text[i])
         if unit < 0x10FFFF:
-            # After U+D7FF come the surrogates, which are no characters (Paimon writes '?' there, too small a bound).
+            # After U+D7FF come the surrogates, which are not characters (Paimon writes '?' there, too small a bound).
             return text[:i] + chr(0xE000 if unit == 0xD7FF else unit + 1)
     return None
 

@@ -136,7 +136,7 @@ def check_range(state: TableState, between: SnapshotRange) -> list[int]:
     ids = snapshot_ids(state.table_files)
     if not ids or between.start < ids[0] - 1 or between.end > ids[-1]:
         raise NotFound(
-            f"table '{state.name}' cannot tell what changed between snapshots {between.start} and {between.end}: "
+            f"table '{state.name}': cannot compute changes between snapshots {between.start} and {between.end}: "
             f"{kept_words(ids)}"
         )
     return ids

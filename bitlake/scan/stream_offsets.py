@@ -48,13 +48,13 @@ class StreamOffset:
         """The offset of :meth:`to_dict`; raises :class:`InvalidRequest` for anything else."""
         numbers = [kept.get(n) for n in ("snapshot", "index", "full")]
         if len(kept) != 3 or not all(isinstance(n, int) and n >= 0 for n in numbers):
-            raise InvalidRequest(f"{dict(kept)} is no position of a stream of a lake table; whose checkpoint is it?")
+            raise InvalidRequest(f"invalid stream offset {dict(kept)}; is this the checkpoint of another source?")
         return StreamOffset(int(kept["snapshot"]), int(kept["index"]), bool(kept["full"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a step reads; it reads at least one unit.  None is no limit."""
+    """The most that a step reads; it reads at least one unit.  None: unlimited."""
 
     files: int | None = None
     bytes: int | None = None

@@ -110,9 +110,9 @@ def new_schema(
 
 
 def warn_of_misspelt(table: str, names: Iterable[str]) -> None:
-    """Tell of options that look like slips of the pen; they are kept, as another engine may know them."""
-    for told in opt.misspelt(names):
-        log.warning("table '%s': %s", table, told)
+    """Warn of options that look misspelt; they are kept, as another engine may know them."""
+    for warning in opt.misspelt(names):
+        log.warning("table '%s': %s", table, warning)
 
 
 def check_options(

@@ -340,7 +340,7 @@ _TEXT = AtomicType(Root.VARCHAR, length=MAX_LENGTH)
 def default_column(field: DataField, rows: int) -> Any:
     """``rows`` times a column's default, as an Arrow array; NULLs without one.
 
-    Raises :class:`InvalidRequest` for a default that is no value of the column's type.
+    Raises :class:`InvalidRequest` for a default that is not a value of the column's type.
     """
     wanted = arrow_type(field.type)
     text = field.default_value
@@ -355,7 +355,9 @@ def default_column(field: DataField, rows: int) -> Any:
     try:
         made = cast_values(pa.array([text]), _TEXT, field.type)
     except (ValueError, OverflowError) as e:
-        raise InvalidRequest(f"column '{field.name}': {field.default_value} is no default for {field.type}: {e}") from e
+        raise InvalidRequest(
+            f"column '{field.name}': invalid default {field.default_value} for {field.type}: {e}"
+        ) from e
     return pa.repeat(made[0], rows)
 
 
@@ -379,7 +381,7 @@ def path_of(schema: TableSchema, name: ColumnName) -> Path:
 
 
 def type_of(given: ColumnType) -> DataType:
-    """The Paimon type that a caller means; struct members are numbered by whoever puts it into a schema."""
+    """Return the Paimon type of a caller's type; struct members get their ids when it is put into a schema."""
     if isinstance(given, str):
         return parse_type(given)
     if isinstance(given, pa.DataType):
@@ -422,7 +424,7 @@ def column_changes(
 def check_evolved(table: str, old: TableSchema, new: TableSchema) -> None:
     """Refuse columns that the table's options (indexes, buckets) cannot go with.
 
-    Options that did not go with the columns before (another engine's) are no reason to refuse a change.
+    A change is not refused because of options that did not fit the columns before it (another engine's).
     """
     for field in new.fields:
         if field not in old.fields:

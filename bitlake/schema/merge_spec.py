@@ -283,7 +283,7 @@ def kind_codes(table: str, kinds: Any) -> np.ndarray:
         raise InvalidRequest(f"table '{table}': row kinds are words ({_LIST}) or numbers 0 to 3, not {array.type}")
     strange = np.flatnonzero((codes < 0) | (codes >= len(WORDS)))
     if len(strange):
-        raise InvalidRequest(f"table '{table}': {array[int(strange[0])]} is no row kind; it is one of {_LIST}")
+        raise InvalidRequest(f"table '{table}': invalid row kind {array[int(strange[0])]}; expected one of {_LIST}")
     out: np.ndarray = codes.astype(np.int8, copy=False)
     return out
 

@@ -41,7 +41,7 @@ class PartitionAge:
     def check(self, partition_keys: Sequence[str]) -> None:
         """Raises :class:`InvalidRequest` for a pattern, formatter or strategy that no partition could go by."""
         if self.strategy not in STRATEGIES:
-            raise InvalidRequest(f"'{self.strategy}' is no strategy; there are {', '.join(STRATEGIES)}")
+            raise InvalidRequest(f"unknown strategy '{self.strategy}'; expected {', '.join(STRATEGIES)}")
         unknown = [n for n in COLUMN.findall(self.pattern or "") if n not in partition_keys]
         if unknown:
             raise InvalidRequest(

@@ -201,7 +201,7 @@ class _Rules:
     def _check_function(self, column: str, made: DataType, option: str, name: str) -> None:
         rule = FUNCTIONS.get(name)
         if rule is None:
-            raise InvalidRequest(f"option '{option}' = '{name}' is no aggregate function{near(name, FUNCTIONS)}")
+            raise InvalidRequest(f"option '{option}': unknown aggregate function '{name}'{near(name, FUNCTIONS)}")
         wanted, takes = rule
         if not takes(made):
             raise InvalidRequest(f"option '{option}': '{name}' takes {wanted}, and column '{column}' is {made}")

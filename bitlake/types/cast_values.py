@@ -98,7 +98,7 @@ def by_distinct(array: Array, convert: Callable[[Any], Any], wanted: pa.DataType
 def parse(array: Array, target: AtomicType) -> Array:
     """Texts as ``target``; timestamps without a zone.
 
-    What is no such value raises :class:`ValueError`, as Paimon then fails to read it.
+    An invalid value raises :class:`ValueError`, because Paimon fails to read it, too.
     """
     root = target.root
     array = array.cast(pa.string())
@@ -165,7 +165,7 @@ def _double(text: str) -> str:
     """What Java's parseDouble takes, without blanks around it and without a type's letter."""
     stripped = text.strip()
     if not _DOUBLE.fullmatch(stripped):
-        raise ValueError(f"'{text}' is no number")
+        raise ValueError(f"invalid number '{text}'")
     if stripped.lstrip("+-").startswith(("NaN", "Infinity")):
         return stripped.rstrip("fd") if stripped.endswith(("yf", "yd", "Nf", "Nd")) else stripped
     return stripped.rstrip("fFdD").lstrip("+")
@@ -173,7 +173,7 @@ def _double(text: str) -> str:
 
 def _decimal(text: str, target: AtomicType) -> Decimal | None:
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"'{text}' is no decimal number")
+        raise ValueError(f"invalid decimal number '{text}'")
     try:
         made = Decimal(text).quantize(Decimal(1).scaleb(-(target.scale or 0)), context=_CONTEXT)
     except InvalidOperation:
@@ -186,7 +186,7 @@ def _date(text: str) -> int:
         return int(text)  # epoch days, as Paimon takes a bare number
     match = _DATE.fullmatch(text.split(" ")[0] if text.find(" ") > 0 else text)
     if match is None:
-        raise ValueError(f"'{text}' is no date")
+        raise ValueError(f"invalid date '{text}'; expected YYYY-MM-DD")
     year, month, day = (int(part or 1) for part in match.groups())
     return dt.date(year, month, day).toordinal() - _EPOCH
 
@@ -196,10 +196,10 @@ def _time(text: str) -> int:
         return int(text)
     match = _TIME.fullmatch(text)
     if match is None:
-        raise ValueError(f"'{text}' is no time")
+        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
     hour, minute, second = (int(part or 0) for part in match.groups()[:3])
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"'{text}' is no time")
+        raise ValueError(f"invalid time '{text}'; expected HH:MM:SS")
     return ((hour * 60 + minute) * 60 + second) * 1000 + int((match[4] or "").ljust(3, "0")[:3])
 
 
@@ -212,11 +212,11 @@ def _timestamp(text: str, precision: int, unit: str, local: bool) -> int:
         return int(text) * per_second // int(10**precision)
     match = _TIMESTAMP.fullmatch(text)
     if match is None:
-        raise ValueError(f"'{text}' is no timestamp")
+        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
     year, month, day = (int(part) for part in match.groups()[:3])
     hour, minute, second = (int(part or 0) for part in match.groups()[3:6])
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"'{text}' is no timestamp")
+        raise ValueError(f"invalid timestamp '{text}'; expected YYYY-MM-DD HH:MM:SS")
     days = dt.date(year, month, day).toordinal() - _EPOCH
     nanos = int((match[7] or "").ljust(9, "0")[:precision].ljust(9, "0"))
     return (days * 86_400 + hour * 3600 + minute * 60 + second) * per_second + nanos * per_second // 10**9
@@ -392,7 +392,7 @@ def _from_unit(values: np.ndarray[Any, Any], unit: int, wanted: pa.DataType, nul
 
 
 def _in_zone(array: Array, target: AtomicType | None, timezone: str) -> Array:
-    """Wall clock times of a zone as instants; of a time that is there twice, the first."""
+    """Convert wall clock times of a zone to instants; for a time that occurs twice, to the first."""
     made = pc.assume_timezone(array, timezone, ambiguous="earliest", nonexistent="latest")
     return made.cast(pa.timestamp(made.type.unit, "UTC") if target is None else arrow_type(target))
 

@@ -89,7 +89,7 @@ def why_not_cast(source: DataType, target: DataType, *, explicit: bool) -> str |
         if not explicit:
             return _explicit_only(source, target)
     if not _convertible(source, target):
-        return f"there is no conversion of {source} values to {target}"
+        return f"{source} values cannot be converted to {target}"
     return None
 
 

@@ -137,8 +137,8 @@ REFUSED = [
         "contradict each other",
     ),
     # aggregates
-    (aggregate("n", "summ"), "'summ' is no aggregate function; did you mean sum"),
-    (aggregate("n", "SUM"), "'SUM' is no aggregate function"),
+    (aggregate("n", "summ"), "unknown aggregate function 'summ'; did you mean sum"),
+    (aggregate("n", "SUM"), "unknown aggregate function 'SUM'"),
     (aggregate("s", "sum"), "'sum' takes numbers, and column 's' is STRING"),
     (aggregate("s", "product"), "'product' takes numbers"),
     (aggregate("n", "bool_and"), "'bool_and' takes BOOLEAN"),

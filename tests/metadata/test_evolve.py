@@ -214,7 +214,7 @@ def test_if_exists_and_explicit_casts() -> None:
 
 def test_what_is_no_change_is_refused() -> None:
     options: Any = {"bucket": "4"}  # a mapping is a sequence of its keys
-    with pytest.raises(InvalidRequest, match="'bucket' is no schema change.*alter_options"):
+    with pytest.raises(InvalidRequest, match="'bucket' is not a schema change.*alter_options"):
         evolve(schema(), options)
 
 

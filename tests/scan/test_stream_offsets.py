@@ -54,7 +54,7 @@ def test_a_position_is_kept_as_numbers() -> None:
     assert at.to_dict() == {"snapshot": 3, "index": 2, "full": 1}
     assert StreamOffset.from_dict(at.to_dict()) == at
     for wrong in ({}, {"snapshot": 1}, {"snapshot": 1, "index": -1, "full": 0}, {**at.to_dict(), "more": 1}):
-        with pytest.raises(InvalidRequest, match="no position"):
+        with pytest.raises(InvalidRequest, match="invalid stream offset"):
             StreamOffset.from_dict(wrong)
 
 

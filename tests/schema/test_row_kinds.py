@@ -44,9 +44,9 @@ def test_no_rows(kinds: Any) -> None:
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [
-        ([0, 4], "4 is no row kind"),
-        ([-1], "-1 is no row kind"),
-        (["+I", "+i"], r"\+i is no row kind"),
+        ([0, 4], "invalid row kind 4"),
+        ([-1], "invalid row kind -1"),
+        (["+I", "+i"], r"invalid row kind \+i"),
         (["+I", None, None], "2 rows have no row kind"),
         ([1.0], "not double"),
         ([True], "not bool"),

@@ -91,7 +91,7 @@ def test_what_no_partition_could_go_by_is_refused() -> None:
     good = PartitionAge(1, "yyyy-MM-dd'T'HH:mm:ss.SSS", "$a-$b")
     good.check(["a", "b"])
     for age, why in (
-        (PartitionAge(1, strategy="age"), "'age' is no strategy; there are values-time, update-time"),
+        (PartitionAge(1, strategy="age"), "unknown strategy 'age'; expected values-time, update-time"),
         (PartitionAge(1, pattern="$a $c $d"), r"names 'c', and partitions have a, b"),
         (PartitionAge(1, "yyyy-QQ"), "'QQ' is not understood"),
         (PartitionAge(1, "yyy"), "'yyy' is not understood"),

@@ -361,7 +361,7 @@ def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:
     with pytest.raises(InvalidRequest, match="'bucket' is no option of a stream"):
         StreamTarget(lake.catalog, name, "", None, "me", {"bucket": "2"}).check(spark, frame)
     wrong = frame.selectExpr("id", "v", "more", "'+X' AS kind")
-    with pytest.raises(InvalidRequest, match="-1 is no row kind"):
+    with pytest.raises(InvalidRequest, match="invalid row kind -1"):
         target(wrong, 2)
 
 

@@ -75,7 +75,7 @@ def test_an_expired_snapshot_says_which_are_kept(appended: Table) -> None:
     with pytest.raises(NotFound, match="has no snapshot 2: only snapshot 4 is kept; 2 has expired \\(a tag keeps"):
         appended.scan(snapshot=2)
     assert values(appended.scan(tag="one")) == [(1, "v1")]
-    with pytest.raises(NotFound, match="changed between snapshots 1 and 4: only snapshot 4 is kept"):
+    with pytest.raises(NotFound, match="changes between snapshots 1 and 4: only snapshot 4 is kept"):
         appended.scan(incremental_between=(1, 4))
     assert values(appended.scan(incremental_between=(3, 4))) == [(4, "v4")]
 
@@ -211,7 +211,7 @@ def test_a_branch_is_read_and_written_by_its_name(appended: Table, tmp_path: Pat
     assert appended.scan().count() == 4
     with pytest.raises(InvalidRequest, match="in use"):
         dev.history.delete_branch("dev")
-    with pytest.raises(NotFound, match="there is no branch 'devel'; its branches: dev"):
+    with pytest.raises(NotFound, match="has no branch 'devel'; its branches: dev"):
         lake.table("t$branch_devel")
     appended.history.delete_tag("two")
     appended.history.fast_forward("dev")

@@ -164,7 +164,7 @@ def test_old_partitions_expire(table: Table) -> None:
         table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, pattern="$dt $hr")))
     with pytest.raises(InvalidRequest, match="'QQ' is not understood"):
         table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, "yyyy-QQ")))
-    with pytest.raises(InvalidRequest, match="no strategy"):
+    with pytest.raises(InvalidRequest, match="unknown strategy"):
         table.maintenance.expire_partitions(**age_terms(PartitionAge(DAY, strategy="age")))
 
 
