@@ -98,7 +98,7 @@ def delete_files(store: Store, paths: Iterable[str], runner: Runner, roots: Iter
 
 
 def discard_files(store: Store, paths: Iterable[str]) -> None:
-    """Delete files that nothing will name, as well as can be: the error that led here must not be hidden by another."""
+    """Delete files that nothing will name.  Storage errors are suppressed: they would hide the error that led here."""
     gone = list(paths)
     try:
         store.delete_all(gone)

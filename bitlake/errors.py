@@ -59,7 +59,8 @@ class StorageFull(StorageUnavailable):
 class CorruptError(BitlakeError):
     """Bytes that break their format.
 
-    Codecs know only what is wrong and at which offset; whoever opened the file adds its path with :meth:`within`.
+    Codecs know only what is wrong and at which offset; the code that opened the file adds its path with
+    :meth:`within`.
     """
 
     def __init__(self, what: str, offset: int | None = None, path: str | None = None) -> None:

@@ -50,12 +50,12 @@ def counted(number: int, one: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most so many characters; what is left out shows as ``…``."""
+    """Shorten a text to at most ``most`` characters; ``…`` stands for what is left out."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def one_line(text: str, most: int) -> str:
-    """A text of several lines, such as a statement, as one of at most so many characters."""
+    """Join the lines of a text, such as a statement, into one line of at most ``most`` characters."""
     return shortened(" ".join(text.split()), most)
 
 

@@ -5,7 +5,7 @@ context (:func:`counting`).  The open job is a context variable: a runner counts
 inside those items do not.  A job object exists only while progress is shown; otherwise each call costs one look-up of a
 variable.
 
-If stderr is neither a terminal nor a notebook's, or with ``BITLAKE_PROGRESS=0``, there is no thread, and rich is not
+If stderr is neither a terminal nor a notebook's, or with ``BITLAKE_PROGRESS=0``, no thread starts, and rich is not
 imported.  One thread draws all jobs that have run for more than a second.  If drawing fails, it stops; the job goes on.
 """
 

@@ -214,7 +214,7 @@ class Catalog(ABC):
         return []
 
     def find_view(self, name: Identifier) -> str | None:
-        """The query of a view in Spark SQL; None if there is no such view."""
+        """Return the query of a view in Spark SQL; None if the view does not exist."""
         return None
 
     def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
@@ -281,6 +281,6 @@ class Catalog(ABC):
 
 
 def _match_folded(name: str, names: Sequence[str]) -> str:
-    """The only one of the names that equals ``name`` but for case, else ``name``."""
+    """Return the only name that equals ``name`` when case is ignored, else ``name``."""
     matches = [n for n in names if n.lower() == name.lower()]
     return matches[0] if len(matches) == 1 else name

@@ -278,7 +278,7 @@ class JdbcCatalog(Catalog):
         return self._views.names(database)
 
     def find_view(self, name: Identifier) -> str | None:
-        """The query of a view in Spark SQL; None if there is no such view."""
+        """Return the query of a view in Spark SQL; None if the view does not exist."""
         return self._views.find(name.database, name.table)
 
     def create_view(self, name: Identifier, view: View, *, replace: bool = False) -> None:
@@ -393,7 +393,7 @@ class JdbcViews:
         return sorted(str(name) for (name,) in rows)
 
     def find(self, database: str, name: str) -> str | None:
-        """The query of a view in Spark SQL; None if there is no such view.
+        """Return the query of a view in Spark SQL; None if the view does not exist.
 
         Raises :class:`CorruptError` if its row cannot be parsed.
         """

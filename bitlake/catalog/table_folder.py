@@ -3,7 +3,7 @@
 A table exists when its ``schema`` folder holds a schema.  What a process leaves that dies before or after the step that
 takes effect:
 
-* create: ``schema/schema-0``, created only if absent.  Before it there is no table.
+* create: ``schema/schema-0``, created only if absent.  The table exists from then on.
 * drop: the ``schema`` folder is renamed to ``.dropped-<uuid>`` beside it (an object store, which has no rename, deletes
   it).  Then the table's folder is deleted.  A death between leaves files and no table: the next DROP TABLE or CREATE
   TABLE of this name deletes them.

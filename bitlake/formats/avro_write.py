@@ -108,7 +108,7 @@ class AvroWriter:
 
     @property
     def bytes_written(self) -> int:
-        """The file's size so far, but for the block that is being filled."""
+        """The file's size so far, without the block that is being filled."""
         size: int = self._output.tell() - self._start
         return size
 

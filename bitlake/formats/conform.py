@@ -41,7 +41,7 @@ def conform(batch: pa.RecordBatch | pa.Table, fields: Sequence[DataField], schem
 
 
 def null_column(rows: int, kind: pa.DataType) -> pa.Array:
-    """So many NULLs that can be written: under NULL structs, members that are NOT NULL hold values of some kind.
+    """Return ``rows`` NULLs that can be written: under NULL structs, NOT NULL members hold arbitrary values.
 
     ``pa.nulls`` makes those NULL too, which Arrow's Parquet writer then refuses.
     """
@@ -82,7 +82,7 @@ def _column(table: pa.Table, field: DataField, target: pa.Field) -> Column:
 
 
 def cast_column(column: Column, target: pa.DataType) -> Column:
-    """``column`` as ``target``, without loss but for the flooring of timestamps.
+    """Cast ``column`` to ``target`` without loss, except that timestamps are floored.
 
     Raises :class:`pyarrow.ArrowInvalid` or :class:`pyarrow.ArrowNotImplementedError`.
     """

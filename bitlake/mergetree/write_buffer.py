@@ -128,7 +128,7 @@ class SortedMerge:
         return not all(_same(k, 0, 1) for k in keys)
 
     def finish(self) -> pa.Table | None:
-        """Return the last key's merged row; None if there were no rows."""
+        """Return the last key's merged row; None without rows."""
         held, self._held = self._held, []
         return self._merge(pa.concat_tables(held)) if held else None
 

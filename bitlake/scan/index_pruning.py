@@ -66,7 +66,7 @@ def prune_by_index(
     def ask(file: PlannedFile) -> _Answered:
         return _ask(file, question_of(file), store, strict)
 
-    # Embedded indexes and cached results are in memory; `.index` files wait for storage, so many are under way at once.
+    # Embedded indexes and cached results are in memory; `.index` files wait for storage and are read in parallel.
     stored = [f for f in asked if _needs_storage(f, question_of(f))]
     waiting = {id(f) for f in stored}
     in_memory = [f for f in asked if id(f) not in waiting]

@@ -2,7 +2,7 @@
 
 Files are taken best first, by the bound of the first order column that partition values and statistics give.  Every
 file taken promises rows: its chosen rows at the place of its worst bound, or its n best values themselves where an
-index ranks rows.  Once n rows are promised, files whose best bound is no better are skipped.  With a filter, rows are
+index ranks rows.  Once n rows are promised, files whose best bound is not better are skipped.  With a filter, rows are
 promised only where the selection is exact, for only then do the chosen rows surely match.  Rows of the other files are
 read best first, until n have passed the filter (:mod:`bitlake.scan.top_n_reader`).
 """
@@ -200,7 +200,7 @@ def plan_top_n(
         file = files[i]
         worst = promised.worst
         if worst is not None and (best > worst or (single and best == worst)):
-            detail = f"its best {ranges.field.name} is no better than that of {request.n:,} rows of other files"
+            detail = f"its best {ranges.field.name} is not better than that of {request.n:,} rows of other files"
             skipped.append(_skip(file, detail))
             continue
         sure = file.merge is None and (not request.filtered or file.selection.exact)

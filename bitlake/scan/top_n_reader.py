@@ -1,7 +1,7 @@
 """Reading ``ORDER BY … LIMIT n``: the order columns of the files that can matter, best file first, then the n rows.
 
 Where the plan leaves few rows, all columns are read at once.  Else the order columns come first; the n-th best row so
-far prunes files whose bounds are no better, and rows that an index ranks as no better; and the other columns
+far prunes files whose bounds are not better, and rows that an index ranks as not better; and the other columns
 are read of the winners alone.
 """
 

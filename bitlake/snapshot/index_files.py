@@ -13,8 +13,8 @@ same data files.  If a slot is no longer what a change was computed on, another 
   both have replaced the same row.  The result is a new index file, which is written here;
 * a HASH index is a conflict: the other writer may have given the same key another bucket.
 
-A vector must be for a live data file, and whoever replaces a data file must know its vector: else deleted rows would
-come back.  Source: index-format spec, sections 7.3, 8.3 and 9.8; table-format spec, section 9.
+A vector must be for a live data file, and a writer that replaces a data file must know its vector: else deleted rows
+would come back.  Source: index-format spec, sections 7.3, 8.3 and 9.8; table-format spec, section 9.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def files_by_partition(state: TableState) -> dict[tuple[Any, ...], list[Manifest
 
 
 def discard_entries(table: TableFiles, schema: TableSchema, entries: Sequence[ManifestEntry]) -> None:
-    """Delete new data files, and what is kept beside them, that no commit will name, as well as can be."""
+    """Delete new data files, and the files beside them, that no commit will name.  Storage errors are suppressed."""
     partitions = PartitionReader(schema, table.paths)
     from bitlake.deletion import discard_files
 
@@ -201,7 +201,7 @@ class FilesToPlan:
 
 
 def is_large(state: TableState) -> bool:
-    """Whether a table has so many files that those of other partitions than the wanted ones should stay unseen."""
+    """Whether a table has too many files to look at those of unwanted partitions."""
     return has_many_files(state) and not _is_known(state)
 
 

@@ -328,10 +328,10 @@ def begun_at(table: TableFiles, markers: tuple[str, ...]) -> int | None:
 
 
 def steadily(look: Callable[[], T]) -> T:
-    """What ``look`` finds; it looks again, after a pause that grows, where something it was told of is not there.
+    """Return what ``look`` finds; repeat it, after growing pauses, while something that was listed is missing.
 
-    Snapshots may expire between their listing and their reading, and a tag of one that does is there until whoever
-    makes it sees that and takes it back.  What stays missing is missing: raises :class:`NotFound`.
+    Snapshots may expire between their listing and their reading, and a tag of an expired one exists until its creator
+    notices that and deletes it.  What stays missing is missing: raises :class:`NotFound`.
     """
     for tried in range(_LOOKS):
         try:

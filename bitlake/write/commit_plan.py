@@ -377,7 +377,7 @@ class PlanResolver:
         if since is None or not others:
             return
         try:
-            # 0: computed when there was no snapshot yet.
+            # 0: computed before the first snapshot.
             snapshot = load_snapshot(self.table_files, since) if since else None
             looked_up = {e.identity for e in self._live(snapshot)}
         except NotFound as e:

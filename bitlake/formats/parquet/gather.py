@@ -296,7 +296,7 @@ _FEW_TEXTS = 64
 _FEW_RUNS = 24
 _MAX_BITS = 16
 _FEW_ROWS = 16
-"""If at most one row in so many is chosen, its code is cheaper to unpack alone than with all the others."""
+"""If at most one row in ``_FEW_ROWS`` is chosen, unpacking its code alone is cheaper than unpacking all codes."""
 Codes: TypeAlias = np.ndarray[Any, np.dtype[np.int32]]
 
 
@@ -457,7 +457,7 @@ def _codes_at(data: bytes, runs: _Runs, places: Ints) -> Codes:
 
 
 def _unpacked(data: bytes, bits: int, count: int) -> Codes:
-    """The first ``count`` numbers of so many bits each, packed from the lowest bit on."""
+    """Unpack the first ``count`` numbers of ``bits`` bits each, packed from the lowest bit on."""
     if bits == 0:
         return np.zeros(count, np.int32)
     flags = np.unpackbits(np.frombuffer(data, np.uint8), count=count * bits, bitorder="little")

@@ -2,8 +2,8 @@
 
 Steps: split the rows by row group; per flat column, find the pages that hold them in the offset index; fetch those
 pages and the dictionary pages of all columns and row groups in one batch, joined over small gaps; decode them and take
-the rows.  Nested columns are fetched by row group, as are columns without an offset index: their pages cannot be told
-apart by row.
+the rows.  Nested columns are fetched by row group, as are columns without an offset index: nothing says which
+rows their pages hold.
 
 Measured on a local file of 4M orders (136 MB, 7 columns, 4,096 rows a page), footer cached, one thread: 4 × 1,000
 clustered rows 4.0 ms (579 KB, 36 ranges; 5 of 6 parts are decoding), one row 1.1 ms (141 KB), 1,000 scattered rows
@@ -107,7 +107,7 @@ def read_parts(
 ) -> Iterator[tuple[pa.Table, ReadStats]]:
     """As :func:`read_rows`, in parts (at least one): each holds what about ``BATCH_BYTES`` of pages decode to.
 
-    A row group whose nested columns are wanted is one part: their pages cannot be told apart by row.
+    A row group whose nested columns are wanted is one part: nothing says which rows their pages hold.
     """
     rows = _checked(rows, footer.rows)
     wanted = {name: footer.column(name) for name in columns}
@@ -203,7 +203,8 @@ _MANY_PAGES = 4
 
 _TEXTS = (pa.string(), pa.binary())
 _FEW_CHOSEN = 4
-"""Texts in dictionaries that pyarrow decodes stay codes until they are chosen, if at most one in so many is."""
+"""Texts in dictionaries that pyarrow decodes stay codes until they are chosen, if at most one in
+``_FEW_CHOSEN`` is."""
 
 _SMALL_PAGE = 32 * 1024
 """Decompressed bytes of a page below which pyarrow's context for it costs more than handing it over decompressed."""

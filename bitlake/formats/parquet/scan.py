@@ -36,7 +36,7 @@ def read_columns(
 
     ``columns`` are top-level names, None for all; ``row_groups`` are numbers, None for all.  Columns in
     ``read_dictionary`` (flat, of strings or bytes) come as Arrow dictionaries, which index builders count quickly, if
-    the file has them so: of plain values Arrow would collect all that it has seen anew for every batch (a million
+    the file has them so: for plain values, Arrow would collect all values seen so far again for every batch (a million
     different texts: 2.2 s for a bloom filter instead of 0.4).
     ``whole_chunks``: column chunks are read as a whole, also of a large file; good for small pages, at whose headers
     Arrow's read buffer grows until it holds the chunk, copied each time (pages of 16 KB: 830 → 650 ms for 100 MB).

@@ -22,7 +22,7 @@ A dictionary is read whole for any row of its chunk.  64 KB of it keep columns o
 whose values will not fit gets none (a chunk that gives up carries its useless dictionary along: with it, the selective
 read at 4,096 rows took 7 ms and 1.5 MB).
 
-Where the pages of a Parquet file begin: after so many rows or bytes, and where a cluster of an indexed value does.
+A page of a Parquet file begins after a number of rows or bytes, and where a cluster of an indexed value begins.
 
 pyarrow ends a page where one of its write calls ends, if the page has its size by then, and an Arrow chunk is a write
 call.  So columns cut into chunks, written with a page size of a few bytes, have just these chunks as their pages.
@@ -248,7 +248,7 @@ class ParquetWriter:
 
 @cache
 def _parameters() -> Collection[str]:
-    """What this pyarrow's writer can be told."""
+    """Return the parameters of this pyarrow's Parquet writer."""
     return inspect.signature(pq.ParquetWriter.__init__).parameters
 
 
@@ -360,8 +360,8 @@ def _exact(column: pa.ChunkedArray, first: int, last: int) -> tuple[int, int] | 
 def into_pages(column: pa.ChunkedArray, cuts: Ints, page_rows: int, page_bytes: int | None) -> pa.ChunkedArray:
     """The column with a chunk for each page: up to ``page_rows`` rows, from each of ``cuts`` (sorted) on.
 
-    ``page_bytes`` are of the values as Parquet writes them plainly; a page of average values ends when it has so many,
-    and one of longer values with at most twice as many.  None: any.
+    ``page_bytes`` counts the values as Parquet writes them plainly: a page of average values ends at ``page_bytes``,
+    and one of longer values at twice as many at most.  None: no limit.
     """
     if page_bytes is not None:
         page_rows = max(1, min(page_rows, -(-page_bytes * len(column) // max(1, _plain_bytes(column)))))
