@@ -156,7 +156,7 @@ def _compare(bench: Bench, label: str, name: str, queries: Sequence[str] | None)
 def _one(label: str, table: Any, tried: IndexEstimate, asked: dict[Question, int], engine: str) -> Iterator[Compared]:
     """One index of one column, as it comes out."""
     seconds, processors = _only(table, tried)
-    once = side_by_side([e.file.row_count for e in table.state().entries()])
+    once = side_by_side([e.file.row_count for e in table._core.state().entries()])
     made = index_sizes(table).get((tried.column, tried.index_type), 0)
     weight = sum(q.weight for q in asked) or 1.0
     before = sum(q.weight * was for q, was in asked.items()) / weight
@@ -172,7 +172,7 @@ def _only(table: Any, tried: IndexEstimate | None) -> tuple[float, float]:
     """Leave the table with this index alone; the seconds that building it takes, and those of processors."""
     there = [k for k in table.schema.options if k.startswith("file-index.")]
     table.alter_options({}, there)
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     if tried is None:
         return 0.0, 0.0
     prefix = f"file-index.{tried.index_type}"
@@ -180,7 +180,7 @@ def _only(table: Any, tried: IndexEstimate | None) -> tuple[float, float]:
     if tried.options:
         table.alter_options({f"{prefix}.{tried.column}.{k}": v for k, v in tried.options})
     started, before = time.perf_counter(), time.process_time()
-    table.rewrite_file_index()
+    table.indexes.rebuild()
     return time.perf_counter() - started, time.process_time() - before
 
 

@@ -122,8 +122,8 @@ def entries(schema: TableSchema, files: int) -> list[ManifestEntry]:
 def make_table(folder: Path, files: int) -> bitlake.Table:
     """A table of that many data files, none of which exists."""
     table = bitlake.connect(str(folder)).create_table(f"planning_{files}", COLUMNS, options=OPTIONS)
-    state = table.state()
-    table.commit_files(state, entries(state.schema, files), "WRITE")
+    state = table._core.state()
+    table._core.commit_files(state, entries(state.schema, files), "WRITE")
     return table
 
 
@@ -137,7 +137,7 @@ def measure(table: bitlake.Table, files: int, rounds: int = 3) -> Times:
         live.clear_caches()
         index_reader.clear_index_caches()
         gc.collect()
-        state = table.state()
+        state = table._core.state()
         state.entries()
 
         def plan(where: str | None, left: int) -> float:

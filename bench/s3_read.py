@@ -69,7 +69,7 @@ def s3_read(bench: Bench) -> list[Result]:
         table = lake().create_table("orders", source.schema_arrow, options=_INDEXES)
         bench.say(f"S3: {rows:,} orders into a bucket")
         table.append(_head(source, rows))
-        sizes = [e.file.file_size for e in table.state().entries()]
+        sizes = [e.file.file_size for e in table._core.state().entries()]
         files = [f.path.removeprefix("s3://") for f in table.scan().plan().files]
         users = table.scan(columns=["user_id"]).to_arrow().column("user_id").to_numpy()
         user = int(users[0])

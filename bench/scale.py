@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from bitlake.table.lsm.states import LiveBuckets
 
 import bitlake
 from bench.measure import Result, print_report
 from bench.planning import COLUMNS, entries
 from bitlake.codec.binary_row import encode_row_with_arity
+from bitlake.mergetree.bucket_states import LiveBuckets
 from bitlake.metadata.manifest import ManifestEntry
 from bitlake.scan import index_reader
 from bitlake.snapshot import manifests as live
@@ -60,7 +60,7 @@ def make_table(folder: Path, files: int, partitions: int) -> bitlake.Table:
                 like = made[number % len(made)]
                 file = replace(like.file, file_name=f"data-{number:08x}-5f4f-4c11-9d8c-0d3bd47c1f5e-0.parquet")
                 batch.append(replace(like, partition=raw, file=file))
-        table.commit_files(table.state(), batch, "WRITE")
+        table._core.commit_files(table._core.state(), batch, "WRITE")
     return table
 
 
@@ -102,11 +102,11 @@ def results(folder: Path, files: int, partitions: int, say: Callable[[str], None
             Result(f"{told}: the same again", "s", middle(None, False), None, "", None, 3),
         ]
         lines += _keyed_write(table, partitions, told)
-        extra = table.state().entries()[:1]
+        extra = table._core.state().entries()[:1]
         new = [replace(extra[0], file=replace(extra[0].file, file_name="data-one-more-0.parquet"))]
         _forget()
         started = time.perf_counter()
-        table.commit_files(table.state(), new, "WRITE")
+        table._core.commit_files(table._core.state(), new, "WRITE")
         lines.append(
             Result(f"{told}: a commit of one more file", "s", (time.perf_counter() - started), None, "", None, 1)
         )
@@ -122,13 +122,13 @@ def _keyed_write(table: bitlake.Table, partitions: int, told: str) -> list[Resul
     def driver(lazy: bool) -> tuple[float, int]:
         _forget()
         started = time.perf_counter()
-        sent = pickle.dumps(LiveBuckets.of(table.state(), lazy=lazy))
+        sent = pickle.dumps(LiveBuckets.of(table._core.state(), lazy=lazy))
         return time.perf_counter() - started, len(sent)
 
     def task(count: int) -> float:
         first = partitions // 2
         rows = [encode_row_with_arity(types, (part,)) for part in range(first, min(first + count, partitions))]
-        sent = pickle.dumps(LiveBuckets.of(table.state(), lazy=True))
+        sent = pickle.dumps(LiveBuckets.of(table._core.state(), lazy=True))
         _forget()
         started = time.perf_counter()
         found = pickle.loads(sent).load(rows)
