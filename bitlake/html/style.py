@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 COLORS = ("c1", "c2", "c3", "c4", "c5", "c6", "c7", "c8", "c0")
-"""Classes that colour a part of a picture: seven that can be told apart, also in grey and by the colour-blind, ``c8``,
-which is a pale ``c1``, and ``c0`` for the rest."""
+"""Classes that colour the parts of a picture: seven that differ clearly, also in grey and for colour-blind readers,
+``c8``, which is a pale ``c1``, and ``c0`` for the rest."""
 
 ROOT = "bl"
 """The class of the element that the style is about: nothing outside of it changes its look."""

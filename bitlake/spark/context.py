@@ -235,7 +235,7 @@ class EngineContext:
         schema = T.StructType([T.StructField(name, kind, True) for name, kind in columns])
         if not is_simple(schema):
             return self.spark.createDataFrame([tuple(r) for r in rows], schema)
-        # Whoever only collects or shows the result of a statement need not wait for a job of Spark.
+        # Callers that only collect or show the result of a statement need not wait for a Spark job.
         arrow = spark_arrow_schema(schema)
         arrays = [pa.array([r[i] for r in rows], f.type) for i, f in enumerate(arrow)]
         return held_frame(self.spark, pa.Table.from_arrays(arrays, schema=arrow), schema)

@@ -109,7 +109,8 @@ class SparkEngine:
         """Run one statement; queries are lazy as in Spark, everything else has happened when this returns.
 
         ``args`` are the values of its parameters, by name or in order: Python's, or Spark's columns of literals.
-        Raises :class:`bitlake.errors.BitlakeError` of the kind that tells what to do; nothing is half-done then.
+        Raises a subclass of :class:`bitlake.errors.BitlakeError`, chosen by what the caller can do about it; nothing is
+        half-done then.
         """
         if args is not None:
             text = bind_parameters(text, self._literals(args))

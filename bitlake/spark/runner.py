@@ -46,7 +46,7 @@ class SparkRunner:
     """
 
     def __init__(self, spark: SparkSession, tasks: int | None = None) -> None:
-        """``tasks``: at most so many; default: a few for each core."""
+        """``tasks``: the most tasks of a job; default: a few for each core."""
         self._spark = spark
         self._tasks = tasks
 
@@ -121,7 +121,7 @@ _listing_lock = threading.Lock()
 
 @contextmanager
 def few_listing_tasks(spark: SparkSession, paths: int) -> Iterator[None]:
-    """In the block, Spark's readers look at so many given paths in a few tasks, unless the session has a setting.
+    """In the block, Spark's readers look at ``paths`` given paths in a few tasks, unless the session has a setting.
 
     By default each path is a task: for 5,000 small files, planning took 37 s instead of 3 s on two busy cores.  Spark
     Connect looks at them after the block, with the session's settings.

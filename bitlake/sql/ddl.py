@@ -329,8 +329,8 @@ def _altered_column(c: Cursor) -> AddColumn:
             made = replace(made, comment=c.string("a comment in quotes"))
         elif c.looking_at("DEFAULT"):
             raise InvalidRequest(
-                "a new column cannot have a default, which rows that are there would not have; add the column, then "
-                f"say ALTER COLUMN {'.'.join(made.path)} SET DEFAULT …: {caret(c.text, at)}"
+                "a new column cannot have a default, because existing rows would not have it; add the column, then "
+                f"use ALTER COLUMN {'.'.join(made.path)} SET DEFAULT …: {caret(c.text, at)}"
             )
         elif c.looking_at("GENERATED"):
             raise UnsupportedFeature(f"generated columns are not supported: {caret(c.text, at)}")

@@ -1,7 +1,7 @@
 """Spark's DDL types ↔ Paimon types (table-format spec, section 2).
 
-TIMESTAMP is TIMESTAMP(6) WITH LOCAL TIME ZONE, TIMESTAMP_NTZ is TIMESTAMP(6).  Struct members get the id -1: whoever
-makes the schema numbers them.
+TIMESTAMP is TIMESTAMP(6) WITH LOCAL TIME ZONE, TIMESTAMP_NTZ is TIMESTAMP(6).  Struct members get the id -1: the code
+that makes the schema numbers them.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def _clause(c: Cursor) -> st.MergeClause:
         return st.MergeClause(kind, condition, st.MergeAction.UPDATE, _assignments(c, "WHEN"))
     if kind is st.When.NOT_MATCHED_BY_SOURCE:
         raise InvalidRequest(
-            f"UPDATE SET * takes the source's columns, and there is no source row: {caret(c.text, at)}"
+            f"UPDATE SET * takes the source's columns, and this clause has no source row: {caret(c.text, at)}"
         )
     return st.MergeClause(kind, condition, st.MergeAction.UPDATE, None)
 

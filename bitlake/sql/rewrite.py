@@ -136,7 +136,7 @@ def _current(text: str, tokens: list[Token], database: str) -> list[Edit]:
 
 
 def take_max_pt(text: str, find: Callable[[str], str]) -> str:
-    """The text with a string literal for each call; ``find`` gives the last partition of the table that it is told.
+    """Return the text with a string literal for each call; ``find`` returns the last partition of a named table.
 
     Raises :class:`InvalidRequest` unless the argument is a table's name in quotes, and what ``find`` raises.
     """
@@ -145,7 +145,7 @@ def take_max_pt(text: str, find: Callable[[str], str]) -> str:
     try:
         tokens = tokenize(text)
     except InvalidRequest:
-        return text  # whoever parses the statement says so
+        return text  # the parser reports the error
     edits = []
     for at in range(len(tokens) - 3):
         if not _is_call(text, tokens[at : at + 4]):
@@ -232,14 +232,14 @@ _DEEPEST = 30
 def expand_views(text: str, find: Callable[[TableName], str | None], names: Names = Names.FOLDED) -> str:
     """A statement with ``(query) AS name`` for each view that it reads, views inside of views too.
 
-    ``find`` gives a view's query, whose names are whole (:func:`whole_names`), or None for what is no view.  Raises
+    ``find`` gives a view's query, whose names are whole (:func:`whole_names`), or None for other names.  Raises
     :class:`InvalidRequest` for views that name each other in a circle.
     """
     for _ in range(_DEEPEST):
         try:
             tokens = tokenize(text)
         except InvalidRequest:
-            return text  # whoever parses the statement says so
+            return text  # the parser reports the error
         words = upper_words(text, tokens)
         if not words or words[0] not in _STARTS or (words[0] == "CREATE" and _is_kept_view(words)):
             return text

@@ -119,7 +119,7 @@ class InsertInto:
     """INSERT INTO / OVERWRITE.
 
     ``partition`` maps columns to values (Python literals, :class:`SqlNull` for NULL), or to None for a dynamic one;
-    None if there is no PARTITION clause.  ``query`` is the text of the SELECT, VALUES or TABLE as written.
+    None without a PARTITION clause.  ``query`` is the text of the SELECT, VALUES or TABLE as written.
     ``if_not_exists``: nothing is written if the partition exists.  ``replace_where`` is a condition on partition
     columns, as written: the rows for which it holds are replaced.  ``evolve``: WITH SCHEMA EVOLUTION.  ``options`` are
     those of the write.

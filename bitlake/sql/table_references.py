@@ -38,7 +38,7 @@ _BEFORE_QUERY = _NO_ALIAS | frozenset(
     ("AS", "IN", "EXISTS", "FROM", "NOT", "AND", "OR", "SELECT", "ANY", "SOME", "ALL", "DISTINCT", "BY", "THEN", "ELSE")
 )
 CLAUSES_AFTER_TABLE = _NO_ALIAS
-"""Words after a table that are no alias of it."""
+"""Words after a table that cannot be its alias."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ _QUOTED = (TokenType.IDENTIFIER, TokenType.STRING, TokenType.RAW_STRING, TokenTy
 
 
 class Cursor:
-    """Walks the tokens of one statement; comments and the closing semicolons are no tokens of it."""
+    """Walks the tokens of one statement; comments and closing semicolons are left out."""
 
     def __init__(self, text: str, tokens: list[Token] | None = None) -> None:
         self.text = text

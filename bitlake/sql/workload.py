@@ -33,7 +33,7 @@ class Workload:
     elsewhere: int = 0
     """Queries of other tables."""
     no_queries: int = 0
-    """Statements that write, or are no queries."""
+    """Statements that write, or are otherwise not queries."""
     unread: tuple[str, ...] = ()
 
 
@@ -65,7 +65,7 @@ def read_workload(texts: Sequence[str], table: Sequence[DataField], resolve: Res
 
 
 def _statement(text: str) -> bool | None:
-    """Whether a text is a query; None if it is no statement at all, which conditions are not."""
+    """Return whether a text is a query; None if it is not a statement, but a condition, say."""
     try:
         if text.startswith("(") and "select" not in text.lower():
             return None

@@ -100,7 +100,7 @@ class SystemScan(Scan):
         return self.count() > 0
 
     def aggregates(self, may_read: bool = True) -> ScanAggregates:
-        """Raises: there are no data files with indexes."""
+        """Raise InvalidRequest: a system table does not have data files with indexes."""
         raise InvalidRequest(f"'{self.state.name}' is a system table: read its rows, and aggregate those")
 
     def _tables(self, at_most: int | None = None, bounded: bool = True) -> Iterator[pa.Table]:
@@ -137,12 +137,12 @@ class SystemTable(FileStoreTable):
 
     @property
     def base(self) -> FileStoreTable:
-        """The table that it tells of."""
+        """The table that the system table describes."""
         return self._table
 
     @property
     def system(self) -> str:
-        """What it tells: ``snapshots``, ``audit_log`` …."""
+        """The name of the system table: ``snapshots``, ``audit_log`` …."""
         return self._system
 
     def state(self) -> TableState:

@@ -286,7 +286,7 @@ class TableMaintenance:
 
     @tracked("compacting the manifests of")
     def compact_manifests(self, options: Mapping[str, str] | None = None) -> Snapshot | None:
-        """Write the manifests anew that are small or hold deletions, so that planning opens few.
+        """Rewrite the manifests that are small or hold deletions, so that planning opens few.
 
         ``options`` go before the table's (``manifest.target-file-size``, say).
         Returns the COMPACT snapshot that has them; None if there is nothing to do.
@@ -307,7 +307,7 @@ class TableMaintenance:
 
     @tracked("repairing")
     def repair_hints(self) -> tuple[int, int] | None:
-        """Write the hints of the first and last snapshot anew from the snapshots that are there; returns both ids."""
+        """Rewrite the hints of the first and last snapshot from the existing snapshots; returns both ids."""
         state = self._core.state()
         ids = snapshot_ids(state.table_files)
         if not ids:
@@ -347,12 +347,12 @@ class TableMaintenance:
     ) -> VerifyReport:
         """Check that everything that snapshots, tags and branches need is there, sound, and as metadata says it is.
 
-        ``deep``: read every data file and index, and compare them with what is told of them; else only metadata, sizes
-        and footers.  ``snapshots``: only these, without tags, branches and hints.  ``orphans``: count files that
-        nothing names, which is no fault.  ``runner`` does the reading; default: the table's, threads or executors.
+        ``deep``: read every data file and index, and compare them with their metadata; else only metadata, sizes and
+        footers.  ``snapshots``: only these, without tags, branches and hints.  ``orphans``: count files that
+        nothing names, which is not a fault.  ``runner`` does the reading; default: the table's, threads or executors.
         Never raises for what is in the files: that is what the report is for.
         """
-        # Loaded here: whoever reads or writes needs none of it.
+        # Imported lazily: only `verify()` needs it.
         from bitlake.tools.verify import verify_table
 
         return verify_table(
@@ -374,7 +374,7 @@ class TableMaintenance:
         indexes: Indexes = "rebuild",
         runner: Runner | None = None,
     ) -> Repair:
-        """Repair what can be made anew from what is sound, in a new snapshot: hints, file indexes, HASH indexes.
+        """Repair what can be rebuilt from what is sound, in a new snapshot: hints, file indexes, HASH indexes.
 
         ``report``: of :meth:`verify`; None: it is made now.  With ``dry_run`` (the default) nothing is changed: the
         result says what would be.  ``indexes``: ``rebuild`` damaged file indexes as the options ask for, or ``drop``

@@ -80,7 +80,7 @@ def _migrate(
     runner = runner or LocalRunner(REQUESTS)
     files = list(_walk(store, root, ()))
     if not files:
-        raise NotFound(f"there are no files in {root} to make a table of")
+        raise NotFound(f"folder {root} has no files to make a table of")
     keys = [k for k, _ in files[0].partition]
     odd = next((f for f in files if [k for k, _ in f.partition] != keys), None)
     if odd is not None:
@@ -120,7 +120,7 @@ def _walk(store: Store, folder: str, partition: tuple[tuple[str, str | None], ..
             continue
         key, sign, value = f.name.partition("=")
         if not sign or not key:
-            raise InvalidRequest(f"folder {path} is no partition; those are named column=value")
+            raise InvalidRequest(f"folder {path} is not a partition; expected a name of the form column=value")
         text = unquote(value)
         out += _walk(store, path, (*partition, (unquote(key), None if text == _NULL else text)))
     return out
@@ -147,7 +147,7 @@ def _schema(store: Store, path: str) -> pa.Schema:
         raise CorruptError(f"not a Parquet file: {e}", None, path) from e
     if "INT96" in kinds:
         raise UnsupportedFeature(
-            f"{path} holds timestamps as INT96, which say not which zone they are in; write them anew with "
+            f"{path} holds timestamps as INT96, which does not record their time zone; rewrite the file with "
             "spark.sql.parquet.outputTimestampType = TIMESTAMP_MICROS"
         )
     return pa.schema([f.remove_metadata() for f in found])

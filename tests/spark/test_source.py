@@ -126,7 +126,7 @@ def test_kinds_of_rows(lake: bitlake.Lake) -> None:
         ({"limit": "-1"}, "takes a whole number"),
         ({"limit": "1", "topn": "id: 1"}, "not both"),
         ({"topn": "id desc"}, "an order and a number of rows"),
-        ({"topn": "id down: 3"}, "no column with asc or desc"),
+        ({"topn": "id down: 3"}, "not a column with asc or desc"),
         ({"incremental-between": "1"}, "is 'start,end'"),
         ({"incremental-mode": "diff"}, "goes with 'incremental-between'"),
         ({"row-kind": "yes"}, "is 'true' or 'false'"),
@@ -149,7 +149,7 @@ def test_options_that_are_wrong(lake: bitlake.Lake, options: dict[str, str], mes
         ({"tag": "three"}, "three"),
         ({"branch": "nope"}, "no branch 'nope'"),
         ({"columns": "id, nope"}, "no column 'nope'"),
-        ({"path": "/nowhere/t"}, "there is no table at /nowhere/t"),
+        ({"path": "/nowhere/t"}, "no table at /nowhere/t"),
     ],
 )
 def test_what_is_not_there(lake: bitlake.Lake, options: dict[str, str], message: str) -> None:

@@ -358,7 +358,7 @@ def test_batches_may_bring_columns(spark: Any, lake: bitlake.Lake) -> None:
     assert appended == [0, 1]
     with pytest.raises(InvalidRequest, match="no column 'more2'"):
         StreamTarget(lake.catalog, name, "", None, "me").check(spark, spark.range(1).selectExpr("id", "1 AS more2"))
-    with pytest.raises(InvalidRequest, match="'bucket' is no option of a stream"):
+    with pytest.raises(InvalidRequest, match="'bucket' is not an option of a streaming write"):
         StreamTarget(lake.catalog, name, "", None, "me", {"bucket": "2"}).check(spark, frame)
     wrong = frame.selectExpr("id", "v", "more", "'+X' AS kind")
     with pytest.raises(InvalidRequest, match="invalid row kind -1"):
@@ -389,7 +389,7 @@ def test_merge_by_calls(spark: Any, lake: bitlake.Lake) -> None:
 
 def test_a_frame_that_is_no_stream(spark: Any, lake: bitlake.Lake) -> None:
     lake.create_table("n", SCHEMA)
-    with pytest.raises(InvalidRequest, match="are no stream; lake.write"):
+    with pytest.raises(InvalidRequest, match="are not a stream; use lake.write"):
         lake.write_stream(spark.range(1), "n", "/nowhere")
     stream = lake.read_stream("n")
     with pytest.raises(InvalidRequest, match="its rows have no kinds"):

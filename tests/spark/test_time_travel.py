@@ -188,7 +188,11 @@ def test_options_of_the_session(lake: bitlake.Lake) -> None:
         ("SELECT * FROM `t$snapshot`", NotFound, "did you mean snapshots"),
         ("SELECT * FROM paimon_incremental_query('t', 2, 99)", NotFound, "snapshots 1 to 4 are kept"),
         ("SELECT * FROM paimon_incremental_query('t', 3, 2)", InvalidRequest, "an earlier moment"),
-        ("SELECT * FROM paimon_incremental_to_auto_tag('t', 'two')", InvalidRequest, "no tag that is made by itself"),
+        (
+            "SELECT * FROM paimon_incremental_to_auto_tag('t', 'two')",
+            InvalidRequest,
+            "not the name of an automatic tag",
+        ),
         ("DELETE FROM t VERSION AS OF 1", InvalidRequest, "the end of the statement"),
         ("INSERT INTO `t$tags` VALUES (1)", InvalidRequest, "can only be read"),
         ("DROP TABLE `t$tags`", NotFound, "does not exist"),

@@ -120,7 +120,7 @@ REFUSED = [
     ("MERGE INTO t USING u ON a = b WHEN NOT MATCHED THEN DELETE", "expected INSERT"),
     ("MERGE INTO t USING u ON a = b WHEN NOT MATCHED THEN INSERT (a) VALUES (1, 2)", "names 1 columns and gives 2"),
     ("MERGE INTO t USING u ON a = b WHEN NOT MATCHED THEN INSERT VALUES (1)", "expected * or a list of columns"),
-    ("MERGE INTO t USING u ON a = b WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "there is no source row"),
+    ("MERGE INTO t USING u ON a = b WHEN NOT MATCHED BY SOURCE THEN UPDATE SET *", "this clause has no source row"),
     ("MERGE INTO t USING u ON a = b WHEN MATCHED THEN DELETE WHEN MATCHED THEN DELETE", "only the last WHEN MATCHED"),
 ]
 

@@ -129,10 +129,10 @@ def _files(files: Store, statement: CopyIntoTable) -> list[FileInfo]:
     try:
         wanted = re.compile(statement.pattern or ".*")
     except re.error as e:
-        raise InvalidRequest(f"PATTERN = '{statement.pattern}' is no regular expression: {e}") from e
+        raise InvalidRequest(f"PATTERN = '{statement.pattern}' is not a valid regular expression: {e}") from e
     folder = hadoop_path(statement.folder)
     if not files.dir_exists(folder):
-        raise NotFound(f"COPY INTO {statement.table}: there is no folder {statement.folder}")
+        raise NotFound(f"COPY INTO {statement.table}: folder {statement.folder} does not exist")
     found = [f for f in files.list(folder) if not f.is_dir and not f.name.startswith(("_", "."))]
     return [f for f in found if wanted.fullmatch(f.name)]
 
@@ -285,7 +285,7 @@ class LoadHistory:
             record = json.loads(self._store.read(f"{self._folder}/{name}"))
             return (int(record["fileSize"]), int(record["lastModified"])) == (file.size, file.mtime_ms)
         except (ValueError, KeyError, TypeError, NotFound) as e:
-            log.warning("%s/%s is no record of a load (%s): the file is loaded again", self._folder, name, e)
+            log.warning("%s/%s is not a valid load record (%s): the file is loaded again", self._folder, name, e)
             return False
 
     def add(self, path: str, file: FileInfo, snapshot_id: int, rows: int) -> None:

@@ -52,7 +52,7 @@ from bitlake.write.append_dml import (
 )
 
 MOST_HITS = 1 << 20
-"""Of so many rows the driver reads the keys, and writes that they are deleted."""
+"""The most rows whose keys the driver reads and whose deletions it writes."""
 Result = TypeVar("Result")
 
 

@@ -219,7 +219,7 @@ def store(
 
     if state.schema.num_buckets > 0:
         return step(state)
-    # Where keys go depends on what is there: if another writer changed that, it is found out anew.
+    # The bucket of a key depends on the keys that exist: if another writer changed them, buckets are assigned again.
     return retrying(lambda: tries.pop() if tries else table.state(), step)
 
 

@@ -39,11 +39,11 @@ from bitlake.sql.text import Cursor
 from bitlake.types import AtomicType, DataField, Root, arrow_type
 
 MOST_KEYS = 1000
-"""A source of so many rows or fewer is asked for its keys, a larger one for their range."""
+"""The most rows of a source whose keys are all read; of a larger one only their range is."""
 LEAST_BYTES = 16 << 20
 """A target smaller than this is not worth asking the source first."""
 MOST_SENT = 500_000
-"""A source of so many rows or fewer is sent to every task."""
+"""The most rows of a source that is sent to every task."""
 ROW = "__bitlake_row"
 _UNNAMED = "__bitlake_source"
 _INTEGERS = (Root.TINYINT, Root.SMALLINT, Root.INT, Root.BIGINT)

@@ -223,7 +223,7 @@ def sort_compact(
     strategy: str,
     columns: Sequence[str],
 ) -> Snapshot | None:
-    """Write the rows of files anew in another order; ``scan`` finds just the rows of ``entries``.
+    """Rewrite the rows of files in another order; ``scan`` finds just the rows of ``entries``.
 
     Raises :class:`bitlake.errors.CommitConflict` if another writer changed them meanwhile.
     """

@@ -137,7 +137,7 @@ def _manifest_facts(table: FileStoreTable, options: dict[str, str]) -> str:
     target = state.schema.with_options(options).opts.of(opt.MANIFEST_TARGET_SIZE)
     due = [m for m in metas if m.num_deleted_files > 0 or m.file_size < target]
     size = sum(m.file_size for m in metas)
-    return f"table '{table.name}': {len(metas)} manifests of {size} bytes, {len(due)} of them would be written anew"
+    return f"table '{table.name}': {len(metas)} manifests of {size} bytes, {len(due)} of them would be rewritten"
 
 
 def _alter_view_dialect(context: EngineContext, a: Arguments) -> DataFrame:
@@ -173,7 +173,7 @@ PROCEDURES = (
     Procedure(
         "compact_manifest",
         (TABLE, OPTIONS, Parameter("dry_run", False, "true: only log what there is")),
-        "Write small manifests and those with deletions anew, so that planning opens few.",
+        "Rewrite small manifests and those with deletions, so that planning opens few.",
         _compact_manifest,
     ),
     Procedure(
@@ -183,7 +183,7 @@ PROCEDURES = (
             Parameter("target_table", True, "the table to be made"),
             Parameter("where", False, "a condition on partition columns; default: all rows"),
         ),
-        "Make a table with the columns, keys, options and rows of another; rows are written anew.",
+        "Make a table with the columns, keys, options and rows of another; rows are rewritten.",
         _copy,
     ),
     Procedure(

@@ -218,7 +218,7 @@ PROCEDURES = (
             TABLE,
             Parameter("branch", True, "its name"),
             Parameter("tag", False, "the tag whose snapshot it begins with; default: it begins empty"),
-            Parameter("ignoreIfExists", False, "true: leave one that is there as it is"),
+            Parameter("ignoreIfExists", False, "true: leave an existing branch unchanged"),
         ),
         "Make a branch.",
         _create_branch,

@@ -250,7 +250,7 @@ PROCEDURES = (
             Parameter("timestamp_formatter", False, "how times are written in partitions, as 'yyyy-MM-dd'"),
             Parameter("timestamp_pattern", False, "where they are, as '$dt $hour:00:00'"),
             Parameter("expire_strategy", False, "'values-time' (default), or 'update-time': when files were written"),
-            Parameter("max_expires", False, "at most so many partitions; default: 100"),
+            Parameter("max_expires", False, "expire at most this many partitions; default: 100"),
             OPTIONS,
             DRY_RUN,
         ),
@@ -274,7 +274,7 @@ PROCEDURES = (
             OPTIONS_MAP,
             PARALLELISM,
         ),
-        "Make a table of Parquet files that are there, by moving them; indexes that the options ask for are built.",
+        "Make a table of existing Parquet files by moving them; indexes that the options ask for are built.",
         migrate_table,
     ),
     Procedure("purge_files", (TABLE,), "Delete everything but the schemas: rows, tags, branches.", _purge_files),
@@ -299,7 +299,7 @@ PROCEDURES = (
     Procedure(
         "repair",
         (Parameter("database_or_table", True, "names between commas"),),
-        "Write the hints of the first and last snapshot anew; this catalog keeps nothing else beside the files.",
+        "Rewrite the hints of the first and last snapshot; this catalog keeps nothing else beside the files.",
         _repair,
     ),
 )
@@ -383,7 +383,7 @@ ADVISE_PROCEDURES = (
             PARALLELISM,
         ),
         "Say which indexes and which layout a table should have, and why: a row for each column; changes nothing "
-        "unless it is told to apply.",
+        "unless apply is true.",
         _advise,
     ),
 )
@@ -448,12 +448,12 @@ VERIFY_PROCEDURES = (
             TABLE,
             Parameter("deep", False, "false: only metadata, sizes and footers; default: data and indexes, too"),
             Parameter("snapshots", False, "only these, as '3,4', without tags, branches and hints"),
-            Parameter("repair", False, "true: also repair what can be made anew from what is sound"),
+            Parameter("repair", False, "true: also repair what can be rebuilt from what is sound"),
             Parameter("dry_run", False, "with repair: false carries it out; default: only say what would be done"),
             Parameter("indexes", False, "with repair: 'rebuild' damaged file indexes (the default) or 'drop' them"),
             PARALLELISM,
         ),
-        "Check every file of a table against all that is told of it; a row for each fault, none if there is none.",
+        "Check every file of a table against its metadata; return a row for each fault.",
         _verify,
     ),
 )

@@ -64,7 +64,7 @@ def epoch_millis(context: EngineContext, text: Any) -> int:
     try:
         at = datetime.fromisoformat(str(text))
     except ValueError as e:
-        raise InvalidRequest(f"'{text}' is no time; say it as '2024-01-31 12:00:00'") from e
+        raise InvalidRequest(f"invalid timestamp '{text}'; expected a time such as '2024-01-31 12:00:00'") from e
     return int((at if at.tzinfo else at.replace(tzinfo=ZoneInfo(context.timezone))).timestamp() * 1000)
 
 
@@ -81,7 +81,7 @@ def pattern(arguments: dict[str, Any], name: str) -> re.Pattern[str] | None:
     try:
         return re.compile(given)
     except re.error as e:
-        raise InvalidRequest(f"'{name}' = '{given}' is no regular expression: {e}") from e
+        raise InvalidRequest(f"'{name}' = '{given}' is not a valid regular expression: {e}") from e
 
 
 def integer(arguments: dict[str, Any], name: str) -> int | None:

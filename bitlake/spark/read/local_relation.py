@@ -1,7 +1,7 @@
 """Rows that are here already, as a DataFrame that Spark first hears of when it has something to do with them.
 
-Handing ten rows to the JVM, planning their query there and fetching them back takes 50 ms and more; whoever just
-collects them need not wait for it.  All else that a DataFrame can do goes through the JVM, as ever.
+Handing ten rows to the JVM, planning their query there and fetching them back takes 50 ms and more; callers that
+just collect them need not wait for it.  All else that a DataFrame can do goes through the JVM, as ever.
 """
 
 from __future__ import annotations

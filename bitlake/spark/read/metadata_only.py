@@ -31,7 +31,7 @@ from bitlake.types import AtomicType, DataType, MapType, Root, arrow_type
 MAX_GROUPS = 100_000
 """More groups than this are Spark's to count: they would all pass through the driver."""
 JUDGED_ROWS = 10_000
-"""So many rows are judged here in the hope that the first n of an order survive a filter; then Spark sorts them all."""
+"""The most rows judged here to find the first n of an order that survive a filter; beyond it Spark sorts all."""
 Rewritten = Callable[[DataFrame, Sequence[Edit]], DataFrame]
 """Runs the query with a DataFrame in the table's place, and with edits of its text."""
 

@@ -192,7 +192,7 @@ def _near_table(context: EngineContext, name: str) -> str:
     database, _, table = name.rpartition(".")
     database = database or context.database
     if not context.catalog.database_exists(database):
-        return f": there is no database '{database}'{near(database, context.catalog.databases())}"
+        return f": database '{database}' does not exist{near(database, context.catalog.databases())}"
     return near(table, context.catalog.tables(database))
 
 

@@ -62,7 +62,7 @@ LOCAL_ROWS = 20_000
 """Rows that match, beyond which Spark's own job is quicker.  A month of lineitem, 75,000 rows of four columns in a page
 range: 0.72 s through the driver, where each row costs 5 to 7 µs on its way to Spark, and 0.25 s by Spark's reader."""
 JUDGED_ROWS = 2_000_000
-"""So many rows of a condition's columns are judged on the driver, to know how few match: some 60 ms at most."""
+"""The most rows for which the driver evaluates a condition, to count the rows that match: some 60 ms at most."""
 
 _SPARKS = (FILE_PATH, ROW_INDEX)
 """Metadata columns that Spark's Parquet reader has too, as ``_metadata``."""
@@ -134,7 +134,7 @@ def choose(plan: Plan, limited: bool = False, by_spark: bool = False) -> ReadCho
     for f in plan.files:
         # Spark's reader looks at the bounds of pages, too.
         sparse = forced == "auto" and f.chosen_rows <= f.row_count * SELECTIVE_SHARE and not f.by_pages
-        # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is no quicker than Python:
+        # Spark's reader knows neither deleted rows nor merging.  An anti join on row_index is not faster than Python:
         # 4M rows of 4 files, 5 % deleted, aggregated, 2 busy cores: 4.7 s joined, 3.9 s picked, 3.6 s undeleted.
         # Nor does the plain PySpark wheel know any object store.
         foreign = f.deleted > 0 or f.merge is not None or scheme_of(f.path) != "file"
@@ -365,8 +365,8 @@ class SparkReader:
     def _small(self, scan: Scan, plan: Plan, types: T.StructType) -> DataFrame | None:
         """The same frame for the same rows of a small table, so that a dimension is not read for each query.
 
-        Files never change, and a snapshot's are told by the manifest list that it alone has.  None for what is not
-        small, or not whole files.
+        Files never change, and a snapshot's delta manifest list, which no other snapshot has, identifies its files.
+        None for what is not small, or not whole files.
         """
         snapshot = scan.state.snapshot
         whole = all(f.whole and f.merge is None for f in plan.files)

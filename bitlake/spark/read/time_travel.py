@@ -49,7 +49,7 @@ def _changes(context: EngineContext, table: FileStoreTable, relation: Changes) -
 def _to_tag(table: FileStoreTable, tag: str) -> Scan:
     period = next((p for p in _PERIODS if re.fullmatch(p, tag)), None)
     if period is None:
-        raise InvalidRequest(f"table '{table.name}': '{tag}' is no tag that is made by itself, such as '2024-12-04'")
+        raise InvalidRequest(f"table '{table.name}': '{tag}' is not the name of an automatic tag, such as '2024-12-04'")
     names = sorted(TableHistory(table).tags())
     earlier = [n for n in names if re.fullmatch(period, n) and n < tag]
     if tag not in names or not earlier:

@@ -188,7 +188,9 @@ class SourceOptions:
             words = rest.lower().split()
             direction = words.pop(0) if words and words[0] in ("asc", "desc") else "asc"
             if words and (len(words) != 2 or words[0] != "nulls" or words[1] not in ("first", "last")):
-                raise InvalidRequest(f"option 'topn': '{part}' is no column with asc or desc and NULLS FIRST or LAST")
+                raise InvalidRequest(
+                    f"option 'topn': '{part}' is not a column with asc or desc and NULLS FIRST or LAST"
+                )
             items.append((name, direction, words[1]) if words else (name, direction))
         return items, int(count)
 
@@ -232,7 +234,7 @@ class SourceOptions:
                 raise InvalidRequest(f"option '{option}' = '{self.get(option)}', and the path is of '{there}'")
         branch = self._branch(relation.branch)
         if not has_schema(TableFiles(store, TablePaths(f"{parent}/{name}"))):
-            raise NotFound(f"there is no table at {parent}/{name}: it has no schema; is it the table's own folder?")
+            raise NotFound(f"no table at {parent}/{name}: the folder has no schema; is it the table's own folder?")
         made = FileStoreTable(
             shown, f"{parent}/{name}", store, timezone=self.timezone, branch=branch, external_roots=self.external_paths
         )
@@ -279,7 +281,7 @@ def _split_name(name: str) -> tuple[str | None, str]:
         return parsed.database, parsed.table
     parts = name.split(".")
     if len(parts) > 2:
-        raise InvalidRequest(f"'{name}' is no table name; say 'table' or 'database.table'")
+        raise InvalidRequest(f"invalid table name '{name}'; expected 'table' or 'database.table'")
     return (parts[0] if len(parts) == 2 else None), parts[-1]
 
 

@@ -175,7 +175,7 @@ class BatchReader(DataSourceReader):
         self._types = types
 
     def partitions(self) -> Sequence[InputPartition]:
-        """A partition for every so many bytes of files."""
+        """Pack the files into partitions of about :data:`TARGET_BYTES` each."""
         return packed(parts_of(batch_scan(self._options)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ _STARTS = ("latest", "latest-full", "earliest", "from-snapshot", "from-snapshot-
 if TYPE_CHECKING or admission is None:
 
     class _AvailableNow:
-        """What a reader is that can be told to stop at what is there now."""
+        """The base class of a reader that Spark can ask to stop at the data available now."""
 
 else:
     _AvailableNow = admission.SupportsTriggerAvailableNow
@@ -151,7 +151,7 @@ class AllAtOnceReader(_StreamReader):
     """For PySpark 4.1: a micro-batch takes all that there is."""
 
     def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-        """After all that is there now."""
+        """Return the offset after all data available now."""
         return self._feed.latest().to_dict()
 
 
@@ -183,11 +183,11 @@ class LimitedReader(_StreamReader, _AvailableNow):
         return step.end.to_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """After all that is there now, for the query's progress report."""
+        """Return the offset after all data available now, for the query's progress report."""
         return self._feed.latest().to_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Go no further than what is there now."""
+        """Read no further than the data available now."""
         self._until = self._feed.latest()
 
 

@@ -1,6 +1,6 @@
 """Writes of the data source: tasks make files, their messages name them, the driver's Python commits.
 
-A failed task deletes what it made; of a failed job Spark tells which tasks had succeeded, and their files are deleted
+A failed task deletes what it made; for a failed job Spark lists the tasks that succeeded, and their files are deleted
 unless a snapshot names them: the connection may have been lost in mid-commit.  Tasks that were killed leave files that
 nothing names, for orphan cleaning.
 """
@@ -176,7 +176,7 @@ def _exactly(table: FileStoreTable, user: str) -> FileStoreTable:
 
 
 def _names_none(state: TableState, user: str) -> bool:
-    """Whether no snapshot after a state is of a user; False if that cannot be told."""
+    """Return whether no snapshot after a state is of a user; False if that cannot be determined."""
     try:
         ids = [i for i in snapshot_ids(state.table_files) if i > (state.snapshot_id or 0)]
         return all(load_snapshot(state.table_files, i).commit_user != user for i in ids)

@@ -111,7 +111,7 @@ def write_changes(
 
     ``frame`` has the table's columns, named and ordered as in the schema, and may have ``kind_column`` (0 to 3 for +I,
     -U, +U, -D).  ``fresh``: as if the table were empty, for an overwrite.  ``compact`` false leaves level 0
-    as it is; None: unless the table is ``write-only``.  On an error nothing is left behind, as well as can be.
+    as it is; None: unless the table is ``write-only``.  On an error it tries to delete all files that it wrote.
     """
     schema = state.schema
     rows = frame if kind_column is None else frame.drop(kind_column)

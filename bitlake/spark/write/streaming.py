@@ -71,7 +71,9 @@ class StreamTarget:
             raise InvalidRequest(f"table '{table.name}': the stream has no column '{self.kinds}' for row kinds")
         unknown = next((o for o in self.options if not o.startswith(PREFIX)), None)
         if unknown is not None:
-            raise InvalidRequest(f"table '{table.name}': '{unknown}' is no option of a stream that writes; {PREFIX} is")
+            raise InvalidRequest(
+                f"table '{table.name}': '{unknown}' is not an option of a streaming write; {PREFIX} is"
+            )
         if not merging(context, self.name, table, self.options).on:
             by_name(table.name, frame, self.fields(state), context.names)
 
@@ -98,7 +100,7 @@ def write_batch(
             table.commit_files(state, write_frame(context, table, state, named), "WRITE", None, batch)
             return
         if kinds is not None and isinstance(named.schema[kinds].dataType, T.StringType):
-            # A word that is no kind becomes -1, which the writer refuses.
+            # A word that is not a row kind becomes -1, which the writer refuses.
             place = F.array_position(F.array(*[F.lit(w) for w in WORDS]), quoted_columns(kinds)) - 1
             named = named.withColumn(kinds, place.cast("tinyint"))
         changes = write_changes(context, table, state, named, kinds)
@@ -127,7 +129,7 @@ def start_stream(
 ) -> Any:
     """Start a query that writes ``frame`` into the target; returns Spark's ``StreamingQuery``."""
     if not frame.isStreaming:
-        raise InvalidRequest(f"the rows for '{target.name}' are no stream; lake.write() writes them")
+        raise InvalidRequest(f"the rows for '{target.name}' are not a stream; use lake.write() to write them")
     target.check(spark, frame)
     writer = frame.writeStream.option("checkpointLocation", target.checkpoint).foreachBatch(target)
     if query is not None:

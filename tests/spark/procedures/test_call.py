@@ -254,7 +254,7 @@ def test_procedures_are_listed(lake: bitlake.Lake) -> None:
         ("create_tag('T', 'x', 'one')", InvalidRequest, "whole number"),
         ("create_tag('T', 'x', 1, 'long')", InvalidRequest, "a duration such as"),
         ("create_tag('none', 'x')", NotFound, "none"),
-        ("remove_orphan_files(table => 'T', older_than => 'soon')", InvalidRequest, "no time"),
+        ("remove_orphan_files(table => 'T', older_than => 'soon')", InvalidRequest, "invalid timestamp 'soon'"),
         ("remove_orphan_files(table => 'T', dry_run => 'perhaps')", InvalidRequest, "true or false"),
         ("remove_orphan_files(table => 'T', mode => 'fast')", InvalidRequest, "local or distributed, not 'fast'"),
         ("remove_unexisting_files(table => 'T', parallelism => 0)", InvalidRequest, "at least 1, and is 0"),
