@@ -178,7 +178,7 @@ def test_options_of_the_session(lake: bitlake.Lake) -> None:
         (
             "SELECT * FROM t VERSION AS OF 'none'",
             NotFound,
-            r"no version 'none': a version is a tag \(there are: 3, two\)",
+            r"no version 'none': a version is a tag \(its tags: 3, two\)",
         ),
         ("SELECT * FROM t TIMESTAMP AS OF '1970-01-01'", NotFound, "no snapshot as old as 1970"),
         ("SELECT * FROM t TIMESTAMP AS OF 'soon'", InvalidRequest, "soon"),
