@@ -2,7 +2,7 @@
 
     make docs        (this script, then the notebooks, then mkdocs --strict, which refuses a broken link)
 
-Pages made from the code are made anew each time and are in no commit.
+Pages made from the code are generated each time and never committed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ NAV = (
         "concepts/concurrency.md", "concepts/trust.md",
     )),
     ("How to", (
-        "how-to/selective-reads.md", "how-to/upserts.md", "how-to/backfill.md", "time-travel.md", "streaming.md",
-        "catalogs.md", "how-to/migrate.md", "how-to/maintenance.md", "verify.md",
+        "how-to/selective-reads.md", "advise.md", "how-to/backfill.md", "how-to/explain-and-inspect.md",
+        "how-to/upserts.md", "time-travel.md", "streaming.md", "how-to/maintenance.md", "verify.md", "catalogs.md",
+        "how-to/migrate.md", "how-to/notebooks.md", "cli.md",
     )),
     ("Reference", (
         "reference/sql.md", "reference/procedures.md", "reference/options.md", "reference/storage-options.md",
@@ -42,7 +43,7 @@ NAV = (
 
 
 def main() -> None:
-    """Make the folder anew."""
+    """Replace the folder with a new one."""
     shutil.rmtree(SITE, ignore_errors=True)
     pages = SITE / "docs"
     shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("*.ipynb"))
