@@ -133,7 +133,7 @@ class ChangeStream:
     # --- how far -----------------------------------------------------------------------------------------------------
 
     def step(self, start: StreamOffset, limits: Limits | None = None, until: StreamOffset | None = None) -> StreamStep:
-        """The next step from ``start``; it ends at ``start`` if there are no new files.
+        """The next step from ``start``; without new files it ends at ``start``.
 
         Without ``limits`` it ends after the latest snapshot, or at ``until``, and the rows are not counted.
         Raises :class:`NotFound` if snapshots after ``start`` have expired, or were rolled back.
