@@ -189,7 +189,7 @@ def test_streams_that_cannot_be(plain: bitlake.Lake) -> None:
     reader = reader_of(plain)
     plain.table("t").history.rollback(1)
     with pytest.raises(NotFound, match="rolled back"):
-        reader._feed.step(streams.Position(4))
+        reader._feed.step(streams.StreamOffset(4))
 
 
 def test_a_restart_does_not_need_where_it_once_began(plain: bitlake.Lake) -> None:
