@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import logging
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from bitlake.types.datatypes import STRINGS
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+log = logging.getLogger("bitlake")
 
 PREFIX = "file-index."
 ENTRY_POINTS = "bitlake.file_indexes"
@@ -75,9 +78,15 @@ def known_index_type(name: str) -> IndexType:
 
 
 def index_types() -> list[IndexType]:
-    """Return all types that are registered or that installed packages provide, in the order of evaluation."""
+    """Return all types that are registered or that installed packages provide, in the order of evaluation.
+
+    A package whose type cannot be loaded is logged and left out: tables that do not use the type need not fail.
+    """
     for name in _entry_points(tuple(sys.path)):
-        find_index_type(name)
+        try:
+            find_index_type(name)
+        except UnsupportedFeature as e:
+            log.warning("%s", e)
     return list(INDEX_TYPES.values())
 
 

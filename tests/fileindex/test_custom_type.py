@@ -10,6 +10,7 @@ CONTRIBUTING.md cites it as the example of "add an index type".
 from __future__ import annotations
 
 import operator
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -322,11 +323,13 @@ def test_an_entry_point_provides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert found is not None and found.accepts == BLOCK_BOUNDS.accepts
     with pytest.raises(UnsupportedFeature, match="'broken' cannot be loaded from 'no_such_module:X'"):
         registry.find_index_type("broken")
+    assert found in registry.index_types()  # and tables without the broken type go on
 
 
 def test_spark_executors_build_read_and_verify_it(
-    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    spark: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])  # addPyFile adds to it for good
     if not hasattr(spark, "_jsc"):  # Spark Connect
         spark.addArtifacts(str(package(tmp_path)), pyfile=True)
     else:

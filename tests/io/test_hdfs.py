@@ -387,7 +387,7 @@ def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
         hdfs_options("hdfs://nn/x", {"http-address": "http://nn:1/x"})
     with pytest.raises(InvalidRequest, match="may name no user"):
         hdfs_options("hdfs://me@nn/x", {})
-    with pytest.raises(InvalidRequest, match="'max_retries' takes"):
+    with pytest.raises(InvalidRequest, match="'max_retries' must be a non-negative number"):
         hdfs_options("hdfs://nn/x", {"max_retries": "many"})
     with pytest.raises(InvalidRequest, match="not in this cluster"):
         open_store("hdfs://nn/x").read("hdfs://other/x")

@@ -146,11 +146,15 @@ def test_a_revoked_path_is_not_written_to_or_deleted(spark: Any, tmp_path: Path)
     root, path = f"file:{tmp_path / 'ext'}", str(tmp_path / "lake")
     external_table(tmp_path, root)
     before = sorted((tmp_path / "ext").rglob("*"))
-    for method, given in (("append", ROW), ("overwrite", ROW), ("remove_orphan_files", 2**60)):
+    for call in (
+        lambda table: table.append(ROW),
+        lambda table: table.overwrite(ROW),
+        lambda table: table.maintenance.remove_orphan_files(2**60),
+    ):
         with allowed(spark, root):
             lake = bitlake.connect(path, spark=spark)
         with pytest.raises(InvalidRequest, match=SETTING):
-            getattr(lake.table("t"), method)(given)
+            call(lake.table("t"))
     with allowed(spark, root):
         lake = bitlake.connect(path, spark=spark)
     lake.drop_table("t")

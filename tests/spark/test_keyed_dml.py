@@ -158,9 +158,13 @@ def test_files_are_written_again_where_neither_deletes_nor_vectors_go(lake: bitl
     ("options", "text", "message"),
     [
         ({}, "UPDATE t SET id = 5", "UPDATE cannot change"),
-        ({}, "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *", "column 'p' is of the primary key"),
+        (
+            {},
+            "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *",
+            "column 'p' belongs to the primary key",
+        ),
         ({}, "MERGE INTO t USING s ON t.p = s.p WHEN MATCHED THEN UPDATE SET a = s.a", "several source rows"),
-        ({"merge-engine": "first-row"}, "UPDATE t SET a = 5", "needs a merge engine"),
+        ({"merge-engine": "first-row"}, "UPDATE t SET a = 5", "needs merge engine 'deduplicate'"),
         (
             {"merge-engine": "partial-update"},
             "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE",

@@ -85,15 +85,15 @@ def test_tags(run: Run, history: bitlake.Table) -> None:
     assert [run(f"CALL sys.{call}") for call in calls] == [TRUE] * 5
     arguments = "`table` => 'default.T', `tag` => 'my_tag', `timestamp` => 1724404318750, time_retained => '1 d'"
     assert run(f"CALL sys.create_tag_from_timestamp({arguments})")[0][:2] == ["my_tag", 1]
-    assert {name: tag.snapshot.id for name, tag in history.tags().items()} == {"my_tag": 1, "tag2": 10}
+    assert {name: tag.snapshot.id for name, tag in history.history.tags().items()} == {"my_tag": 1, "tag2": 10}
     older = "CALL sys.expire_tags(table => 'default.T', older_than => '2024-09-06 11:00:00')"
     assert run(older) == [["No expired tags."]]
     assert run("CALL sys.trigger_tag_automatic_creation(table => 'default.T')") == TRUE
-    assert len(history.tags()) == 2  # nothing asks for others
+    assert len(history.history.tags()) == 2  # nothing asks for others
     run("ALTER TABLE T SET TBLPROPERTIES ('tag.automatic-creation' = 'process-time', 'tag.creation-period' = 'hourly')")
     assert run("CALL sys.trigger_tag_automatic_creation(table => 'default.T')") == TRUE
-    (made,) = set(history.tags()) - {"my_tag", "tag2"}
-    assert history.tags()[made].snapshot.id == 1 and len(made) == len("2024-01-31 12")
+    (made,) = set(history.history.tags()) - {"my_tag", "tag2"}
+    assert history.history.tags()[made].snapshot.id == 1 and len(made) == len("2024-01-31 12")
 
 
 def test_rollback(run: Run, history: bitlake.Table) -> None:
@@ -104,7 +104,7 @@ def test_rollback(run: Run, history: bitlake.Table) -> None:
     run("CALL sys.delete_tag('T', 'tag1')")
     assert run("CALL sys.rollback(table => 'default.T', version => 9)") == [[10, 9]]
     assert run("CALL sys.rollback(table => 'default.T', snapshot => 2)") == [[9, 2]]
-    time = history.snapshots()[0].time_millis
+    time = history.history.snapshots()[0].time_millis
     assert run(f"CALL sys.rollback_to_timestamp(table => 'default.T', timestamp => {time})") == [[2, 1]]
     assert run("SELECT * FROM T") == [[0]]
 
@@ -126,16 +126,16 @@ def test_rollback_to_watermark(run: Run, history: bitlake.Table, lake: bitlake.L
 
 def test_expire_and_repair(run: Run, history: bitlake.Table) -> None:
     call = "CALL sys.expire_snapshots(table => 'default.T', retain_max => 10, options => 'snapshot.expire.limit=1')"
-    assert run(call) == [[1]] and history.snapshots()[0].id == 2
+    assert run(call) == [[1]] and history.history.snapshots()[0].id == 2
     assert run("CALL sys.repair_earliest_snapshot(table => 'default.T', snapshot_id => 10)") == [[2, 10]]
     with pytest.raises(InvalidRequest, match="10 to 12"):
         run("CALL sys.repair_earliest_snapshot(table => 'default.T', snapshot_id => 9)")
     assert run("CALL sys.compact_manifest(`table` => 'default.T', dry_run => true)") == TRUE
-    assert history.state().snapshot_id == 12
+    assert history._core.state().snapshot_id == 12
     assert run("CALL sys.compact_manifest(`table` => 'default.T', options => 'manifest.target-file-size=1 b')") == TRUE
-    assert history.state().snapshot_id == 12, "none of them is small then"
+    assert history._core.state().snapshot_id == 12, "none of them is small then"
     assert run("CALL sys.compact_manifest(`table` => 'default.T')") == TRUE
-    assert history.state().snapshot_id == 13
+    assert history._core.state().snapshot_id == 13
     assert run("SELECT count(*), max(a) FROM T") == [[12, 11]]
     assert run("SELECT count(*) FROM `T$manifests`") == [[1]]
     assert run("CALL sys.repair('default.T,default')") == TRUE

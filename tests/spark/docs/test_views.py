@@ -55,7 +55,7 @@ def test_views_of_a_jdbc_catalog(spark: Any, tmp_path: Path) -> None:
     lake.sql(f"{call}(`view` => 'mydb.v1', `action` => 'update', `query` => 'SELECT a, b FROM t1 WHERE a = 2')")
     assert ask("SELECT * FROM mydb.v1", other) == [[2, "y"]]
     lake.sql(f"{call}('mydb.v1', 'add', 'flink', 'SELECT of_flink')")
-    with pytest.raises(AlreadyExists, match="has a query for 'flink' already"):
+    with pytest.raises(AlreadyExists, match="already has a query for 'flink'"):
         lake.sql(f"{call}('mydb.v1', 'add', 'flink', 'SELECT 2')")
     with pytest.raises(NotFound, match="no query for 'trino'; it has: flink, spark"):
         lake.sql(f"{call}('mydb.v1', 'drop', 'trino')")
@@ -68,7 +68,7 @@ def test_views_of_a_jdbc_catalog(spark: Any, tmp_path: Path) -> None:
     with sqlite3.connect(names) as database:
         text = database.execute("SELECT view_schema FROM paimon_views WHERE view_name = 'v1'").fetchone()[0]
     assert json.loads(text)["dialects"] == {"flink": "SELECT of_flink"} and json.loads(text)["query"] == kept["query"]
-    with pytest.raises(AlreadyExists, match="is a view"):
+    with pytest.raises(AlreadyExists, match="a view has this name"):
         lake.sql("CREATE TABLE v1 (a INT)")
     with pytest.raises(AlreadyExists, match="is a table"):
         lake.sql("CREATE VIEW t1 AS SELECT 1 AS a")
