@@ -70,7 +70,7 @@ def test_views_of_a_jdbc_catalog(spark: Any, tmp_path: Path) -> None:
     assert json.loads(text)["dialects"] == {"flink": "SELECT of_flink"} and json.loads(text)["query"] == kept["query"]
     with pytest.raises(AlreadyExists, match="a view has this name"):
         lake.sql("CREATE TABLE v1 (a INT)")
-    with pytest.raises(AlreadyExists, match="is a table"):
+    with pytest.raises(AlreadyExists, match="a table has this name"):
         lake.sql("CREATE VIEW t1 AS SELECT 1 AS a")
     with pytest.raises(BitlakeError, match="nothing"):
         lake.sql("CREATE VIEW v3 AS SELECT * FROM nothing")
