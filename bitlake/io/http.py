@@ -91,7 +91,7 @@ class HttpClient:
         self._retry_seconds = retry_seconds
         self._proxies = proxies
         self._owner = os.getpid()
-        self._managers: dict[tuple[str | None, bool], urllib3.PoolManager] = {}
+        self._managers: dict[str | None, urllib3.PoolManager] = {}
 
     def request(
         self, method: str, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -155,16 +155,19 @@ class HttpClient:
         )
 
     def _manager(self, url: str, once: bool) -> urllib3.PoolManager:
-        """The connections for a URL; those that serve one request are kept apart from the pooled ones."""
+        """The connections for a URL; a request that must not be sent twice gets new ones, which are not kept.
+
+        A kept connection that the server is about to close could be taken again, and lose the next request.
+        """
         if self._owner != os.getpid():  # the parent's connections are not for two processes
             self._managers, self._owner = {}, os.getpid()
         proxy = _proxy(url) if self._proxies else None
-        manager = self._managers.get((proxy, once))
+        manager = None if once else self._managers.get(proxy)
         if manager is None:
             timeout = Timeout(connect=self._timeout, read=self._timeout)
             how: dict[str, Any] = {"timeout": timeout, "maxsize": _POOLED, "blocksize": _BLOCK_BYTES}
             made = urllib3.PoolManager(**how) if proxy is None else _proxy_manager(proxy, how)
-            manager = self._managers.setdefault((proxy, once), made)
+            manager = made if once else self._managers.setdefault(proxy, made)
         return manager
 
 
