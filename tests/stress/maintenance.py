@@ -195,7 +195,7 @@ def tag(table: Table, ledger: Ledger, rng: random.Random, keyed: bool) -> Iterat
         try:
             if choice < 0.4 and kept and len(names) < 12:
                 number = rng.choice([None, kept[0], rng.choice(kept)])
-                table.history.create_tag(f"t{name}", number, retain=timedelta(milliseconds=rng.choice([None, 500])))
+                table.history.create_tag(f"t{name}", number, retain=rng.choice([None, timedelta(milliseconds=500)]))
                 yield "tags"
             elif choice < 0.5 and names and kept:
                 table.history.replace_tag(rng.choice(names), rng.choice(kept))
