@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -49,13 +50,7 @@ def _postgres(folder: Path) -> Iterator[str]:
     initdb, server = _tool("initdb"), _tool("postgres")
     if initdb is None or server is None:
         pytest.skip("PostgreSQL is not installed")
-    user = None
-    if os.geteuid() == 0:  # which it refuses to run as
-        try:
-            user = pwd.getpwnam("postgres").pw_name
-        except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-        shutil.chown(folder, user)
+    user = _server_user("postgres", folder)
     secret = folder / "password"
     secret.write_text("se/cret+only")
     if user is not None:
@@ -70,23 +65,41 @@ def _postgres(folder: Path) -> Iterator[str]:
     )
     if made.returncode:
         pytest.skip(f"PostgreSQL cannot make a database here: {made.stderr.decode()[-200:]}")
+    port = _free_port()
+    command = [server, "-D", data, "-p", str(port), "-k", str(folder), "-h", "127.0.0.1", "-F"]
+    with _running(command, user, b"ready to accept connections", {"PATH": os.environ["PATH"], "LC_ALL": "C"}):
+        yield f"postgresql://lake:se%2Fcret+only@127.0.0.1:{port}/postgres"
+
+
+def _server_user(name: str, folder: Path) -> str | None:
+    """The user that a database server runs as, who then owns the folder; None: this process's."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        user = pwd.getpwnam(name).pw_name
+    except KeyError:
+        pytest.skip(f"a database server does not run as root, and the user {name} does not exist")
+    shutil.chown(folder, user)
+    return user
+
+
+def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with subprocess.Popen(
-        [server, "-D", data, "-p", str(port), "-k", str(folder), "-h", "127.0.0.1", "-F"],
-        user=user,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
-    ) as process:
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], user: str | None, ready: bytes, env: dict[str, str] | None = None) -> Iterator[None]:
+    """Run a server until the block ends; its standard error says when it is ready."""
+    with subprocess.Popen(command, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if b"ready to accept connections" in line:
+            if ready in line:
                 break
         drain = threading.Thread(target=process.stderr.read, daemon=True)
         drain.start()
         try:
-            yield f"postgresql://lake:se%2Fcret+only@127.0.0.1:{port}/postgres"
+            yield
         finally:
             process.terminate()
             process.wait(20)
@@ -104,13 +117,7 @@ def _mysql(folder: Path) -> Iterator[str]:
     install, server = shutil.which("mariadb-install-db"), shutil.which("mariadbd") or shutil.which("mysqld")
     if install is None or server is None:
         pytest.skip("MariaDB is not installed")
-    user = None
-    if os.geteuid() == 0:
-        try:
-            user = pwd.getpwnam("mysql").pw_name
-        except KeyError:
-            pytest.skip("MariaDB should not run as root, and there is no user mysql")
-        shutil.chown(folder, user)
+    user = _server_user("mysql", folder)
     folder.chmod(0o755)
     first = folder / "first.sql"
     first.write_text(  # a statement a line
@@ -127,22 +134,11 @@ def _mysql(folder: Path) -> Iterator[str]:
     )
     if made.returncode:
         pytest.skip(f"MariaDB cannot make a database here: {made.stderr.decode()[-200:]}")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = _free_port()
     command = [server, "--no-defaults", data, f"--port={port}", "--bind-address=127.0.0.1", f"--init-file={first}"]
     command += [f"--socket={folder}/socket", f"--pid-file={folder}/pid", "--skip-name-resolve"]
-    with subprocess.Popen(command, user=user, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if b"ready for connections" in line:
-                break
-        drain = threading.Thread(target=process.stderr.read, daemon=True)
-        drain.start()
-        try:
-            yield f"mysql://lake:se%2Fcret+only@127.0.0.1:{port}/lake"
-        finally:
-            process.terminate()
-            process.wait(20)
+    with _running(command, user, b"ready for connections"):
+        yield f"mysql://lake:se%2Fcret+only@127.0.0.1:{port}/lake"
 
 
 @pytest.fixture(params=["sqlite", "sqlite by SQLAlchemy", "postgresql", "mysql"])

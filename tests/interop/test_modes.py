@@ -18,7 +18,7 @@ SCHEMA = pa.schema([pa.field("k", pa.int64(), nullable=False), ("v", pa.string()
 
 
 def _options_taken() -> tuple[list[dict[str, str]], pa.Schema]:
-    """The cases of tests/mergetree/test_create_primary_key.py, which is no module that could be imported by name."""
+    """The cases of tests/mergetree/test_create_primary_key.py, which cannot be imported by name."""
     path = Path(__file__).parent.parent / "mergetree" / "test_create_primary_key.py"
     spec = importlib.util.spec_from_file_location("created_primary_key", path)
     assert spec is not None
