@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from bitlake import _clock
@@ -28,6 +29,7 @@ from bitlake.metadata.paths import TablePaths
 from bitlake.metadata.schema import TableSchema
 from bitlake.metadata.schema_change import SchemaChange
 from bitlake.metadata.snapshot import BATCH_IDENTIFIER, Snapshot
+from bitlake.progress import tracked
 from bitlake.runtime import LocalRunner, Recorder, Runner
 from bitlake.scan.change_scan import ChangeScan
 from bitlake.scan.fallback_branch import check_branch_option
@@ -43,10 +45,7 @@ from bitlake.scan.incremental import (
 )
 from bitlake.scan.scan import Scan, ToSpark
 from bitlake.schema.create import check_options, warn_of_misspelt
-from bitlake.schema.evolution import (
-    check_evolved,
-    made_not_null,
-)
+from bitlake.schema.evolution import check_evolved, made_not_null
 from bitlake.schema.validation import check_reading
 from bitlake.snapshot.expiry import expire_after_commit
 from bitlake.snapshot.partitions import discard_entries, files_of_partitions
@@ -130,9 +129,10 @@ class FileStoreTable:
 
     def stored_state(self) -> TableState:
         """The table now under its own options, without those of :meth:`with_options`."""
-        state = load_state(self.name, TableFiles(self.store, self.paths))
+        files = TableFiles(self.store, self.paths)
+        state = load_state(self.name, files)
         if state is None and self.paths.branch is not None:
-            names = ", ".join(branch_names(TableFiles(self.store, self.paths))) or "only main"
+            names = ", ".join(branch_names(files)) or "only main"
             raise NotFound(f"table '{self.name}' has no branch '{self.paths.branch}'; its branches: {names}")
         if state is None:
             raise NotFound(f"table '{self.name}' does not exist: {self.paths.root} holds no schema")
@@ -387,7 +387,7 @@ class FileStoreTable:
         kind = "APPEND" if overwrite is None else "OVERWRITE"
         batch = stream_batch(state, self.commit_user(state), identifier)
         plan = CommitPlan(kind=kind, adds=tuple(files), overwrite=overwrite, batch=batch)
-        made = self._commit(state, plan, operation, files, identifier)
+        made = self._commit(state, plan, operation, partial(self.discard, state, files), identifier)
         if operation != "TRUNCATE":  # expiry drops partitions by it, and in Paimon it expires none either
             self.expire_due(state, identifier)
         return made
@@ -396,15 +396,8 @@ class FileStoreTable:
         self, state: TableState, deletion: RowDeletion, operation: str, files: Sequence[ManifestEntry] = ()
     ) -> Snapshot | None:
         """Commit a deletion of rows and new files in one snapshot; on failure the files of both are deleted."""
-        made = commit(
-            self.store,
-            state.paths,
-            deletion.plan(state.schema, files),
-            state.schema,
-            self.commit_user(state),
-            operation=operation,
-            on_failure=lambda: discard_statement(state, deletion, files),
-        )
+        discard = partial(discard_statement, state, deletion, files)
+        made = self._commit(state, deletion.plan(state.schema, files), operation, discard)
         self.expire_due(state)
         return made
 
@@ -412,8 +405,8 @@ class FileStoreTable:
         self,
         state: TableState,
         plan: CommitPlan,
-        operation: str | None,
-        made: Sequence[ManifestEntry],
+        operation: str,
+        discard: Callable[[], None],
         identifier: int = BATCH_IDENTIFIER,
     ) -> Snapshot | None:
         return commit(
@@ -424,7 +417,7 @@ class FileStoreTable:
             self.commit_user(state),
             identifier=identifier,
             operation=operation,
-            on_failure=lambda: self.discard(state, made),
+            on_failure=discard,
         )
 
     def discard(self, state: TableState, files: Sequence[ManifestEntry]) -> None:
@@ -445,6 +438,7 @@ class FileStoreTable:
         scope = replace(scopes[0], others=tuple(s.partition for s in scopes[1:] if s.partition))
         return self.commit_files(state, [], "TRUNCATE", scope)
 
+    @tracked("compacting")
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
         """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
 
@@ -463,6 +457,7 @@ class FileStoreTable:
 
         return retrying(self.state, step)
 
+    @tracked("rewriting the file indexes of")
     def rebuild_indexes(self, where: str | None = None) -> list[Rewritten]:
         """Build the file indexes that the options declare and files lack; ``where`` narrows partitions."""
         state = self.state()

@@ -52,7 +52,7 @@ from bitlake.fileindex.keyed import (
     key_texts,
     to_arrow,
 )
-from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of
+from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of, keys_to_describe
 from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.options import IndexOption, integer, memory
 from bitlake.fileindex.selection import Selection
@@ -635,10 +635,8 @@ class _BitmapIndex(IndexType):
         return BitmapReader(kind, fetch, length, row_count)
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
-        keys = None if kind is None else keys_of(kind)
-        if keys is None:
-            section.facts["note"] = "the column's type is unknown, so keys cannot be decoded"
-        else:
+        keys = keys_to_describe(section, kind)
+        if keys is not None:
             _describe(section, payload, keys, page)
 
     def stored_rows(self, payload: LazyBytes) -> int | None:

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from bitlake.codec.hashing import Int32s, Int64s, UInt64s, long_hashes, murmur_bytes, number_hash, xxh64
 from bitlake.errors import InvalidRequest, UnsupportedFeature
+from bitlake.fileindex.description import Section
 from bitlake.lazy_arrow import compute as pc
 from bitlake.types import AtomicType, DataType, Root
 from bitlake.types.arrow import timestamp_unit
@@ -264,3 +265,11 @@ def _rescaled(array: pa.Array, unit: str) -> pa.Array:
 
 def _with_nulls_of(array: pa.Array, values: npt.NDArray[Any]) -> pa.Array:
     return pa.array(values, mask=array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None)
+
+
+def keys_to_describe(section: Section, kind: DataType | None) -> Keys | None:
+    """Return the keys of a column's type; None, and a note in the section, if the type is unknown."""
+    if kind is None:
+        section.facts["note"] = "the column's type is unknown, so keys cannot be decoded"
+        return None
+    return keys_of(kind)

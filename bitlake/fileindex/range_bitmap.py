@@ -65,7 +65,7 @@ from bitlake.fileindex.keyed import (
     physical_value,
     to_arrow,
 )
-from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of
+from bitlake.fileindex.keys import Key, Keys, is_floating, keys_of, keys_to_describe
 from bitlake.fileindex.lazy_bytes import Fetch, LazyBytes
 from bitlake.fileindex.options import IndexOption, memory
 from bitlake.fileindex.selection import Selection
@@ -633,10 +633,8 @@ class _RangeBitmapIndex(IndexType):
         return Reader(payload.view(_ROWS_AT, 4), _ROWS_AT).i4() if payload.length >= _ROWS_AT + 4 else None
 
     def describe(self, section: Section, payload: LazyBytes, kind: DataType | None, page: Page | None) -> None:
-        keys = None if kind is None else keys_of(kind)
-        if keys is None:
-            section.facts["note"] = "the column's type is unknown, so keys cannot be decoded"
-        else:
+        keys = keys_to_describe(section, kind)
+        if keys is not None:
             _describe(section, payload, keys, page)
 
     def trial_options(self, column: ColumnFacts) -> Mapping[str, str] | None:

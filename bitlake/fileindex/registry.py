@@ -122,6 +122,31 @@ class IndexSpec:
     options: Mapping[str, str]
 
 
+def changed_index_options(
+    options: Mapping[str, str], added: Sequence[IndexSpec], dropped: Sequence[IndexSpec]
+) -> tuple[dict[str, str], list[str]]:
+    """Return the table options to set, and those to unset, to declare indexes and to stop declaring others.
+
+    The lists of columns come first: the options of a column are checked against them.
+    """
+    lists: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    unset: list[str] = []
+    for kind in dict.fromkeys(spec.index_type for spec in (*added, *dropped)):
+        key = f"{PREFIX}{kind}{_COLUMNS}"
+        listed = [name for name in map(str.strip, options.get(key, "").split(",")) if name]
+        gone = [spec.column for spec in dropped if spec.index_type == kind and spec.column in listed]
+        new = [spec for spec in added if spec.index_type == kind]
+        columns = list(dict.fromkeys([*(name for name in listed if name not in gone), *(spec.column for spec in new)]))
+        if columns and columns != listed:
+            lists[key] = ",".join(columns)
+        elif listed and not columns:
+            unset.append(key)
+        unset += [name for name in options for column in gone if name.startswith(f"{PREFIX}{kind}.{column}.")]
+        settings |= {f"{PREFIX}{kind}.{spec.column}.{name}": v for spec in new for name, v in spec.options.items()}
+    return {**lists, **settings}, unset
+
+
 def indexed_type(column: str, fields: Iterable[DataField]) -> tuple[DataField, str | None, DataType] | None:
     """Return (field, map key or None, type of the indexed values) of ``c`` or ``m[k]``.  None if it does not exist."""
     fields = tuple(fields)

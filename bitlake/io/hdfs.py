@@ -139,7 +139,7 @@ class HdfsStore(Store):
 
     @abstractmethod
     def _forget(self, path: str) -> None:
-        """Delete a file that nobody knows, if that is possible now."""
+        """Delete a hidden file if the cluster answers; a failure is ignored."""
 
     @abstractmethod
     def _make_folder(self, path: str) -> None:

@@ -211,7 +211,7 @@ class Upload:
         threading.Thread(target=self._send, args=(location, source), name="bitlake-hdfs-upload", daemon=True).start()
 
     def _send(self, location: str, source: int) -> None:
-        # The pipe's end closes with the request, so that the writer notices that nobody reads any more.
+        # The pipe's end closes with the request, so that the writer notices when the reader has gone.
         try:
             with open(source, "rb", 0) as body:
                 answer = self._client.once("PUT", location, body)

@@ -252,10 +252,11 @@ class Line:
         since = _clock.now_ms() - HOLD_MS
         return min((target for target, ms in map(parse_hold, self.holds) if ms > since), default=None)
 
-    def has_rollback(self, uuid: str) -> bool:
-        """Whether a rollback is running, as its hold shows; ``uuid``: the fast-forward whose own hold is ignored."""
+    @property
+    def has_rollback(self) -> bool:
+        """Whether a hold shows that a rollback is running."""
         since = _clock.now_ms() - ROLLBACK_MS
-        return any(parse_hold(name)[1] > since for name in self.holds if not name.endswith(uuid))
+        return any(parse_hold(name)[1] > since for name in self.holds)
 
     @property
     def announced(self) -> int:

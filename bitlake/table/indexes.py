@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from bitlake.errors import NotFound
 from bitlake.file_store_table import FileStoreTable
 from bitlake.fileindex.container import split_map_key
-from bitlake.fileindex.registry import PREFIX, IndexSpec, parse_index_options
+from bitlake.fileindex.registry import IndexSpec, changed_index_options, parse_index_options
 from bitlake.metadata.schema import TableSchema
-from bitlake.progress import tracked
 from bitlake.runtime import Runner
 from bitlake.tools.scan_log import ScanLog, ScanRecord, scan_log_of
 from bitlake.write.index_rewrite import Rewritten
@@ -30,16 +29,6 @@ class TableIndexes:
     def __init__(self, core: FileStoreTable) -> None:
         self._core = core
 
-    @property
-    def name(self) -> str:
-        """The table's name."""
-        return self._core.name
-
-    @property
-    def shows_progress(self) -> bool:
-        """Whether long jobs may show a progress bar."""
-        return self._core.shows_progress
-
     def list(self) -> Sequence[IndexSpec]:
         """The indexes that the options declare, each with its column, type and options, in the order of declaration."""
         schema = self._core.schema
@@ -52,12 +41,9 @@ class TableIndexes:
         Raises :class:`InvalidRequest` for an index type that does not suit the column, :class:`NotFound` for an
         unknown column.
         """
-        name = self._name_of(column)
-        key = f"{PREFIX}{type}.columns"
-        columns = _columns(self._core.stored_state().schema.options.get(key))
-        listed = ",".join(columns if name in columns else [*columns, name])
-        settings = {f"{PREFIX}{type}.{name}.{option}": value for option, value in (options or {}).items()}
-        return self._core.alter_options({key: listed, **settings})
+        added = IndexSpec(self._name_of(column), type, options or {})
+        stored = self._core.stored_state().schema.options
+        return self._core.alter_options(*changed_index_options(stored, [added], ()))
 
     def drop(self, column: str, type: str | None = None) -> TableSchema:
         """Stop declaring an index on a column, or all of them; existing files keep theirs until they are rewritten.
@@ -68,19 +54,9 @@ class TableIndexes:
         going = [index for index in self.list() if index.column == name and type in (None, index.index_type)]
         if not going:
             what = "no index" if type is None else f"no {type} index"
-            raise NotFound(f"table '{self.name}': column '{name}' has {what}")
+            raise NotFound(f"table '{self._core.name}': column '{name}' has {what}")
         stored = self._core.stored_state().schema.options
-        changed: dict[str, str] = {}
-        unset: list[str] = []
-        for index in going:
-            key = f"{PREFIX}{index.index_type}.columns"
-            left = [c for c in _columns(stored.get(key)) if c != name]
-            if left:
-                changed[key] = ",".join(left)
-            else:
-                unset.append(key)
-            unset += [k for k in stored if k.startswith(f"{PREFIX}{index.index_type}.{name}.")]
-        return self._core.alter_options(changed, unset)
+        return self._core.alter_options(*changed_index_options(stored, (), going))
 
     def _name_of(self, column: str) -> str:
         """A column's name as the schema spells it, or ``m[k]`` for one key of a map column."""
@@ -88,7 +64,6 @@ class TableIndexes:
         field = self._core.schema.field(name)
         return field.name if key is None else f"{field.name}{column[len(name) :]}"
 
-    @tracked("rewriting the file indexes of")
     def rebuild(self, where: str | None = None) -> Sequence[Rewritten]:
         """Build the indexes that the options declare and files lack; ``where`` narrows partitions.
 
@@ -127,7 +102,3 @@ class TableIndexes:
     def scan_log(self) -> ScanLog:
         """The log of this table's scans; scans that wait to be stored are stored first."""
         return scan_log_of(self._core)
-
-
-def _columns(text: str | None) -> list[str]:
-    return [c.strip() for c in (text or "").split(",") if c.strip()]

@@ -73,7 +73,6 @@ class TableMaintenance:
 
     # --- rows and files ----------------------------------------------------------------------------------------------
 
-    @tracked("compacting")
     def compact(self, full: bool = False, where: str | None = None) -> Snapshot | None:
         """Compact what is due, or with ``full`` everything: buckets of keys, or small files and deleted rows.
 
@@ -205,8 +204,8 @@ class TableMaintenance:
         """Delete files that no snapshot, tag or branch names and that are older than an age or time (default: a day).
 
         Returns them; ``dry_run`` changes nothing.  A limit that is younger than the oldest running write would delete
-        that writer's files: leave a day, or be sure that nobody writes.  ``runner`` lists, reads and deletes; default:
-        threads.
+        that writer's files: leave a day, or be sure that no write is running.  ``runner`` lists, reads and deletes;
+        default: threads.
         """
         state = self._core.state()
         runner = runner or LocalRunner(REQUESTS)

@@ -29,7 +29,7 @@ def open_table(
 
     Raises :class:`bitlake.errors.NotFound` for a table, branch or system table that is not there.
     """
-    # Loaded here: reading and writing take long to import, and who only asks what a table is needs neither.
+    # Imported lazily: reading and writing take long to import, and commands that only describe a table need neither.
     from bitlake.file_store_table import FileStoreTable
 
     found, branch, system = resolve(catalog, name, names)
@@ -47,9 +47,9 @@ def open_table(
         branch=branch,
         opened=there,
         recorder=catalog.recorder,
+        shows_progress=catalog.shows_progress,
         external_roots=catalog.external_roots,
     )
-    table.shows_progress = catalog.shows_progress
     if system is None:
         return table
     from bitlake.system_tables.tables import SystemTable

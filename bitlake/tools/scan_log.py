@@ -22,16 +22,18 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bitlake import _clock
 from bitlake.errors import BitlakeError, InvalidRequest, NotFound
 from bitlake.expressions.sql_text import to_sql
 from bitlake.expressions.tree import And, Comparison, Constant, In, IsNull, Like, Not, Or, Predicate
-from bitlake.file_store_table import FileStoreTable
 from bitlake.io import Store, open_store
 from bitlake.metadata.paths import TablePaths, is_scan_log, scan_log_name
 from bitlake.scan.plan import Plan
+
+if TYPE_CHECKING:
+    from bitlake.file_store_table import FileStoreTable
 
 FILE_BYTES = 256 * 1024
 MOST_FILES = 64

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bitlake.expressions.sql_text import name, quote
+from bitlake.fileindex.registry import IndexSpec, changed_index_options
 from bitlake.formatting import counted, human_bytes, printable
 from bitlake.tools.advise.choose import IndexEstimate, LayoutAdvice
 from bitlake.tools.advise.measured import LAYOUTS, Measured
@@ -279,29 +280,18 @@ def _column(c: ColumnAdvice) -> dict[str, Any]:
 def changed_options(
     options: Mapping[str, str], columns: Sequence[ColumnAdvice], kinds: Sequence[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The table options to set and to unset for this advice; what is indexed already stays, unless it is replaced."""
-    found: dict[str, str] = {}
-    unset: list[str] = []
-    for kind in kinds:
-        key = f"file-index.{kind}.columns"
-        listed = [c.strip() for c in options.get(key, "").split(",") if c.strip()]
-        wanted = [c for c in listed if not any(a.column == c and _goes(a, kind) for a in columns)]
-        for a in columns:
-            if a.action in ("add", "replace") and a.chosen is not None and a.chosen.index_type == kind:
-                wanted += [a.column] if a.column not in wanted else []
-                found.update({f"file-index.{kind}.{a.column}.{name}": v for name, v in a.chosen.options})
-        for gone in (c for c in listed if c not in wanted):
-            unset += [k for k in options if k.startswith(f"file-index.{kind}.{gone}.")]
-        if wanted != listed:
-            if wanted:
-                found[key] = ",".join(wanted)
-            else:
-                unset.append(key)
-    # Options of a column are checked against the lists, so those come first.
-    return dict(sorted(found.items(), key=lambda i: not i[0].endswith(".columns"))), tuple(unset)
+    """Return the table options to set and to unset for this advice; other indexes stay, unless they are replaced."""
+    added = [
+        IndexSpec(advice.column, advice.chosen.index_type, dict(advice.chosen.options))
+        for advice in columns
+        if advice.action in ("add", "replace") and advice.chosen is not None
+    ]
+    dropped = [IndexSpec(advice.column, kind, {}) for advice in columns for kind in kinds if _is_dropped(advice, kind)]
+    changed, unset = changed_index_options(options, added, dropped)
+    return changed, tuple(unset)
 
 
-def _goes(advice: ColumnAdvice, kind: str) -> bool:
+def _is_dropped(advice: ColumnAdvice, kind: str) -> bool:
     if advice.action == "drop":
         return True
     return advice.action == "replace" and advice.chosen is not None and advice.chosen.index_type != kind

@@ -21,6 +21,7 @@ from bitlake.io import Store
 from bitlake.mergetree.rescale import rescale
 from bitlake.metadata import options as opt
 from bitlake.metadata.schema import TableSchema
+from bitlake.progress import job
 from bitlake.runtime import Runner
 from bitlake.scan.column_reader import ReadCounts, has_pages
 from bitlake.scan.index_location import has_index
@@ -127,7 +128,8 @@ def _lay_out(
         for statement in item.statements:
             sql(statement)
     elif item.kind == "bucket":
-        rescale(table, int(item.value))
+        with job(f"rescaling {table.name}", table.shows_progress):
+            rescale(table, int(item.value))
     else:
         table.alter_options({opt.PARQUET_PAGE_ROWS.name: item.value})
     seconds = time.perf_counter() - started

@@ -1,6 +1,6 @@
 """An explanation of a scan: what was left of its files and bytes after each step, why, how long, and what would help.
 
-Made by :meth:`bitlake.scan.scan.Scan.explanation`; costs nothing to scans that nobody explains.
+Made by :meth:`bitlake.scan.scan.Scan.explanation`; a scan that is not explained pays nothing for it.
 """
 
 from __future__ import annotations
