@@ -31,6 +31,8 @@ from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from builders import terms
 from maintenance_model import COLUMNS, PER_DAY, added, batch, check, day_of, read, taken
 

@@ -15,7 +15,7 @@ import pytest
 @pytest.mark.parametrize("mode", ["keyed", "append"])
 def test_no_reader_of_what_is_kept_fails_while_all_else_goes(mode: str) -> None:
     script = Path(__file__).with_name("maintenance.py")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(script.parents[2]), *filter(None, sys.path)])}
+    environment = {**os.environ, "PYTHONPATH": str(script.parents[2])}  # as make starts it
     wanted = {"batches", "latest", "tag", "snapshot", "tags", "branches", "expired snapshots", "orphans"}
     for seconds in ("5", "30"):
         ran = subprocess.run(
